@@ -1,0 +1,39 @@
+"""Penstock: publish once, and pull, queue, stream, push or process it from one durable log."""
+
+from penstock.broker.broker import Broker
+from penstock.broker.core.message import Message
+from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
+from penstock.message_queue import (
+    Explanation,
+    MessageQueue,
+    ReceivedMessage,
+    SubscriptionMetadata,
+    SubscriptionStats,
+    TopicMetadata,
+)
+from penstock.queue_manager import DeadLetter, NackResult, PublishResult, QueueManager, QueueMessage, QueueStats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Broker",
+    "DeadLetter",
+    "DeadLetterPolicy",
+    "Explanation",
+    "FlowControl",
+    "Message",
+    "MessageQueue",
+    "NackResult",
+    "PublishResult",
+    "QueueConfig",
+    "QueueManager",
+    "QueueMessage",
+    "QueueStats",
+    "ReceivedMessage",
+    "RetryPolicy",
+    "SubscriptionMetadata",
+    "SubscriptionOptions",
+    "SubscriptionStats",
+    "TopicMetadata",
+    "__version__",
+]

@@ -1,0 +1,401 @@
+"""The broker: applies the core, writes the journal, wakes who waits.
+
+One lock guards all state; nothing waits for the disk under it but the rare read of a page for a timer. A publish in a durable
+broker becomes visible when its commit is on disk (see `commits`); every other command changes the state at once and its events
+follow in order, within `FLUSH_INTERVAL`. A crash can therefore undo the last acks and leases, which at-least-once allows, never
+a confirmed publish.
+
+    lock order: the broker's lock, then nothing. The writer thread takes it to stage and to apply, never while it writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.commits import Commits
+from penstock.broker.core import events
+from penstock.broker.core.events import Event
+from penstock.broker.core.image import Fold
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import Batch, StoredMessage
+from penstock.broker.core.outcome import Outcome
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Place, Stream
+from penstock.broker.history import Row, concerns, rows
+from penstock.broker.journal import Journal
+from penstock.broker.journals.memory import MemoryJournal
+from penstock.broker.timer import Timer
+from penstock.broker.window import Window, pieces
+from penstock.broker.writer import Ticket
+from penstock.clock import Clock, SystemClock
+from penstock.durations import FOREVER, SECOND
+from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable
+from penstock.ids import parse_message_id
+
+log = logging.getLogger("penstock.broker")
+
+WINDOW_BYTES = 256 * 1024 * 1024
+
+_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+class Broker:
+    """Topics, subscriptions and work queues over one log. `MessageQueue` and `QueueManager` are its faces; both may share one.
+
+    With `data_dir` it is durable: a publish returns when it is safe on disk. Without, it lives in memory. Safe to use from many
+    threads. Close it, or use it as a context manager.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        clock: Clock | None = None,
+        journal: Journal | None = None,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        if data_dir is not None and journal is not None:
+            raise InvalidArgument("data_dir and journal are both given, wanted at most one of them")
+        if data_dir is not None:
+            from penstock.broker.journals.sqlite import SqliteJournal  # noqa: PLC0415  # a broker in memory needs no SQLite
+
+            journal = SqliteJournal(data_dir)
+        self.clock: Clock = clock or SystemClock()
+        self.journal: Journal = journal or MemoryJournal()
+        self.is_durable = self.journal.is_durable
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._waiters = 0
+        self._is_closed = False
+        self._schedule: list[tuple[int, int]] = []
+        self._next_due = FOREVER
+        self.window = Window(self.journal, window_bytes if self.is_durable else None)
+        try:
+            self.catalog = self._recover()
+        except BaseException:
+            self.journal.close()
+            raise
+        self._commits = Commits(self)
+        self._timer = Timer(self) if self.clock.runs else None
+        _open_brokers.add(self)
+
+    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, find: Callable[[Catalog], Stream], batch: Batch) -> tuple[Stream, list[Place]]:
+        """Append messages to the stream that `find` names; returns their places when they are safe."""
+        now = self.catch_up()
+        with self.lock:
+            self._check_open()
+            ticket = Ticket(find(self.catalog), batch)
+            if not self.is_durable:
+                self._commits.commit_now([ticket], now)
+        if self.is_durable:
+            self._commits.submit(ticket)
+        ticket.wait()
+        assert ticket.stream is not None, "a publish has a stream"
+        return ticket.stream, ticket.offsets()
+
+    # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lease(
+        self,
+        find: Callable[[Catalog], Queue],
+        want: int,
+        *,
+        ack_deadline: int | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        wait: int = 0,
+    ) -> tuple[Queue, list[Lease]]:
+        """Hand out up to `want` messages of the queue that `find` names, waiting up to `wait` microseconds for the first."""
+        until = None
+        while True:
+            now = self.catch_up()
+            with self.lock:
+                self._check_open()
+                queue = find(self.catalog)
+                if queue.detached:
+                    raise FailedPrecondition(
+                        f"Subscription {queue.name!r} is detached: its topic was deleted",
+                        hint="unregister it and register it again on an existing topic",
+                    )
+                leases = queue.lease(now, want, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch)
+                if leases:
+                    self.emit(queue.leased(leases, now))
+                    self.reschedule(queue)
+                    return queue, leases
+                until = now + wait if until is None else until
+                absent = queue.absent
+                if absent is None:
+                    if now >= until:
+                        return queue, []
+                    self._wait(until - now)
+                    continue
+            self._load(self.catalog.streams[queue.stream], absent)
+
+    def settle(self, queue: Queue, leases: list[Lease], settle: Callable[[Queue, list[Lease], int], Event | Outcome]) -> Outcome:
+        """End live leases by a verb of the core. Call it with the lock held."""
+        now = self.clock.now()
+        self._commits.open_outlet(queue)
+        outcome = settle(queue, leases, now)
+        if isinstance(outcome, Outcome):
+            self.absorb(queue, outcome, now)
+        else:
+            self.emit(outcome)
+            outcome = Outcome()
+        self.reschedule(queue)
+        self.wake()
+        return outcome
+
+    # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
+
+    def begin(self) -> int:
+        """Start a command, with the lock held: whatever became due has happened. Returns the present."""
+        if self._is_closed:
+            raise BrokerClosed()
+        return self.clock.now()
+
+    def emit(self, event: Event) -> None:
+        """Write an event down, soon and in order. Call it with the lock held."""
+        self._commits.add(event)
+
+    def absorb(self, queue: Queue, outcome: Outcome, now: int) -> None:
+        """Write down an outcome and send its dead letters on. Call it with the lock held."""
+        for event in outcome.events:
+            self._commits.add(event)
+            if isinstance(event, events.Stranded):
+                log.warning("dead letter of %r stays: topic %r is missing or has no room", queue.name, event.target)
+            elif isinstance(event, events.DeadRemoved):
+                log.warning("dead letter list of %r is full: the oldest left it (it stays in the log)", queue.name)
+        if outcome.burials:
+            self._commits.forward(queue, outcome.burials, now)
+
+    def sync(self) -> None:
+        """Return when everything so far is durable. Call it without the lock."""
+        self._commits.sync()
+
+    def wake(self) -> None:
+        """Something may be deliverable: let those who wait look. Call it with the lock held."""
+        if self._waiters:
+            self._changed.notify_all()
+
+    def reschedule(self, queue: Queue) -> None:
+        """Make sure that a queue is ticked when it next has something due. Call it with the lock held."""
+        due = queue.next_due()
+        if due < queue.scheduled:
+            queue.scheduled = due
+            heapq.heappush(self._schedule, (due, queue.number))
+            if due < self._next_due:
+                self._next_due = due
+                if self._timer is not None:
+                    self._timer.wake()
+
+    def catch_up(self) -> int:
+        """Let everything happen that has become due; returns the present."""
+        now = self.clock.now()
+        if now >= self._next_due:
+            with self.lock:
+                has_forwards = self._tick(now)
+            if has_forwards and self.is_durable:
+                self._commits.sync()
+        return now
+
+    @property
+    def next_due(self) -> int:
+        """When something is due next."""
+        return self._next_due
+
+    def message(self, stream: Stream, offset: int) -> StoredMessage | None:
+        """A message, from memory or the log; None when the log does not hold it."""
+        if not 0 <= offset < stream.next_offset:
+            return None
+        found = stream.pages.get(offset)
+        if found is None:
+            self._load(stream, offset)
+            found = stream.pages.get(offset)
+        return found
+
+    def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
+        """Change what exists: at once in memory, and durable on return."""
+        self.catch_up()
+        with self.lock:
+            now = self.begin()
+            self.check_healthy()
+            event = change(self.catalog, now)
+            if event is not None:
+                self.emit(event)
+                self.wake()
+        if event is not None:
+            self._commits.sync()
+        return event
+
+    def upcoming(self, queue: Queue, most: int) -> list[tuple[int, int, StoredMessage]]:
+        """(offset, attempts so far, message) of what would be delivered next. Call it with the lock held."""
+        stream = self.catalog.streams.get(queue.stream)
+        if stream is None:
+            return []
+        found = [(offset, queue.attempts(offset), self.message(stream, offset)) for offset in queue.upcoming(most)]
+        return [(offset, attempts, message) for offset, attempts, message in found if message is not None]
+
+    def oldest_age(self, queue: Queue, now: int) -> float:
+        """How many seconds ago the oldest unsettled message was published; 0 when there is none. Call it with the lock held."""
+        offset, stream = queue.oldest(), self.catalog.streams.get(queue.stream)
+        message = self.message(stream, offset) if offset is not None and stream is not None else None
+        return max(now - message.publish_at, 0) / SECOND if message is not None else 0.0
+
+    def offset_at(self, stream: Stream, at: int) -> int:
+        """The first offset whose message was published at an instant or later."""
+        low, high = stream.earliest, stream.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            message = self.message(stream, middle)
+            if message is not None and message.publish_at < at:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def history(self, message_id: str) -> list[Row]:
+        """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
+        place = parse_message_id(message_id)
+        if place is None:
+            return []
+        self.sync()
+        _, stream, offset = place
+        with self.lock:
+            stream_of = {queue.number: queue.stream for queue in self.catalog.queues.values()}
+        found = []
+        for first, event in self.journal.read_events(0, self.journal.event_range()[1]):
+            if concerns(event, stream, offset, stream_of):
+                found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
+        return found
+
+    def last_fate(self, queue: Queue, offset: int) -> str | None:
+        """The kind of the last event of a message in a queue, as the log tells."""
+        fate = None
+        self.sync()
+        for _, event in self.journal.read_events(0, self.journal.event_range()[1]):
+            if concerns(event, queue.stream, offset, {queue.number: queue.stream}):
+                for row in rows(0, event, {queue.number: queue.stream}):
+                    fate = row.kind if row.message_offset == offset else fate
+        return fate
+
+    def reposition(self, queue: Queue, event: events.Seeked) -> None:
+        """Set a queue to another position, by the same path as a restart. Call it with the lock held."""
+        streams = {queue.stream: self.catalog.streams[queue.stream].image()}
+        image = queue.image()
+        fold = Fold(image)
+        fold.apply(event, streams)
+        fold.finish(streams)
+        queue.restore(image, list(pieces(self.journal, image)), event.at)
+        queue.high = self.catalog.streams[queue.stream].next_offset
+        self.emit(event)
+        queue.scheduled = FOREVER
+        self.reschedule(queue)
+        self.wake()
+
+    @property
+    def health(self) -> str | None:
+        """What is wrong with the journal; None when it is well."""
+        return self._commits.trouble
+
+    def check_healthy(self) -> None:
+        """Refuse a change of what exists while it could not be written down."""
+        if self._commits.trouble is not None:
+            raise JournalUnavailable(getattr(self.journal, "path", "memory"), self._commits.trouble)
+
+    def close(self) -> None:
+        """Write everything down and end. Safe to call twice; waiting calls end with BrokerClosed."""
+        with self.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        _open_brokers.discard(self)
+        if self._timer is not None:
+            self._timer.stop()
+        try:
+            self._commits.close()
+        finally:
+            self.journal.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _recover(self) -> Catalog:
+        state, happened = self.journal.load()
+        state.replay(happened)
+        catalog = Catalog(state)
+        now = self.clock.now()
+        for stream in catalog.streams.values():
+            first = next(iter(self.journal.read(stream.number, 0, stream.next_offset)), None)
+            stream.earliest = first[0].first if first is not None else stream.next_offset
+        for image in state.queues.values():
+            queue = catalog.queues[image.number]
+            queue.restore(image, pieces(self.journal, image), now)
+            if not queue.detached:
+                queue.high = catalog.streams[queue.stream].next_offset
+        self.catalog = catalog
+        self._timer = None
+        for queue in catalog.queues.values():
+            self.reschedule(queue)
+        return catalog
+
+    def _tick(self, now: int) -> bool:
+        """Tick every queue that is due; True when dead letters are on their way."""
+        while self._schedule and self._schedule[0][0] <= now:
+            due, number = heapq.heappop(self._schedule)
+            queue = self.catalog.queues.get(number)
+            if queue is None or queue.scheduled != due:
+                continue
+            queue.scheduled = FOREVER
+            self._commits.open_outlet(queue)
+            while True:
+                self.absorb(queue, queue.tick(now), now)
+                if queue.absent is None:
+                    break
+                self._load(self.catalog.streams[queue.stream], queue.absent)
+            self.reschedule(queue)
+        self._next_due = self._schedule[0][0] if self._schedule else FOREVER
+        self.wake()
+        return self._commits.has_forwards
+
+    def _load(self, stream: Stream, offset: int) -> None:
+        """Read a page of messages from the journal into memory."""
+        runs = self.window.fetch(stream, offset)
+        with self.lock:
+            self.window.hold(stream, runs)
+            if stream.pages.get(offset) is None:
+                raise self._commits.lost(stream, offset)
+
+    def _wait(self, timeout: int) -> None:
+        self._waiters += 1
+        try:
+            self.clock.wait(self._changed, timeout)
+        finally:
+            self._waiters -= 1
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BrokerClosed()
+
+
+def close_all(brokers: Iterable[Broker]) -> None:
+    """At the end of the process: what nobody closed still gets its last events written."""
+    for broker in list(brokers):
+        broker.close()
+
+
+atexit.register(close_all, _open_brokers)

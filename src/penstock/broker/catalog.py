@@ -1,0 +1,148 @@
+"""What exists: topics, subscriptions, work queues and snapshots, by name and by number."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker.core import events
+from penstock.broker.core.image import QUEUE, TOPIC, Position, QueueImage, State, StreamImage
+from penstock.broker.core.pages import Pages
+from penstock.broker.core.policy import Policy
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.errors import AlreadyExists, QueueNotFound, ResourceExhausted, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.ids import MAX_STREAMS
+
+
+class Catalog:
+    """Names and numbers. A number is never used twice."""
+
+    def __init__(self, state: State) -> None:
+        self._last_number = state.last_number
+        self.streams: dict[int, Stream] = {}
+        self.queues: dict[int, Queue] = {}
+        self.topics: dict[str, Stream] = {}
+        self.subscriptions: dict[str, Queue] = {}
+        self.work_queues: dict[str, Queue] = {}
+        self.snapshots: dict[str, Position] = dict(state.snapshots)
+        for stream_image in state.streams.values():
+            self._add_stream(Stream(stream_image))
+        for image in state.queues.values():
+            self._add_queue(image)
+
+    def state(self) -> State:
+        """Everything as plain data."""
+        return State(
+            self._last_number,
+            {number: stream.image() for number, stream in self.streams.items()},
+            {number: queue.image() for number, queue in self.queues.items()},
+            dict(self.snapshots),
+        )
+
+    def topic(self, name: str) -> Stream:
+        """The topic of that name, or the error that says there is none."""
+        stream = self.topics.get(name)
+        if stream is None:
+            raise TopicNotFound(name)
+        return stream
+
+    def subscription(self, name: str) -> Queue:
+        """The subscription of that name, or the error that says there is none."""
+        queue = self.subscriptions.get(name)
+        if queue is None:
+            raise SubscriptionNotFound(name)
+        return queue
+
+    def work_queue(self, name: str) -> Queue:
+        """The work queue of that name, or the error that says there is none."""
+        queue = self.work_queues.get(name)
+        if queue is None:
+            raise QueueNotFound(name)
+        return queue
+
+    def snapshot(self, name: str) -> Position:
+        """The snapshot of that name, or the error that says there is none."""
+        position = self.snapshots.get(name)
+        if position is None:
+            raise SnapshotNotFound(name)
+        return position
+
+    def create_topic(self, name: str, now: int) -> events.TopicCreated:
+        """A new topic."""
+        if name in self.topics:
+            raise AlreadyExists("Topic", name)
+        number = self._number()
+        self._add_stream(Stream(StreamImage(number, TOPIC, name, now)))
+        return events.TopicCreated(number, now, name)
+
+    def delete_topic(self, name: str, now: int) -> events.TopicDeleted:
+        """Remove a topic; its subscriptions stay, detached and empty."""
+        stream = self.topic(name)
+        for queue in stream.queues:
+            queue.detach()
+        stream.queues.clear()
+        del self.topics[name]
+        del self.streams[stream.number]
+        return events.TopicDeleted(stream.number, now)
+
+    def create_subscription(self, name: str, topic: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
+        """A new subscription, from the topic's end on."""
+        stream = self.topic(topic)
+        if name in self.subscriptions:
+            raise AlreadyExists("Subscription", name)
+        image = QueueImage(self._number(), name, stream.number, now, policy, spec, stream.next_offset)
+        self._add_queue(image)
+        return _created(image)
+
+    def create_work_queue(self, name: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
+        """A new work queue with its own stream."""
+        if name in self.work_queues:
+            raise AlreadyExists("Queue", name)
+        number = self._number()
+        self._add_stream(Stream(StreamImage(number, QUEUE, name, now)))
+        image = QueueImage(number, name, number, now, policy, spec, 0)
+        self._add_queue(image)
+        return _created(image)
+
+    def delete_queue(self, queue: Queue, now: int) -> events.QueueDeleted:
+        """Remove a subscription, or a work queue with its stream."""
+        del self.queues[queue.number]
+        stream = self.streams.get(queue.stream)
+        if stream is not None:
+            stream.queues = [other for other in stream.queues if other is not queue]
+        if queue.stream == queue.number:
+            del self.work_queues[queue.name]
+            del self.streams[queue.stream]
+        else:
+            del self.subscriptions[queue.name]
+        queue.detach()
+        return events.QueueDeleted(queue.number, now)
+
+    def _add_stream(self, stream: Stream) -> None:
+        self.streams[stream.number] = stream
+        if stream.kind == TOPIC:
+            self.topics[stream.name] = stream
+
+    def _add_queue(self, image: QueueImage) -> None:
+        stream = self.streams.get(image.stream)
+        queue = Queue(image, stream.pages if stream is not None else Pages())
+        self.queues[queue.number] = queue
+        if image.is_subscription:
+            self.subscriptions[queue.name] = queue
+        else:
+            self.work_queues[queue.name] = queue
+        if stream is not None and not queue.detached:
+            stream.queues.append(queue)
+
+    def _number(self) -> int:
+        if self._last_number + 1 >= MAX_STREAMS:
+            raise ResourceExhausted(
+                f"{MAX_STREAMS} topics, subscriptions and queues were created here, and numbers are not reused"
+            )
+        self._last_number += 1
+        return self._last_number
+
+
+def _created(image: QueueImage) -> events.QueueCreated:
+    policy = msgspec.msgpack.encode(image.policy)
+    return events.QueueCreated(image.number, image.created_at, image.name, image.stream, image.high, policy, image.spec)

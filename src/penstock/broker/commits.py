@@ -1,0 +1,311 @@
+"""How changes reach the journal: staged under the lock, written without it, applied under it again.
+
+Offsets are given out while staging, by one thread at a time, so that a commit that fails leaves no gap. Events that nobody
+waits for and dead letters on their way to a topic travel with the next commit; a dead letter and the event of its death are in
+the same commit, so it is in exactly one of the two places whatever happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.broker.core import events
+from penstock.broker.core.chunk import size_of
+from penstock.broker.core.events import Event
+from penstock.broker.core.message import Batch, StoredMessage, summarize
+from penstock.broker.core.outcome import Burial
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Place, Stream
+from penstock.broker.journal import Append, Commit
+from penstock.broker.retention import Retention
+from penstock.broker.writer import Ticket, Writer
+from penstock.durations import to_datetime
+from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound
+from penstock.ids import message_id
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+log = logging.getLogger("penstock.broker")
+
+CHECKPOINT_EVENTS = 200_000
+"""A start replays at most about this many events."""
+
+
+class Commits:
+    """The way of a broker to its journal."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._journal = broker.journal
+        self._pending: list[Event] = []
+        self._forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        self._since_checkpoint = 0
+        self.trouble: str | None = None
+        self._retention = Retention(broker)
+        self._writer = Writer(self._commit, self._maintain, "penstock-writer") if broker.is_durable else None
+
+    @property
+    def has_forwards(self) -> bool:
+        return bool(self._forwards)
+
+    def add(self, event: Event) -> None:
+        """An event to be written with the next commit."""
+        self._pending.append(event)
+        if self._writer is not None:
+            self._writer.nudge()
+        elif not self._forwards:
+            self._write_pending(event.at)
+
+    def forward(self, queue: Queue, burials: list[Burial], now: int) -> None:
+        """Dead letters to be published with the next commit, which holds the event of their death."""
+        topic = queue.policy.dead_letter_topic
+        assert topic is not None, "only a queue with a dead-letter topic forwards"
+        self._forwards += [(topic, queue, burial, _dead_letter(queue, burial, now)) for burial in burials]
+        if self._writer is not None:
+            self._writer.nudge()
+        else:
+            self.commit_now([], now)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Have a publish committed by the writer."""
+        assert self._writer is not None, "a broker in memory commits at once"
+        self._writer.submit(ticket)
+
+    def sync(self) -> None:
+        """Return when everything so far is durable."""
+        if self._writer is not None:
+            self._writer.sync()
+
+    def commit_now(self, tickets: list[Ticket], now: int) -> None:
+        """Commit in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
+        while True:
+            commit = self._stage(tickets, now)
+            self._journal.append(commit)
+            self._apply(commit)
+            for ticket in tickets:
+                ticket.finish()
+            tickets = []
+            for append in commit.appends:
+                self._retention.shed(append.stream)
+            if not self._pending and not self._forwards:
+                break
+        self._retention.run(now)
+
+    def close(self) -> None:
+        """Write everything, with a checkpoint, and end the writer."""
+        if self._writer is not None:
+            self._writer.stop()
+            self._checkpoint()
+
+    def open_outlet(self, queue: Queue) -> None:
+        """Tell a queue whether its dead letters would be received."""
+        topic = queue.policy.dead_letter_topic
+        if topic is not None:
+            stream = self._broker.catalog.topics.get(topic)
+            queue.dead_letter_open = stream is not None and stream.has_open_queue
+
+    def lost(self, stream: Stream, offset: int) -> CorruptLog:
+        """The error for a message that should be in the log and is not."""
+        path = getattr(self._journal, "path", "memory")
+        return CorruptLog(path, f"offset {offset} of {stream.kind} {stream.name!r}", "the message is not in the log")
+
+    def _write_pending(self, at: int) -> None:
+        pending, self._pending = self._pending, []
+        self._journal.append(Commit(at, [], pending))
+
+    def _commit(self, tickets: list[Ticket]) -> bool:
+        """Commit tickets and whatever is pending, in the writer's thread. False when it could not be written."""
+        lock = self._broker.lock
+        with lock:
+            commit = self._stage(tickets, self._broker.clock.now())
+        try:
+            if commit.appends or commit.events:
+                self._journal.append(commit)
+        except PenstockError as error:
+            with lock:
+                self._undo(commit, tickets, error)
+            return False
+        with lock:
+            self._apply(commit)
+            if self.trouble is not None:
+                log.warning("the journal writes again")
+                self.trouble = None
+        self._since_checkpoint += sum(event.count for event in commit.events)
+        return True
+
+    def _stage(self, tickets: list[Ticket], now: int) -> Commit:
+        """Give every message its place. A ticket that cannot be taken gets its error and is left out."""
+        staged = _Staged(now)
+        forwards, self._forwards = self._forwards, []
+        for forward in forwards:
+            topic, queue, burial, letter = forward
+            stream = self._broker.catalog.topics.get(topic)
+            if stream is not None:
+                staged.add(stream, summarize([letter]))
+                staged.forwards.append(forward)
+            elif not queue.detached:
+                # The topic went away after the message died: it comes back rather than be lost.
+                self._pending.append(queue.redrive([(burial.offset, burial.message)], now))
+        for ticket in tickets:
+            if ticket.stream is not None and ticket.batch is not None:
+                ticket.error = self._refusal(ticket.stream, ticket.batch, staged)
+                if ticket.error is None:
+                    staged.take(ticket, ticket.stream, ticket.batch)
+        pending, self._pending = self._pending, []
+        commit = Commit(now, staged.appends(), pending)
+        commit.events += [
+            events.Published(append.stream, append.at, append.first, len(append.batch.messages), append.batch.producers)
+            for append in commit.appends
+        ]
+        self._staged = staged
+        return commit
+
+    def _refusal(self, stream: Stream, batch: Batch, staged: _Staged) -> PenstockError | None:
+        if self._broker.catalog.streams.get(stream.number) is not stream:
+            return TopicNotFound(stream.name)
+        count, size = staged.waiting(stream)
+        for queue in stream.queues:
+            if not queue.has_room(batch, count, size):
+                is_work_queue = queue.number == stream.number
+                return QueueFull(queue.name) if is_work_queue else SubscriptionFull(queue.name, stream.name)
+        return None
+
+    def _apply(self, commit: Commit) -> None:
+        """Make visible what is written."""
+        catalog, window = self._broker.catalog, self._broker.window
+        for append in commit.appends:
+            stream = catalog.streams.get(append.stream)
+            if stream is None:
+                continue
+            batch = append.batch
+            stream.next_offset = append.first + len(batch.messages)
+            stream.published_at = append.at
+            if batch.producers:
+                stream.producers.learn(batch.producers, append.first, append.at)
+            window.admit(stream, append.first, batch)
+            for queue in stream.queues:
+                dropped = queue.offer(append.first, batch, append.at)
+                if dropped is not None:
+                    self.add(dropped)
+                    log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
+                self._broker.reschedule(queue)
+        if commit.appends:
+            self._broker.wake()
+
+    def _undo(self, commit: Commit, tickets: list[Ticket], error: PenstockError) -> None:
+        """Nothing was written: fail the publishes, keep the events and dead letters for the next try."""
+        published = len(commit.appends)
+        self._pending[:0] = commit.events[: len(commit.events) - published]
+        self._forwards[:0] = self._staged.forwards
+        for ticket in tickets:
+            ticket.error = ticket.error or error
+        if self.trouble is None:
+            log.error("the journal cannot write, publishing fails until it can: %s", error)
+        self.trouble = error.problem if isinstance(error, JournalUnavailable) else str(error)
+
+    def _maintain(self) -> None:
+        """Between commits, in the writer's thread."""
+        if self.trouble is None:
+            try:
+                if self._since_checkpoint >= CHECKPOINT_EVENTS:
+                    self._checkpoint()
+                self._retention.run(self._broker.clock.now())
+            except PenstockError as error:
+                log.error("maintenance of the journal failed, will try again: %s", error)
+
+    def _checkpoint(self) -> None:
+        """Store the state as of the last event, so that a start need not replay what came before."""
+        with self._broker.lock:
+            if self._forwards or self.trouble is not None:
+                return
+            pending, self._pending = self._pending, []
+            state = self._broker.catalog.state()
+        if pending:
+            try:
+                self._journal.append(Commit(pending[-1].at, [], pending))
+            except PenstockError:
+                with self._broker.lock:
+                    self._pending[:0] = pending
+                raise
+        self._journal.checkpoint(state)
+        self._since_checkpoint = 0
+
+
+class _Staged:
+    """What a commit will append, stream by stream, while it is put together."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._batches: dict[int, tuple[Stream, list[Batch]]] = {}
+        self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
+        self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+
+    def waiting(self, stream: Stream) -> tuple[int, int]:
+        """How many messages, of how many bytes, are on their way into a stream."""
+        _, batches = self._batches.get(stream.number, (stream, []))
+        return sum(len(batch.messages) for batch in batches), sum(batch.size for batch in batches)
+
+    def add(self, stream: Stream, batch: Batch) -> None:
+        """Append a batch that is new as a whole."""
+        self._batches.setdefault(stream.number, (stream, []))[1].append(batch)
+
+    def take(self, ticket: Ticket, stream: Stream, batch: Batch) -> None:
+        """Append a publish, less what an idempotent producer repeats."""
+        ticket.at = max(self._now, stream.published_at)
+        ticket.first = stream.next_offset + self.waiting(stream)[0]
+        if batch.producers is None:
+            self.add(stream, batch)
+            return
+        for message in batch.messages:
+            message.publish_at = ticket.at
+        fresh, ticket.places = stream.known(batch, ticket.first, self._pairs.setdefault(stream.number, {}))
+        if fresh.messages:
+            self.add(stream, fresh)
+
+    def appends(self) -> list[Append]:
+        """One append for each stream, with one publish time."""
+        result = []
+        for stream, batches in self._batches.values():
+            batch = batches[0] if len(batches) == 1 else _join(batches)
+            at = max(self._now, stream.published_at)
+            if batch.messages[0].publish_at != at or batch.messages[-1].publish_at != at:
+                for message in batch.messages:
+                    message.publish_at = at
+            result.append(Append(stream.number, stream.next_offset, at, batch))
+        return result
+
+
+def _join(batches: list[Batch]) -> Batch:
+    messages = [message for batch in batches for message in batch.messages]
+    priorities = {batch.priority for batch in batches}
+    producers: list[tuple[str, int] | None] | None = None
+    if any(batch.producers for batch in batches):
+        producers = [pair for batch in batches for pair in batch.producers or [None] * len(batch.messages)]
+    return Batch(
+        messages,
+        sum(batch.size for batch in batches),
+        priorities.pop() if len(priorities) == 1 else None,
+        any(batch.keyed for batch in batches),
+        producers,
+    )
+
+
+def _dead_letter(queue: Queue, burial: Burial, now: int) -> StoredMessage:
+    """The message as its dead-letter topic gets it: all it had, and why it is there."""
+    message = burial.message
+    origin = message.origin_at or message.publish_at
+    attributes = dict(message.attributes or {})
+    attributes |= {
+        "penstock.reason": burial.reason,
+        "penstock.attempts": str(burial.attempts),
+        "penstock.source": queue.name,
+        "penstock.source_message_id": message_id(message.publish_at, queue.stream, burial.offset),
+        "penstock.publish_time": to_datetime(origin).isoformat(),
+    }
+    if burial.error:
+        attributes["penstock.last_error"] = burial.error.encode()[:1000].decode(errors="ignore")
+    letter = StoredMessage(now, message.data, attributes, message.key, message.priority, 0, origin_at=origin)
+    letter.size = size_of(letter)
+    return letter

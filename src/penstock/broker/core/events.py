@@ -1,0 +1,241 @@
+"""What happens to messages and queues: the records of the event log.
+
+One record may stand for many events (a pull of a hundred is one `Leased`); each event has its own offset in the event log, so a
+record covers `count` of them. Together with the messages these records rebuild every queue and tell every message's life.
+`published` holds the publish times of the messages named, one number when they share it: with it a record can name message
+ids after the messages themselves have left the log.
+
+Records are stored as MessagePack arrays that begin with their tag: fields are only ever added at the end, with a default, and
+a tag is never used for anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+Column = int | list[int]
+Ranges = list[tuple[int, int]]
+
+
+class _One(msgspec.Struct, array_like=True, gc=False):
+    """A record of one event."""
+
+    @property
+    def count(self) -> int:
+        """How many offsets of the event log the record covers."""
+        return 1
+
+
+class _Many(_One):
+    """A record of one event for each of `offsets`, messages of the queue's stream."""
+
+    queue: int
+    at: int
+    offsets: list[int]
+    published: Column
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets)
+
+
+class Published(_One, tag=1):
+    """Messages were appended to a stream."""
+
+    stream: int
+    at: int
+    first: int
+    size: int
+    producers: list[tuple[str, int] | None] | None = None
+
+    @property
+    def count(self) -> int:
+        return self.size
+
+
+class Leased(_Many, tag=2):
+    """Messages were handed out until `deadline`."""
+
+    attempts: Column
+    epoch: int
+    deadline: int
+    consumer: str | None = None
+
+
+class Acked(_Many, tag=3):
+    """Messages were settled for good."""
+
+    attempts: Column
+
+
+class Returned(_Many, tag=4):
+    """Leases ended without success; the messages are deliverable again at `due`."""
+
+    cause: str
+    """`nacked`, `expired` or `released`; a released message does not count the attempt."""
+    attempts: Column
+    due: Column
+    error: str | None = None
+
+
+class Extended(_Many, tag=5):
+    """Leases got another deadline."""
+
+    deadline: Column
+
+
+class Buried(_Many, tag=6):
+    """Messages were dead-lettered: to the queue's own list (`target` is None), or to a topic."""
+
+    reason: str
+    cause: str
+    attempts: Column
+    target: str | None = None
+    error: str | None = None
+
+
+class Stranded(_Many, tag=7):
+    """A message should have been dead-lettered, but nobody would receive it there; it stays."""
+
+    attempts: Column
+    target: str
+
+
+class Dropped(_One, tag=8):
+    """Messages left a queue undelivered: `why` is `ttl`, `retention`, `overflow` or `purge`."""
+
+    queue: int
+    at: int
+    why: str
+    ranges: Ranges
+
+    @property
+    def count(self) -> int:
+        return sum(stop - start for start, stop in self.ranges)
+
+
+class Redriven(_Many, tag=9):
+    """Dead letters went back to their queue, as new: attempts 0, no time to live."""
+
+    epoch: int
+
+
+class DeadRemoved(_Many, tag=10):
+    """Dead letters left the queue's list: `evicted` by newer ones, or `purged`. They stay in the log."""
+
+    why: str
+
+
+class Seeked(_One, tag=11):
+    """A queue's position was set: unsettled are these offsets below `high` and, as far as the filter lets them, all from there on.
+
+    No lease outlives it.
+    """
+
+    queue: int
+    at: int
+    unsettled: Ranges
+    high: int
+    epoch: int
+
+
+class Paused(_One, tag=12):
+    """A queue stopped (`paused`) or went on delivering."""
+
+    queue: int
+    at: int
+    paused: bool
+
+
+class TopicCreated(_One, tag=13):
+    """A topic and its stream exist."""
+
+    stream: int
+    at: int
+    name: str
+
+
+class TopicDeleted(_One, tag=14):
+    """A topic is gone; its subscriptions are detached and empty."""
+
+    stream: int
+    at: int
+
+
+class QueueCreated(_One, tag=15):
+    """A subscription of `stream`, or a work queue with a stream of its own (`stream == queue`), exists from `start` on."""
+
+    queue: int
+    at: int
+    name: str
+    stream: int
+    start: int
+    policy: bytes
+    spec: bytes
+
+
+class QueueDeleted(_One, tag=16):
+    """A subscription or work queue is gone with everything it held."""
+
+    queue: int
+    at: int
+
+
+class SnapshotTaken(_One, tag=17):
+    """A queue's position was kept under a name."""
+
+    queue: int
+    at: int
+    name: str
+    unsettled: Ranges
+    high: int
+
+
+class SnapshotDeleted(_One, tag=18):
+    """A snapshot is gone."""
+
+    name: str
+    at: int
+
+
+Event = (
+    Published
+    | Leased
+    | Acked
+    | Returned
+    | Extended
+    | Buried
+    | Stranded
+    | Dropped
+    | Redriven
+    | DeadRemoved
+    | Seeked
+    | Paused
+    | TopicCreated
+    | TopicDeleted
+    | QueueCreated
+    | QueueDeleted
+    | SnapshotTaken
+    | SnapshotDeleted
+)
+
+encode: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final = msgspec.msgpack.Decoder(list[Event])
+
+
+def decode(body: bytes) -> list[Event]:
+    """The records of one stored commit."""
+    return _decoder.decode(body)
+
+
+def column(values: list[int]) -> Column:
+    """One number when all are the same, the list otherwise."""
+    first = values[0]
+    return first if values.count(first) == len(values) else values
+
+
+def spread(values: Column, count: int) -> list[int]:
+    """The list a column stands for."""
+    return [values] * count if isinstance(values, int) else values

@@ -1,0 +1,379 @@
+"""The state of all streams and queues as plain data: what a checkpoint stores, and what events since then change in it.
+
+The state machine runs on structures made for speed; this is the same truth made for the disk. `State.apply` replays an event;
+a queue is then built from its image by `Queue.restore`. Folding facts needs no rules: priorities, keys, limits and filters
+play no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
+
+from penstock.broker.core import events
+from penstock.broker.core.events import Event, Ranges, spread
+from penstock.broker.core.policy import Policy
+from penstock.broker.core.producers import Producers
+from penstock.broker.core.ready import merge
+
+TOPIC = "topic"
+QUEUE = "queue"
+
+
+class Trace(msgspec.Struct, array_like=True, gc=False):
+    """What is remembered of an unsettled message that is no longer untouched."""
+
+    attempts: int = 0
+    error: str | None = None
+    cause: str | None = None
+    """How its last lease ended: `nacked`, `expired` or `released`."""
+    immortal: bool = False
+    """Its time to live was cleared by a redrive."""
+    due: int | None = None
+    deadline: int | None = None
+    """Set while it is leased."""
+    epoch: int = 0
+    consumer: str | None = None
+
+
+class DeadLetterEntry(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """A message in a queue's own list of dead letters."""
+
+    offset: int
+    publish_at: int
+    reason: str
+    cause: str
+    at: int
+    attempts: int
+    error: str | None = None
+
+
+class Counters(msgspec.Struct, array_like=True, gc=False):
+    """Totals since the queue was created. The live queue and the replay count by the same method."""
+
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    discarded: int = 0
+    dead_letter_failures: int = 0
+    evicted: int = 0
+    ttl_expired: int = 0
+    retired: int = 0
+    waited: int = 0
+    """Microseconds between publish and first delivery, summed over `first_deliveries`."""
+    first_deliveries: int = 0
+
+    def note(self, event: Event) -> None:
+        """Count what happened."""
+        match event:
+            case events.Leased():
+                self.delivered += event.count
+                if event.attempts == 1 and isinstance(event.published, int):
+                    self.waited += (event.at - event.published) * event.count
+                    self.first_deliveries += event.count
+                else:
+                    attempts, published = spread(event.attempts, event.count), spread(event.published, event.count)
+                    waits = [event.at - since for attempt, since in zip(attempts, published, strict=True) if attempt == 1]
+                    self.waited += sum(waits)
+                    self.first_deliveries += len(waits)
+            case events.Acked():
+                self.acked += event.count
+            case events.Returned():
+                self._failed(event.cause, event.count)
+            case events.Buried():
+                self._failed(event.cause, event.count)
+                self.dead_lettered += event.count
+                if event.reason == "ttl_expired":
+                    self.ttl_expired += event.count
+            case events.Stranded():
+                self.dead_letter_failures += event.count
+            case events.Dropped(why="overflow"):
+                self.discarded += event.count
+            case events.Dropped(why="ttl"):
+                self.ttl_expired += event.count
+            case events.Dropped(why="retention"):
+                self.retired += event.count
+            case events.DeadRemoved(why="evicted"):
+                self.evicted += event.count
+            case _:
+                pass
+
+    def _failed(self, cause: str, count: int) -> None:
+        if cause == "nacked":
+            self.nacked += count
+        elif cause == "expired":
+            self.expired += count
+
+
+class QueueImage(msgspec.Struct, array_like=True):
+    """One subscription or work queue."""
+
+    number: int
+    name: str
+    stream: int
+    created_at: int
+    policy: Policy
+    spec: bytes
+    """The settings as the user gave them."""
+    high: int
+    """Offsets from here on were published after this image and are still to be matched with the filter."""
+    unsettled: Ranges = []
+    traces: dict[int, Trace] = {}
+    dead: dict[int, DeadLetterEntry] = {}
+    """In the order they died."""
+    counters: Counters = msgspec.field(default_factory=Counters)
+    consumers: list[str] = []
+    epoch: int = 0
+    paused: bool = False
+    detached: bool = False
+
+    @property
+    def is_subscription(self) -> bool:
+        return self.stream != self.number
+
+
+class StreamImage(msgspec.Struct, array_like=True):
+    """One topic's or work queue's stream."""
+
+    number: int
+    kind: str
+    name: str
+    created_at: int
+    next_offset: int = 0
+    published_at: int = 0
+    producers: Producers = msgspec.field(default_factory=Producers)
+
+
+class Position(msgspec.Struct, array_like=True, frozen=True):
+    """Where a queue stood: which offsets below `high` were unsettled."""
+
+    queue: int
+    stream: int
+    at: int
+    unsettled: Ranges
+    high: int
+
+
+class State(msgspec.Struct, array_like=True):
+    """Everything: what a checkpoint holds, and what a restart builds the broker from."""
+
+    last_number: int = 0
+    streams: dict[int, StreamImage] = {}
+    queues: dict[int, QueueImage] = {}
+    snapshots: dict[str, Position] = {}
+
+    def replay(self, happened: Iterable[Event]) -> None:
+        """Apply events in order, then make every queue's `unsettled` whole again."""
+        folds = {number: Fold(queue) for number, queue in self.queues.items()}
+        for event in happened:
+            self._apply(event, folds)
+        for fold in folds.values():
+            fold.finish(self.streams)
+
+    def _apply(self, event: Event, folds: dict[int, Fold]) -> None:
+        match event:
+            case events.Published():
+                stream = self.streams[event.stream]
+                if event.producers:
+                    stream.producers.learn(event.producers, event.first, event.at)
+                stream.next_offset = event.first + event.count
+                stream.published_at = event.at
+            case events.TopicCreated():
+                self.streams[event.stream] = StreamImage(event.stream, TOPIC, event.name, event.at)
+                self.last_number = event.stream
+            case events.TopicDeleted():
+                del self.streams[event.stream]
+                for queue in self.queues.values():
+                    if queue.stream == event.stream:
+                        queue.detached = True
+                        queue.unsettled, queue.traces = [], {}
+                        folds[queue.number] = Fold(queue)
+            case events.QueueCreated():
+                folds[event.queue] = Fold(self._create_queue(event))
+            case events.QueueDeleted():
+                queue = self.queues.pop(event.queue)
+                del folds[event.queue]
+                if not queue.is_subscription:
+                    del self.streams[queue.stream]
+            case events.SnapshotTaken():
+                stream_number = self.queues[event.queue].stream
+                self.snapshots[event.name] = Position(event.queue, stream_number, event.at, event.unsettled, event.high)
+            case events.SnapshotDeleted():
+                del self.snapshots[event.name]
+            case (
+                events.Leased()
+                | events.Acked()
+                | events.Returned()
+                | events.Extended()
+                | events.Buried()
+                | events.Stranded()
+                | events.Dropped()
+                | events.Redriven()
+                | events.DeadRemoved()
+                | events.Seeked()
+                | events.Paused()
+            ):
+                if event.queue in folds:
+                    folds[event.queue].apply(event, self.streams)
+            case _:
+                assert_never(event)
+
+    def _create_queue(self, event: events.QueueCreated) -> QueueImage:
+        policy = msgspec.msgpack.decode(event.policy, type=Policy)
+        if event.stream == event.queue:
+            self.streams[event.stream] = StreamImage(event.stream, QUEUE, event.name, event.at)
+        image = QueueImage(event.queue, event.name, event.stream, event.at, policy, event.spec, event.start)
+        self.queues[event.queue] = image
+        self.last_number = event.queue
+        return image
+
+
+QueueEvent = (
+    events.Leased
+    | events.Acked
+    | events.Returned
+    | events.Extended
+    | events.Buried
+    | events.Stranded
+    | events.Dropped
+    | events.Redriven
+    | events.DeadRemoved
+    | events.Seeked
+    | events.Paused
+)
+
+
+class Fold:
+    """Events applied to one queue's image. Single fates are gathered first, so that a change costs no list surgery."""
+
+    def __init__(self, image: QueueImage) -> None:
+        self._image = image
+        self._covered = image.high
+        self._fate: dict[int, bool] = {}
+        """Overrides `unsettled` for single offsets: True is unsettled."""
+
+    def apply(self, event: QueueEvent, streams: dict[int, StreamImage]) -> None:
+        """Change the image by what happened."""
+        image, traces, fate = self._image, self._image.traces, self._fate
+        image.counters.note(event)
+        match event:
+            case events.Leased():
+                for offset, attempt in zip(event.offsets, spread(event.attempts, event.count), strict=True):
+                    trace = traces.setdefault(offset, Trace())
+                    trace.attempts, trace.due = attempt, None
+                    trace.deadline, trace.epoch, trace.consumer = event.deadline, event.epoch, event.consumer
+                if event.consumer is not None and event.consumer not in image.consumers:
+                    image.consumers.append(event.consumer)
+            case events.Acked():
+                self._settle(event.offsets)
+            case events.Returned():
+                attempts, dues = spread(event.attempts, event.count), spread(event.due, event.count)
+                for offset, attempt, due in zip(event.offsets, attempts, dues, strict=True):
+                    trace = traces.setdefault(offset, Trace())
+                    trace.attempts, trace.due = attempt, due
+                    trace.deadline, trace.consumer = None, None
+                    trace.cause, trace.error = event.cause, event.error or trace.error
+                if event.cause == "released":
+                    image.epoch += 1
+            case events.Extended():
+                for offset, deadline in zip(event.offsets, spread(event.deadline, event.count), strict=True):
+                    if offset in traces:
+                        traces[offset].deadline = deadline
+            case events.Buried():
+                self._settle(event.offsets)
+                if event.target is None:
+                    for entry in entries(event):
+                        image.dead[entry.offset] = entry
+            case events.Redriven():
+                for offset in event.offsets:
+                    image.dead.pop(offset, None)
+                    traces[offset] = Trace(immortal=True)
+                    fate[offset] = True
+                image.epoch = event.epoch
+            case events.DeadRemoved():
+                for offset in event.offsets:
+                    image.dead.pop(offset, None)
+            case events.Dropped():
+                self.finish(streams)
+                image.unsettled = subtract(image.unsettled, event.ranges)
+                image.traces = {offset: trace for offset, trace in traces.items() if not holds(event.ranges, offset)}
+            case events.Seeked():
+                fate.clear()
+                image.unsettled, image.high, image.epoch = event.unsettled, event.high, event.epoch
+                self._covered = event.high
+                image.traces = {o: trace for o, trace in traces.items() if o >= event.high or holds(event.unsettled, o)}
+                for trace in image.traces.values():
+                    trace.deadline, trace.consumer, trace.due = None, None, None
+            case events.Paused():
+                image.paused = event.paused
+            case events.Stranded():
+                pass
+            case _:
+                assert_never(event)
+
+    def finish(self, streams: dict[int, StreamImage]) -> None:
+        """Bring what was published since and every single fate into `unsettled`. `high` stays: the filter is still to be asked."""
+        image, stream = self._image, streams.get(self._image.stream)
+        ranges = list(image.unsettled)
+        if stream is not None and not image.detached and stream.next_offset > self._covered:
+            ranges.append((self._covered, stream.next_offset))
+            self._covered = stream.next_offset
+        ranges += [(offset, offset + 1) for offset, is_unsettled in self._fate.items() if is_unsettled]
+        settled = merge((offset, offset + 1) for offset, is_unsettled in self._fate.items() if not is_unsettled)
+        image.unsettled = subtract(merge(ranges), settled)
+        self._fate.clear()
+
+    def _settle(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._image.traces.pop(offset, None)
+            self._fate[offset] = False
+
+
+def entries(event: events.Buried) -> Iterator[DeadLetterEntry]:
+    """The dead letters a burial makes."""
+    published, attempts = spread(event.published, event.count), spread(event.attempts, event.count)
+    for offset, publish_at, attempt in zip(event.offsets, published, attempts, strict=True):
+        yield DeadLetterEntry(offset, publish_at, event.reason, event.cause, event.at, attempt, event.error)
+
+
+def subtract(ranges: Ranges, holes: Ranges) -> Ranges:
+    """The ranges less the holes; both are sorted and disjoint."""
+    result: Ranges = []
+    index = 0
+    for start, stop in ranges:
+        while index < len(holes) and holes[index][1] <= start:
+            index += 1
+        at = index
+        while at < len(holes) and holes[at][0] < stop:
+            if start < holes[at][0]:
+                result.append((start, holes[at][0]))
+            start = holes[at][1]
+            at += 1
+        if start < stop:
+            result.append((start, stop))
+    return result
+
+
+def holds(ranges: Ranges, offset: int) -> bool:
+    """Whether sorted ranges contain an offset."""
+    low, high = 0, len(ranges)
+    while low < high:
+        middle = (low + high) // 2
+        if ranges[middle][1] <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(ranges) and ranges[low][0] <= offset
+
+
+encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(State)
+
+
+def decode(body: bytes) -> State:
+    """A stored checkpoint."""
+    return _decoder.decode(body)

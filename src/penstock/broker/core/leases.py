@@ -1,0 +1,111 @@
+"""Who holds what, and until when.
+
+Leases lie in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up or
+until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, ValuesView
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from penstock.broker.core.message import StoredMessage
+
+_LEFTOVERS = 512
+
+
+class Consumer(msgspec.Struct):
+    """Somebody who consumes under a name."""
+
+    consumer_id: str
+    in_flight: int = 0
+
+
+class Lease(msgspec.Struct, order=True, gc=False):
+    """One delivery. Ordered by deadline; the same message delivered or extended again is another lease."""
+
+    deadline: int
+    offset: int
+    attempt: int
+    epoch: int
+    message: StoredMessage
+    consumer: Consumer | None = None
+
+
+class Leases:
+    """The live leases of one queue."""
+
+    __slots__ = ("_by_offset", "_heap", "_latest", "size")
+
+    def __init__(self) -> None:
+        self._by_offset: dict[int, Lease] = {}
+        self._heap: list[Lease] = []
+        self._latest = 0
+        self.size = 0
+        """Bytes in flight."""
+
+    def __len__(self) -> int:
+        return len(self._by_offset)
+
+    def get(self, offset: int) -> Lease | None:
+        """The live lease of an offset."""
+        return self._by_offset.get(offset)
+
+    def grant(self, leases: list[Lease], deadline: int, size: int) -> None:
+        """Add leases that share one deadline."""
+        for lease in leases:
+            self._by_offset[lease.offset] = lease
+        self.size += size
+        if deadline >= self._latest:
+            # Nothing in the heap is later, so appending keeps it a heap.
+            self._latest = deadline
+            self._heap += leases
+        else:
+            for lease in leases:
+                heappush(self._heap, lease)
+        self._sweep()
+
+    def end(self, lease: Lease) -> None:
+        """Take away a live lease."""
+        del self._by_offset[lease.offset]
+        self.size -= lease.message.size
+        if lease.consumer is not None:
+            lease.consumer.in_flight -= 1
+
+    def move(self, lease: Lease, deadline: int) -> None:
+        """Give a live lease another deadline."""
+        moved = Lease(deadline, lease.offset, lease.attempt, lease.epoch, lease.message, lease.consumer)
+        self._by_offset[lease.offset] = moved
+        heappush(self._heap, moved)
+        self._latest = max(self._latest, deadline)
+        self._sweep()
+
+    def due(self, now: int) -> Iterator[Lease]:
+        """Leases whose deadline has come, oldest deadline first; each is still live and must be ended by the caller."""
+        while self._heap and self._heap[0].deadline <= now:
+            lease = heappop(self._heap)
+            if self._by_offset.get(lease.offset) is lease:
+                yield lease
+        if not self._heap:
+            self._latest = 0
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline of a live lease."""
+        while self._heap:
+            lease = self._heap[0]
+            if self._by_offset.get(lease.offset) is lease:
+                return lease.deadline
+            heappop(self._heap)
+        self._latest = 0
+        return None
+
+    def live(self) -> ValuesView[Lease]:
+        """All of them, in no particular order."""
+        return self._by_offset.values()
+
+    def _sweep(self) -> None:
+        if len(self._heap) > 2 * len(self._by_offset) + _LEFTOVERS:
+            self._heap = list(self._by_offset.values())
+            heapify(self._heap)

@@ -1,0 +1,208 @@
+"""A message, as it is given, as it is kept, and the rules it must meet to be taken.
+
+`Message` is what a publisher writes. `StoredMessage` is what the log keeps: one object, shared by all subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from penstock.durations import instant, micros
+from penstock.errors import InvalidArgument, InvalidPriority
+
+MAX_MESSAGE_BYTES = 10 * 1024 * 1024
+MAX_ATTRIBUTE_KEY_BYTES = 256
+MAX_ATTRIBUTE_VALUE_BYTES = 1024
+MAX_ORDERING_KEY_BYTES = 1024
+MAX_PRODUCER_ID_BYTES = 256
+DEFAULT_PRIORITY = 5
+RESERVED_PREFIX = "goog"
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message to publish. The broker gives it its id and its publish time.
+
+    `ordering_key`: messages of one key are delivered one at a time and in order, where the subscription asks for it.
+    `priority`: 0–9, 9 first. `ttl`: seconds until it expires undelivered. `deliver_at`: not before this instant.
+    `producer_id` with `sequence`: publishing the same pair again returns the first id and adds nothing.
+    """
+
+    data: bytes = b""
+    attributes: Mapping[str, str] = {}
+    ordering_key: str = ""
+    priority: int = DEFAULT_PRIORITY
+    ttl: object = None
+    deliver_at: object = None
+    producer_id: str | None = None
+    sequence: int | None = None
+
+
+class StoredMessage(msgspec.Struct, gc=False):
+    """A message in the log. Treat it as immutable; only staging a commit sets `publish_at`."""
+
+    publish_at: int
+    data: bytes
+    attributes: dict[str, str] | None
+    key: str
+    priority: int
+    size: int
+    expires_at: int | None = None
+    deliver_at: int | None = None
+    max_attempts: int | None = None
+    content: int = 0
+    """How a work queue gives the payload back: 0 bytes, 1 text, 2 JSON."""
+    origin_at: int | None = None
+    """When a dead letter was first published, in the stream it died in."""
+
+
+class Batch(msgspec.Struct, gc=False):
+    """Messages accepted together, and what they have in common, so that plain ones can be moved as a range."""
+
+    messages: list[StoredMessage]
+    size: int
+    priority: int | None
+    """The priority of all of them, when none has a time to live or a delivery time; None otherwise."""
+    keyed: bool
+    producers: list[tuple[str, int] | None] | None = None
+
+
+def summarize(messages: list[StoredMessage]) -> Batch:
+    """What these messages have in common."""
+    first = messages[0].priority
+    size, plain, keyed = 0, True, False
+    for message in messages:
+        size += message.size
+        if message.priority != first or message.expires_at is not None or message.deliver_at is not None:
+            plain = False
+        if message.key:
+            keyed = True
+    return Batch(messages, size, first if plain else None, keyed)
+
+
+def accept(messages: Sequence[Message], now: int) -> Batch:
+    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
+    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence):
+        raise InvalidArgument.of("messages", messages, "a list of Message")
+    if not messages:
+        raise InvalidArgument("messages is empty, wanted at least one message")
+    stored: list[StoredMessage] = []
+    total, first, plain, keyed = 0, None, True, False
+    producers: list[tuple[str, int] | None] | None = None
+    for index, message in enumerate(messages):
+        if type(message) is not Message:
+            raise InvalidArgument.of(f"messages[{index}]", message, "a penstock.Message")
+        data = message.data
+        if type(data) is not bytes:
+            data = _bytes(data, index)
+        size = len(data)
+        attributes: dict[str, str] | None = None
+        if message.attributes:
+            attributes, extra = check_attributes(message.attributes, f"messages[{index}].attributes")
+            size += extra
+        elif not size:
+            if not isinstance(message.attributes, Mapping):
+                raise InvalidArgument.of(f"messages[{index}].attributes", message.attributes, "a mapping of str to str")
+            raise InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
+        elif message.attributes != {}:
+            raise InvalidArgument.of(f"messages[{index}].attributes", message.attributes, "a mapping of str to str")
+        key = message.ordering_key
+        if key != "":
+            size += check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
+            keyed = True
+        if size > MAX_MESSAGE_BYTES:
+            raise InvalidArgument(
+                f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
+                hint="store large bodies elsewhere and send a reference",
+            )
+        priority = message.priority
+        if priority != DEFAULT_PRIORITY or type(priority) is not int:
+            check_priority(priority)
+        record = StoredMessage(now, data, attributes, key, priority, size)
+        if message.ttl is not None:
+            record.expires_at = now + micros(message.ttl, f"messages[{index}].ttl", minimum=1e-6)
+            plain = False
+        if message.deliver_at is not None:
+            record.deliver_at = instant(message.deliver_at, f"messages[{index}].deliver_at")
+            plain = False
+        if message.producer_id is not None or message.sequence is not None:
+            producers = producers or [None] * len(messages)
+            producers[index] = check_producer(message.producer_id, message.sequence, f"messages[{index}]")
+        if first is None:
+            first = priority
+        elif priority != first:
+            plain = False
+        total += size
+        stored.append(record)
+    return Batch(stored, total, first if plain else None, keyed, producers)
+
+
+def check_attributes(attributes: object, name: str) -> tuple[dict[str, str], int]:
+    """A copy of the attributes and their size in bytes, or the reason why they cannot be taken."""
+    if not isinstance(attributes, Mapping):
+        raise InvalidArgument.of(name, attributes, "a mapping of str to str")
+    size = 0
+    copy: dict[str, str] = {}
+    for key, value in attributes.items():
+        if not isinstance(key, str) or not key:
+            raise InvalidArgument.of(f"an attribute key of {name}", key, "a non-empty string")
+        if key.startswith(RESERVED_PREFIX):
+            raise InvalidArgument.of(
+                f"an attribute key of {name}", key, f"a key that does not start with {RESERVED_PREFIX!r}, which is reserved"
+            )
+        if not isinstance(value, str):
+            raise InvalidArgument.of(
+                f"{name}[{key!r}]", value, "a string", hint="attribute values are strings; convert numbers with str()"
+            )
+        size += check_text(key, f"an attribute key of {name}", MAX_ATTRIBUTE_KEY_BYTES)
+        size += check_text(value, f"{name}[{key!r}]", MAX_ATTRIBUTE_VALUE_BYTES)
+        copy[key] = value
+    return copy, size
+
+
+def check_text(value: object, name: str, limit: int) -> int:
+    """The length in UTF-8 bytes of a string that must not be longer than `limit`."""
+    if not isinstance(value, str):
+        raise InvalidArgument.of(name, value, "a string")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument.of(name, value, "text that UTF-8 can encode (no lone surrogates)") from None
+    if size > limit:
+        raise InvalidArgument(f"{name} is {size} bytes long, wanted at most {limit}: {value[:40]!r}…")
+    return size
+
+
+def check_name(value: object, kind: str) -> str:
+    """A name of a topic, subscription, queue, snapshot or consumer."""
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument.of(kind, value, "a non-empty string")
+    check_text(value, kind, 1024)
+    if any(character < " " or character == "\x7f" for character in value):
+        raise InvalidArgument.of(kind, value, "a name without control characters")
+    return value
+
+
+def check_priority(priority: object) -> int:
+    """A priority from 0 to 9."""
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise InvalidPriority(priority)
+    return priority
+
+
+def check_producer(producer_id: object, sequence: object, name: str) -> tuple[str, int]:
+    """The pair that makes a publish idempotent; both or neither."""
+    if not isinstance(producer_id, str) or not producer_id:
+        raise InvalidArgument.of(f"{name}.producer_id", producer_id, "a non-empty string beside sequence")
+    check_text(producer_id, f"{name}.producer_id", MAX_PRODUCER_ID_BYTES)
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 1 << 63:
+        raise InvalidArgument.of(f"{name}.sequence", sequence, "an integer from 0 to 2^63 - 1 beside producer_id")
+    return producer_id, sequence
+
+
+def _bytes(data: object, index: int) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    hint = "encode text first: text.encode()" if isinstance(data, str) else None
+    raise InvalidArgument.of(f"messages[{index}].data", data, "bytes", hint=hint)

@@ -1,0 +1,51 @@
+"""What the state machine takes and returns besides events."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker.core.events import Event
+from penstock.broker.core.message import StoredMessage
+
+MAX_ATTEMPTS = "max_retries_exceeded"
+EXPLICIT_NACK = "explicit_nack"
+TTL_EXPIRED = "ttl_expired"
+
+
+class Burial(msgspec.Struct, gc=False):
+    """A dead letter on its way to its topic; the shell publishes it together with the event."""
+
+    offset: int
+    message: StoredMessage
+    reason: str
+    attempts: int
+    error: str | None
+
+
+class Outcome:
+    """What a command that ends leases changed."""
+
+    __slots__ = ("burials", "events")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.burials: list[Burial] = []
+
+
+class Piece(msgspec.Struct, gc=False):
+    """Part of what a queue is restored from: messages, or only their number when they are plain and untouched."""
+
+    first: int
+    count: int
+    priority: int = 0
+    size: int = 0
+    messages: list[StoredMessage] | None = None
+
+
+class Why(msgspec.Struct, gc=False, frozen=True):
+    """Why a message cannot be delivered now."""
+
+    reason: str
+    until: int | None = None
+    by: int | None = None
+    """The offset of the message that leads its key."""

@@ -1,0 +1,92 @@
+"""Messages in memory, by offset, in pages.
+
+Offsets are dense, so a page of 256 costs one pointer a message. A broker that lives in memory keeps every page; a durable one
+keeps a window, drops pages it can read again from the log, and reads them back when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.broker.core.message import StoredMessage
+
+PAGE = 256
+_SHIFT = 8
+_MASK = PAGE - 1
+
+
+class Pages:
+    """The resident messages of one stream."""
+
+    __slots__ = ("_pages", "size")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, list[StoredMessage | None]] = {}
+        self.size = 0
+        """Bytes of the messages held."""
+
+    def get(self, offset: int) -> StoredMessage | None:
+        """The message, when it is resident."""
+        page = self._pages.get(offset >> _SHIFT)
+        if page is None:
+            return None
+        index = offset & _MASK
+        return page[index] if index < len(page) else None
+
+    def span(self, offsets: range) -> list[StoredMessage]:
+        """The messages of a range of offsets, up to the first that is not resident."""
+        found: list[StoredMessage] = []
+        start, stop = offsets.start, offsets.stop
+        while start < stop:
+            page = self._pages.get(start >> _SHIFT)
+            if page is None:
+                break
+            index = start & _MASK
+            part = page[index : index + stop - start]
+            if not part:
+                break
+            if None in part:
+                part = part[: part.index(None)]
+                found += part  # type: ignore[arg-type]  # cut before the first None
+                break
+            found += part  # type: ignore[arg-type]  # no None in it
+            start += len(part)
+            if start & _MASK:
+                break
+        return found
+
+    def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> None:
+        """Hold messages from offset `first` on; they were not held before."""
+        self.size += size
+        position = 0
+        while position < len(messages):
+            offset = first + position
+            index = offset & _MASK
+            page = self._pages.setdefault(offset >> _SHIFT, [])
+            part = messages[position : position + PAGE - index]
+            if len(page) < index:
+                page += [None] * (index - len(page))
+            page[index : index + len(part)] = part
+            position += len(part)
+
+    def drop(self, page_number: int) -> int:
+        """Let a page go; returns the bytes that frees."""
+        page = self._pages.pop(page_number, None)
+        freed = sum(message.size for message in page if message is not None) if page else 0
+        self.size -= freed
+        return freed
+
+    def page_numbers(self) -> Iterator[int]:
+        """The resident pages, in the order they came."""
+        return iter(self._pages)
+
+    def missing(self, page_number: int, stop: int) -> range | None:
+        """The offsets of a page, below `stop`, that must be read to have it whole; None when nothing is missing."""
+        first = page_number << _SHIFT
+        last = min(first + PAGE, stop)
+        page = self._pages.get(page_number)
+        if page is None:
+            return range(first, last)
+        if len(page) < last - first or None in page:
+            return range(first, last)
+        return None

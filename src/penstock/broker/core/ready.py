@@ -1,0 +1,180 @@
+"""What may be delivered now: by priority, and inside a priority by age.
+
+Age is the offset. Most messages arrive in order and leave in order, so a level keeps *runs* of offsets rather than offsets: a
+million waiting messages are one pair of numbers. What comes back (a redelivery, a key's next message) joins a heap beside the
+runs and is taken when it is the oldest, so it returns to its place in age. Removal from the middle only marks the offset; the
+mark is dropped when the offset comes up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+
+class Level:
+    """The waiting messages of one priority."""
+
+    __slots__ = ("_gone", "_later", "_returned", "_start", "_stop", "count")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._start = 0
+        self._stop = 0
+        self._later: deque[tuple[int, int]] | None = None
+        self._returned: list[int] = []
+        self._gone: set[int] = set()
+        self.count = 0
+        for start, stop in ranges:
+            self.add(start, stop)
+
+    def add(self, start: int, stop: int) -> None:
+        """Add the offsets from `start` up to `stop`, wherever they belong in age."""
+        self.count += stop - start
+        if self._start == self._stop and not self._later:
+            self._start, self._stop = start, stop
+        elif not self._later and start == self._stop:
+            self._stop = stop
+        elif start >= self._end():
+            if self._later is None:
+                self._later = deque()
+            if self._later and self._later[-1][1] == start:
+                self._later[-1] = (self._later[-1][0], stop)
+            else:
+                self._later.append((start, stop))
+        else:
+            for offset in range(start, stop):
+                if offset in self._gone:
+                    self._gone.discard(offset)
+                else:
+                    heappush(self._returned, offset)
+
+    def remove(self, offset: int) -> None:
+        """Take out an offset that is in this level."""
+        self._gone.add(offset)
+        self.count -= 1
+
+    def run(self, most: int) -> range:
+        """The next offsets when they are one unbroken run and nothing older waits; empty when `first` must be asked."""
+        if self._gone or (self._returned and self._returned[0] < self._stop) or self._start == self._stop:
+            return range(0)
+        return range(self._start, min(self._stop, self._start + most))
+
+    def skip(self, count: int) -> None:
+        """Take the first `count` offsets of what `run` returned."""
+        self._start += count
+        self.count -= count
+        if self._start == self._stop:
+            self._next_run()
+
+    def first(self) -> int | None:
+        """The oldest offset, still in place."""
+        while True:
+            if self._returned and (self._start == self._stop or self._returned[0] < self._start):
+                offset = self._returned[0]
+                if offset not in self._gone:
+                    return offset
+                heappop(self._returned)
+            elif self._start < self._stop:
+                offset = self._start
+                if offset not in self._gone:
+                    return offset
+                self._advance()
+            else:
+                return None
+            self._gone.discard(offset)
+
+    def pop(self) -> None:
+        """Take what `first` returned."""
+        self.count -= 1
+        if self._returned and (self._start == self._stop or self._returned[0] < self._start):
+            heappop(self._returned)
+        else:
+            self._advance()
+
+    def __contains__(self, offset: int) -> bool:
+        if offset in self._gone:
+            return False
+        return (
+            self._start <= offset < self._stop or any(a <= offset < b for a, b in self._later or ()) or offset in self._returned
+        )
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Every waiting offset, as ranges in no particular order."""
+        runs = [(self._start, self._stop), *(self._later or ()), *((offset, offset + 1) for offset in self._returned)]
+        for start, stop in runs:
+            for hole in sorted(offset for offset in self._gone if start <= offset < stop):
+                if start < hole:
+                    yield start, hole
+                start = hole + 1
+            if start < stop:
+                yield start, stop
+
+    def _advance(self) -> None:
+        self._start += 1
+        if self._start == self._stop:
+            self._next_run()
+
+    def _next_run(self) -> None:
+        if self._later:
+            self._start, self._stop = self._later.popleft()
+
+    def _end(self) -> int:
+        return self._later[-1][1] if self._later else self._stop
+
+
+class Ready:
+    """The levels, most urgent first."""
+
+    __slots__ = ("_levels", "_order")
+
+    def __init__(self) -> None:
+        self._levels: dict[int, Level] = {}
+        self._order: list[Level] = []
+
+    def add(self, priority: int, start: int, stop: int) -> None:
+        """Add the offsets from `start` up to `stop` with this priority."""
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = Level()
+            self._order = [self._levels[p] for p in sorted(self._levels, reverse=True)]
+        level.add(start, stop)
+
+    def remove(self, priority: int, offset: int) -> None:
+        """Take out a waiting offset."""
+        self._levels[priority].remove(offset)
+
+    def levels(self) -> list[Level]:
+        """The levels in the order of delivery."""
+        return self._order
+
+    def ahead(self, priority: int) -> int:
+        """How many wait with this priority or a higher one."""
+        return sum(level.count for p, level in self._levels.items() if p >= priority)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Every waiting offset, as ranges in no particular order."""
+        for level in self._order:
+            yield from level.ranges()
+
+    def __contains__(self, offset: int) -> bool:
+        return any(offset in level for level in self._order)
+
+    def __len__(self) -> int:
+        return sum(level.count for level in self._order)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._levels = {}
+        self._order = []
+
+
+def merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted, disjoint, joined ranges."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged

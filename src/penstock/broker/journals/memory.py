@@ -1,0 +1,109 @@
+"""A journal that lives as long as its process.
+
+The default of `MessageQueue()` and of tests: the same log, events, replay and retention as on disk, only not durable. It keeps
+the message objects themselves, one pointer each. What is settled stays for replay until retention removes it, or until there
+is more than `history_bytes` of it, so that a busy broker in memory does not grow for a week.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from penstock.broker.core.chunk import Chunk, Summary, pack
+from penstock.broker.core.events import Event
+from penstock.broker.core.image import State
+from penstock.broker.core.message import StoredMessage, summarize
+from penstock.broker.journal import Commit
+
+EVENT_RECORDS = 100_000
+
+
+class _Log:
+    """One stream's chunks: where each begins, and its messages."""
+
+    __slots__ = ("firsts", "messages")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.messages: list[list[StoredMessage]] = []
+
+    def covering(self, start: int, stop: int) -> range:
+        begin = max(bisect_right(self.firsts, start) - 1, 0)
+        end = bisect_right(self.firsts, stop - 1)
+        if begin < end and self.firsts[begin] + len(self.messages[begin]) <= start:
+            begin += 1
+        return range(begin, end)
+
+
+class MemoryJournal:
+    """Keeps everything in this process."""
+
+    is_durable = False
+
+    def __init__(self) -> None:
+        self._logs: dict[int, _Log] = {}
+        self._events: deque[tuple[int, int, Event]] = deque()
+        self._next_event = 0
+
+    def load(self) -> tuple[State, Iterable[Event]]:
+        return State(), ()
+
+    def append(self, commit: Commit) -> None:
+        for append in commit.appends:
+            log = self._logs.setdefault(append.stream, _Log())
+            if log.messages and len(log.messages[-1]) < 64:
+                # Chunks of one message would cost more than the message.
+                log.messages[-1] += append.batch.messages
+            else:
+                log.firsts.append(append.first)
+                log.messages.append(list(append.batch.messages))
+        for event in commit.events:
+            self._events.append((self._next_event, commit.at, event))
+            self._next_event += event.count
+        while len(self._events) > EVENT_RECORDS:
+            self._events.popleft()
+
+    def checkpoint(self, state: State) -> None:
+        """Nothing to do: there is no start to prepare for."""
+
+    def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
+        for first, messages in self._overlapping(stream, start, stop):
+            yield _summary(first, messages)
+
+    def read(self, stream: int, start: int, stop: int) -> Iterator[tuple[Summary, Chunk]]:
+        for first, messages in self._overlapping(stream, start, stop):
+            yield _summary(first, messages), pack(messages)
+
+    def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
+        for first, _, event in list(self._events):
+            if first < stop and first + event.count > start:
+                yield first, event
+
+    def event_range(self) -> tuple[int, int]:
+        return (self._events[0][0] if self._events else self._next_event), self._next_event
+
+    def trim(self, stream: int, chunks: list[int]) -> None:
+        log = self._logs.get(stream)
+        if log is not None:
+            gone = set(chunks)
+            kept = [(first, messages) for first, messages in zip(log.firsts, log.messages, strict=True) if first not in gone]
+            log.firsts = [first for first, _ in kept]
+            log.messages = [messages for _, messages in kept]
+
+    def trim_events(self, before: int) -> None:
+        while self._events and self._events[0][1] < before:
+            self._events.popleft()
+
+    def close(self) -> None:
+        self._logs.clear()
+
+    def _overlapping(self, stream: int, start: int, stop: int) -> list[tuple[int, list[StoredMessage]]]:
+        log = self._logs.get(stream)
+        return [(log.firsts[index], log.messages[index]) for index in log.covering(start, stop)] if log else []
+
+
+def _summary(first: int, messages: list[StoredMessage]) -> Summary:
+    batch = summarize(messages)
+    return Summary(first, len(messages), batch.size, messages[-1].publish_at, batch.priority, batch.keyed)

@@ -1,0 +1,112 @@
+"""Which messages are in memory, and how the others are read back from the journal.
+
+A broker in memory holds everything. A durable one holds up to `budget` bytes; what is published beyond stays in the log only
+and is read when its turn comes. A page that everybody has consumed goes first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from penstock.broker.core.image import QueueImage
+from penstock.broker.core.message import Batch, StoredMessage, summarize
+from penstock.broker.core.outcome import Piece
+from penstock.broker.core.pages import PAGE
+from penstock.broker.core.stream import Stream
+from penstock.broker.journal import Journal
+
+READ_AHEAD = 4 * PAGE
+
+
+class Window:
+    """The resident part of all streams."""
+
+    def __init__(self, journal: Journal, budget: int | None) -> None:
+        self._journal = journal
+        self._budget = budget
+        self._size = 0
+        self._pages: dict[tuple[int, int], Stream] = {}
+
+    def admit(self, stream: Stream, first: int, batch: Batch) -> None:
+        """Hold messages that were just published, if there is room."""
+        if self._budget is not None:
+            if self._size + batch.size > self._budget:
+                self._shed_consumed()
+            if self._size + batch.size > self._budget:
+                return
+            for page in range(first // PAGE, (first + len(batch.messages) - 1) // PAGE + 1):
+                self._pages.setdefault((stream.number, page), stream)
+        self._size += batch.size
+        stream.pages.put(first, batch.messages, batch.size)
+
+    def fetch(self, stream: Stream, offset: int) -> list[tuple[int, list[StoredMessage]]]:
+        """Read the messages round an offset, and some that follow. Needs no lock; hand the result to `hold`."""
+        start = offset - offset % PAGE
+        return list(read(self._journal, stream.number, start, min(start + READ_AHEAD, stream.next_offset)))
+
+    def hold(self, stream: Stream, runs: list[tuple[int, list[StoredMessage]]]) -> None:
+        """Hold what `fetch` read, in place of whatever of it was held."""
+        pages = {page for first, messages in runs for page in range(first // PAGE, (first + len(messages) - 1) // PAGE + 1)}
+        for page in pages:
+            self._size -= stream.pages.drop(page)
+            self._pages.pop((stream.number, page), None)
+        for first, messages in runs:
+            size = summarize(messages).size
+            stream.pages.put(first, messages, size)
+            self._size += size
+        if self._budget is not None:
+            for page in pages:
+                self._pages[stream.number, page] = stream
+            while self._size > self._budget and len(self._pages) > len(pages):
+                self._drop(next(iter(self._pages)))
+
+    def forget(self, stream: Stream, before: int | None = None) -> None:
+        """Let go of a stream, or of its pages that lie wholly before an offset."""
+        for page in list(stream.pages.page_numbers()):
+            if before is None or (page + 1) * PAGE <= before:
+                self._size -= stream.pages.drop(page)
+                self._pages.pop((stream.number, page), None)
+
+    def _shed_consumed(self) -> None:
+        """Drop pages that no queue of their stream has still to deliver."""
+        fronts: dict[int, int] = {}
+        for (number, page), stream in list(self._pages.items()):
+            if number not in fronts:
+                oldest = [queue.oldest_waiting() for queue in stream.queues]
+                fronts[number] = min((offset for offset in oldest if offset is not None), default=stream.next_offset)
+            if (page + 1) * PAGE <= fronts[number]:
+                self._drop((number, page))
+
+    def _drop(self, name: tuple[int, int]) -> None:
+        stream = self._pages.pop(name)
+        self._size -= stream.pages.drop(name[1])
+
+
+def read(journal: Journal, stream: int, start: int, stop: int) -> Iterator[tuple[int, list[StoredMessage]]]:
+    """Runs of messages within a range of offsets."""
+    for summary, chunk in journal.read(stream, start, stop):
+        messages = chunk.messages(summary.published_at)
+        low, high = max(start, summary.first), min(stop, summary.first + summary.count)
+        yield low, messages[low - summary.first : high - summary.first]
+
+
+def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
+    """What a queue is restored from. Chunks of plain, untouched messages are not read, only counted."""
+    touched = sorted(image.traces)
+    for start, stop in image.unsettled:
+        for summary in journal.summaries(image.stream, start, stop):
+            low, high = max(start, summary.first), min(stop, summary.first + summary.count)
+            is_whole = low == summary.first and high == summary.first + summary.count
+            is_matched = not image.policy.filter or high <= image.high
+            is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
+            if is_whole and is_matched and is_free and not _any_between(touched, low, high):
+                yield Piece(low, high - low, summary.priority or 0, summary.size)
+            else:
+                for first, messages in read(journal, image.stream, low, high):
+                    yield Piece(first, len(messages), messages=messages)
+
+
+def _any_between(sorted_offsets: list[int], low: int, high: int) -> bool:
+    index = bisect_left(sorted_offsets, low)
+    return index < len(sorted_offsets) and sorted_offsets[index] < high

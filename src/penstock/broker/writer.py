@@ -1,0 +1,149 @@
+"""The thread that writes: many publishes, one sync.
+
+Whoever publishes hands in a ticket and waits. The writer takes all tickets there are, commits them together with the events
+that have gathered, and wakes everybody. Alone, a publisher waits for nothing but the disk. When the last commit served
+several, the next one waits a moment for as many to come back, because they will.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from penstock.broker.core.message import Batch
+from penstock.broker.core.stream import Place, Stream
+from penstock.clock import monotonic
+from penstock.errors import BrokerClosed, PenstockError
+
+FLUSH_INTERVAL = 50_000
+"""How long events that nobody waits for may stay in memory, in microseconds."""
+RETRY_INTERVAL = 250_000
+MAX_WINDOW = 2_000
+MAX_GROUP_BYTES = 32 * 1024 * 1024
+
+
+class Ticket:
+    """A publish, or only the wish to have everything so far on disk (no batch)."""
+
+    __slots__ = ("_done", "at", "batch", "error", "first", "on_done", "places", "stream")
+
+    def __init__(self, stream: Stream | None, batch: Batch | None, on_done: Callable[[Ticket], None] | None = None) -> None:
+        self.stream = stream
+        self.batch = batch
+        self.first = 0
+        self.at = 0
+        self.places: list[Place | None] | None = None
+        """Where messages of an idempotent producer were already, None for new ones."""
+        self.error: PenstockError | None = None
+        self.on_done = on_done
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def finish(self) -> None:
+        """Called once, when the outcome is known."""
+        self._done.release()
+        if self.on_done is not None:
+            self.on_done(self)
+
+    def wait(self) -> None:
+        """Return when it is durable, or raise why it is not."""
+        self._done.acquire()
+        self._done.release()
+        if self.error is not None:
+            raise self.error
+
+    def offsets(self) -> list[Place]:
+        """The place of every message of the batch, in order."""
+        assert self.batch is not None, "only a publish has places"
+        if self.places is None:
+            return [(offset, self.at) for offset in range(self.first, self.first + len(self.batch.messages))]
+        fresh = iter(range(self.first, self.first + len(self.places)))
+        return [place if place is not None else (next(fresh), self.at) for place in self.places]
+
+
+class Writer:
+    """Runs `commit(tickets)` for what comes in, and `idle()` between."""
+
+    def __init__(self, commit: Callable[[list[Ticket]], bool], idle: Callable[[], None], name: str) -> None:
+        self._commit = commit
+        self._idle = idle
+        self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._is_nudged = False
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Have a ticket committed soon."""
+        if self._is_stopped:
+            raise BrokerClosed()
+        self._inbox.put(ticket)
+
+    def sync(self) -> None:
+        """Return when every event so far is durable."""
+        ticket = Ticket(None, None)
+        self.submit(ticket)
+        ticket.wait()
+
+    def nudge(self) -> None:
+        """There are events to write, without hurry."""
+        if not self._is_nudged:
+            self._is_nudged = True
+            self._inbox.put(None)
+
+    def stop(self) -> None:
+        """Write what is there, then end. Returns when the thread has ended."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._inbox.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        flush_at: int | None = None
+        company, spent = 1, 0
+        while True:
+            tickets = self._gather(flush_at, company, spent)
+            if tickets:
+                company = sum(ticket.batch is not None for ticket in tickets) or company
+            is_due = flush_at is not None and monotonic() >= flush_at
+            if tickets or is_due or self._is_stopped:
+                self._is_nudged = False
+                started = monotonic()
+                is_written = self._commit(tickets)
+                spent = monotonic() - started
+                flush_at = None if is_written else monotonic() + RETRY_INTERVAL
+                for ticket in tickets:
+                    ticket.finish()
+                self._idle()
+            elif self._is_nudged and flush_at is None:
+                flush_at = monotonic() + FLUSH_INTERVAL
+            if self._is_stopped and self._inbox.empty():
+                return
+
+    def _gather(self, flush_at: int | None, company: int, spent: int) -> list[Ticket]:
+        """Wait for something to do; returns the tickets that came."""
+        tickets: list[Ticket] = []
+        size, until = 0, 0
+        while size < MAX_GROUP_BYTES:
+            try:
+                if not tickets:
+                    timeout = None if flush_at is None else max(flush_at - monotonic(), 0) / 1_000_000
+                    ticket = self._inbox.get(timeout=timeout)
+                elif len(tickets) < company:
+                    ticket = self._inbox.get(timeout=max(until - monotonic(), 0) / 1_000_000)
+                else:
+                    ticket = self._inbox.get_nowait()
+            except Empty:
+                break
+            if ticket is None:
+                if not tickets:
+                    break
+                continue
+            if not tickets:
+                until = monotonic() + min(MAX_WINDOW, spent)
+            tickets.append(ticket)
+            if ticket.batch is not None:
+                size += ticket.batch.size
+        return tickets

@@ -1,0 +1,62 @@
+"""Time as the core knows it: instants and durations are whole microseconds, instants counted from 1970 in UTC.
+
+Nothing here reads a clock. What people write (seconds as a number, `timedelta`, aware `datetime`) is turned into
+microseconds at the edge, once, with an error that names the argument.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from penstock.errors import InvalidArgument
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+
+FOREVER = 1 << 62
+"""An instant that never comes."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LONGEST = 36_525 * DAY
+
+type_error_hint = "durations are seconds (int or float) or a datetime.timedelta"
+
+
+def micros(value: object, name: str, *, minimum: float = 0, maximum: float | None = None) -> int:
+    """Microseconds of a duration given in seconds or as `timedelta`; bounds are in seconds and inclusive."""
+    wanted = _wanted(minimum, maximum)
+    if isinstance(value, timedelta):
+        result = value // _MICROSECOND
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument.of(name, value, wanted, hint=type_error_hint)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument.of(name, value, wanted)
+    else:
+        result = round(value * SECOND)
+    if result < minimum * SECOND or (maximum is not None and result > maximum * SECOND) or result > _LONGEST:
+        raise InvalidArgument.of(name, value, wanted)
+    return result
+
+
+def instant(value: object, name: str) -> int:
+    """Microseconds since 1970 of an aware `datetime` or of a number of seconds since 1970."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument.of(
+                name, value, "a datetime with a time zone", hint="datetime.now(UTC), or value.replace(tzinfo=UTC)"
+            )
+        return (value - _EPOCH) // _MICROSECOND
+    return micros(value, name, maximum=2 * _LONGEST // SECOND)
+
+
+def to_datetime(at: int) -> datetime:
+    """The aware UTC datetime of an instant, exact to the microsecond."""
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def _wanted(minimum: float, maximum: float | None) -> str:
+    if maximum is None:
+        return f"seconds, {minimum:g} or more"
+    return f"seconds from {minimum:g} to {maximum:g}"

@@ -1,0 +1,342 @@
+"""Every error Penstock raises, as one tree.
+
+    PenstockError
+    ├── InvalidArgument (3)        the call itself is wrong; the same call never succeeds
+    │   ├── InvalidAckId           the delivery is settled, expired, replaced or was never made
+    │   ├── InvalidFilter          a subscription filter that does not parse, with its position
+    │   └── InvalidPriority
+    ├── NotFound (5)
+    │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
+    │   └── QueueNotFound · MessageNotFound · ConsumerNotFound
+    ├── AlreadyExists (6)
+    ├── ResourceExhausted (8)      transient: room may come back
+    │   ├── SubscriptionFull
+    │   └── QueueFull
+    ├── FailedPrecondition (9)
+    │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
+    │   ├── BrokerClosed
+    │   └── DataDirectoryInUse
+    ├── OutOfRange (11)            an offset or a time that the log does not hold
+    ├── Unavailable (14)           transient
+    │   └── JournalUnavailable     the disk refuses to write; nothing was stored
+    └── DataLoss (15)
+        └── CorruptLog             stored bytes are not what was written
+
+`code` is the number that specification 000 gives (they are gRPC's), `reason` a stable word for programs, `transient` says
+whether the same call may succeed later. `str(error)` says what was wrong; `hint`, also shown under a traceback, says what to
+do. Required data is positional, so that every error survives pickle on its way through process pools and Spark.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """The root: catch this to catch everything Penstock raises on purpose."""
+
+    code: ClassVar[int] = 2
+    reason: ClassVar[str] = "unknown"
+    transient: ClassVar[bool] = False
+    hint: str | None = None
+
+    def __init__(self, *fields: object, hint: str | None = None) -> None:
+        super().__init__(*fields)
+        advice = hint or self.hint
+        if advice:
+            self.hint = advice
+            self.add_note(advice)
+
+    @property
+    def message(self) -> str:
+        """The text alone, as the specifications' error objects carry it."""
+        return str(self)
+
+
+class InvalidArgument(PenstockError):
+    """The request can never succeed as it is written."""
+
+    code = 3
+    reason = "invalid_argument"
+
+    @classmethod
+    def of(cls, name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
+        """The usual sentence: which argument, what it was, what was wanted."""
+        return cls(f"{name} is {_shown(value)}, wanted {wanted}", hint=hint)
+
+
+class InvalidAckId(InvalidArgument):
+    """The delivery this ack id stood for is over, or there was none."""
+
+    reason = "invalid_ack_id"
+    hint = "the lease was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
+
+    def __init__(self, ack_id: object) -> None:
+        super().__init__(ack_id)
+        self.ack_id = ack_id
+
+    def __str__(self) -> str:
+        return f"Invalid ack ID: {_shown(self.ack_id, bare=True)}"
+
+
+class InvalidFilter(InvalidArgument):
+    """A filter expression that does not parse."""
+
+    reason = "invalid_filter"
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(text, position, problem)
+        self.text = text
+        self.position = position
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"Invalid filter at position {self.position}: {self.problem}\n  {self.text}\n  {' ' * self.position}^"
+
+
+class InvalidPriority(InvalidArgument):
+    """A priority outside 0–9."""
+
+    reason = "invalid_priority"
+    hint = "9 is the most urgent, 0 the least; leave it out for the queue's default"
+
+    def __init__(self, priority: object) -> None:
+        super().__init__(priority)
+        self.priority = priority
+
+    def __str__(self) -> str:
+        return f"Invalid priority: {_shown(self.priority)}, wanted an integer from 0 to 9"
+
+
+class NotFound(PenstockError):
+    """Something the call names does not exist."""
+
+    code = 5
+    reason = "not_found"
+    kind: ClassVar[str] = "Resource"
+
+    def __init__(self, name: object) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.kind} not found: {_shown(self.name, bare=True)}"
+
+
+class TopicNotFound(NotFound):
+    """No topic of that name."""
+
+    reason = "topic_not_found"
+    kind = "Topic"
+    hint = "create it first with register_topic(name)"
+
+
+class SubscriptionNotFound(NotFound):
+    """No subscription of that name."""
+
+    reason = "subscription_not_found"
+    kind = "Subscription"
+    hint = "create it first with register_subscription(name, topic)"
+
+
+class SnapshotNotFound(NotFound):
+    """No snapshot of that name."""
+
+    reason = "snapshot_not_found"
+    kind = "Snapshot"
+    hint = "create it first with create_snapshot(name, subscription)"
+
+
+class QueueNotFound(NotFound):
+    """No queue of that name."""
+
+    reason = "queue_not_found"
+    kind = "Queue"
+    hint = "create it first with create(name)"
+
+
+class MessageNotFound(NotFound):
+    """No such message is waiting, leased or dead in that queue."""
+
+    reason = "message_not_found"
+    kind = "Message"
+    hint = "it was settled already, purged, or never belonged to this queue"
+
+
+class ConsumerNotFound(NotFound):
+    """That consumer does not hold the message, or never consumed."""
+
+    reason = "consumer_not_found"
+    kind = "Consumer"
+    hint = "settle with the consumer_id that consumed the message, or leave consumer_id out"
+
+
+class AlreadyExists(PenstockError):
+    """The name is taken."""
+
+    code = 6
+    reason = "already_exists"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.kind} already exists: {self.name}"
+
+
+class ResourceExhausted(PenstockError):
+    """A limit is reached; nothing of the call was done."""
+
+    code = 8
+    reason = "resource_exhausted"
+    transient = True
+
+
+class SubscriptionFull(ResourceExhausted):
+    """A subscription with overflow='reject' has no room, so the publish was refused as a whole."""
+
+    reason = "subscription_full"
+    hint = "let its consumers catch up, raise max_messages/max_bytes, or choose overflow='spill'"
+
+    def __init__(self, subscription: str, topic: str) -> None:
+        super().__init__(subscription, topic)
+        self.subscription = subscription
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"Subscription is full: {self.subscription}; nothing was published to topic {self.topic!r}"
+
+
+class QueueFull(ResourceExhausted):
+    """The queue holds max_depth messages."""
+
+    reason = "queue_full"
+    hint = "let its consumers catch up, or raise max_depth"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self.queue = queue
+
+    def __str__(self) -> str:
+        return f"Queue is full: {self.queue}"
+
+
+class FailedPrecondition(PenstockError):
+    """The system is not in the state this call needs."""
+
+    code = 9
+    reason = "failed_precondition"
+
+
+class AckDeadlineExceeded(FailedPrecondition):
+    """The lease ran out before it was settled; the message went back to its queue, or died."""
+
+    reason = "ack_deadline_exceeded"
+    hint = "settle sooner, or consume with a longer ack_deadline"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(message_id)
+        self.message_id = message_id
+
+    def __str__(self) -> str:
+        return f"Ack deadline exceeded: {self.message_id}"
+
+
+class BrokerClosed(FailedPrecondition):
+    """The broker was closed."""
+
+    reason = "broker_closed"
+    hint = "open a new one on the same data directory; everything confirmed is there"
+
+    def __str__(self) -> str:
+        return "the broker is closed"
+
+
+class DataDirectoryInUse(FailedPrecondition):
+    """Another broker, here or in another process, has the data directory open."""
+
+    reason = "data_directory_in_use"
+    hint = "close that broker, connect to it instead, or choose another data directory"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(path, holder)
+        self.path = path
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return f"data directory {self.path!r} is in use by {self.holder}"
+
+
+class OutOfRange(PenstockError):
+    """An offset that the log no longer holds, or does not hold yet."""
+
+    code = 11
+    reason = "out_of_range"
+
+    def __init__(self, stream: str, offset: int, earliest: int, latest: int) -> None:
+        super().__init__(stream, offset, earliest, latest)
+        self.stream = stream
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+    def __str__(self) -> str:
+        return (
+            f"offset {self.offset} of {self.stream!r} is not in the log, which holds {self.earliest} to {self.latest} (exclusive)"
+        )
+
+
+class Unavailable(PenstockError):
+    """Not now; the same call may succeed later."""
+
+    code = 14
+    reason = "unavailable"
+    transient = True
+
+
+class JournalUnavailable(Unavailable):
+    """The journal cannot write. Nothing of this call was stored; consuming goes on, and publishing will when writing does."""
+
+    reason = "journal_unavailable"
+    hint = "free disk space or repair the device; the broker tries again by itself"
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"cannot write to the journal {self.path!r}: {self.problem}; nothing was stored"
+
+
+class DataLoss(PenstockError):
+    """Stored data cannot be trusted."""
+
+    code = 15
+    reason = "data_loss"
+
+
+class CorruptLog(DataLoss):
+    """The stored bytes are not what was written. Nothing was changed or repaired."""
+
+    reason = "corrupt_log"
+    hint = (
+        "restore the data directory from a backup, or move it away to start empty; Penstock never repairs or deletes it by itself"
+    )
+
+    def __init__(self, path: str, where: str, problem: str) -> None:
+        super().__init__(path, where, problem)
+        self.path = path
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"corrupt log {self.path!r}: {self.where}: {self.problem}"
+
+
+def _shown(value: object, *, bare: bool = False) -> str:
+    """The value as an error may show it: never more than a line of it."""
+    text = value if bare and isinstance(value, str) else repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

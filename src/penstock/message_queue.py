@@ -1,0 +1,489 @@
+"""`MessageQueue`: topics and subscriptions in this process (specification 000)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core import events
+from penstock.broker.core.events import Event, Ranges
+from penstock.broker.core.image import Position, subtract
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import Message, StoredMessage, accept, check_name
+from penstock.broker.core.outcome import Outcome
+from penstock.broker.core.policy import SubscriptionOptions, check_count, subscription_policy
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.ready import merge
+from penstock.broker.core.stream import Stream
+from penstock.clock import Clock
+from penstock.durations import instant, micros, to_datetime
+from penstock.errors import AlreadyExists, FailedPrecondition, InvalidAckId, InvalidArgument, OutOfRange
+from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+
+MAX_EXTENSION_SECONDS = 86_400
+
+Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic."""
+
+    name: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionMetadata:
+    """A subscription. `detached` is set when its topic was deleted; `topic` keeps the name."""
+
+    name: str
+    topic: str
+    created: datetime
+    options: SubscriptionOptions
+    detached: bool = False
+
+
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
+    """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` gives an empty `ack_id`."""
+
+    id: str
+    ack_id: str
+    delivery_attempt: int
+    _stored: StoredMessage
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._stored.data
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes, as a dict of your own."""
+        return dict(self._stored.attributes or {})
+
+    @property
+    def ordering_key(self) -> str | None:
+        """The ordering key, None when there is none."""
+        return self._stored.key or None
+
+    @property
+    def publish_time(self) -> datetime:
+        """When it was published; a dead letter keeps the time of its first publication."""
+        return to_datetime(self._stored.origin_at or self._stored.publish_at)
+
+    @property
+    def length(self) -> int:
+        """Bytes of data."""
+        return len(self._stored.data)
+
+    @property
+    def priority(self) -> int:
+        """0–9, 9 is delivered first."""
+        return self._stored.priority
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStats:
+    """The state of a subscription in numbers. backlog = ready + delayed + in_flight; ready includes messages behind their key."""
+
+    ready: int
+    delayed: int
+    in_flight: int
+    in_flight_bytes: int
+    backlog: int
+    backlog_bytes: int
+    oldest_age_seconds: float
+    delivered_total: int
+    acked_total: int
+    nacked_total: int
+    expired_total: int
+    dead_lettered_total: int
+    discarded_total: int
+    dead_letter_failures_total: int
+    ttl_expired_total: int = 0
+    retired_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a message is not delivered now. `reason` is None when nothing keeps it."""
+
+    reason: str | None
+    until: datetime | None = None
+    by: str | None = None
+    """The id of the message that must be settled first."""
+
+
+class MessageQueue:
+    """Topics, subscriptions, publish, pull, ack: a message broker in this process.
+
+    `MessageQueue()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods may be
+    called from many threads. What is pulled must be acked, nacked or extended before its deadline, or it is delivered again.
+    """
+
+    _instance: MessageQueue | None = None
+    _instance_lock = threading.Lock()
+
+    def __init__(
+        self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
+    ) -> None:
+        if broker is not None and (clock is not None or data_dir is not None):
+            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+        self._owns_broker = broker is None
+        self.broker = broker or Broker(clock=clock, data_dir=data_dir)
+
+    @classmethod
+    def get_instance(cls) -> MessageQueue:
+        """The one of this process, made on first use, in memory."""
+        with cls._instance_lock:
+            if cls._instance is None:
+                cls._instance = cls()
+            return cls._instance
+
+    @classmethod
+    def reset_instance(cls) -> None:
+        """Close and forget the one of this process; for tests."""
+        with cls._instance_lock:
+            instance, cls._instance = cls._instance, None
+        if instance is not None:
+            instance.close()
+
+    def register_topic(self, topic_name: str) -> None:
+        """Create a topic. AlreadyExists when there is one."""
+        check_name(topic_name, "topic_name")
+        self._change(lambda catalog, now: catalog.create_topic(topic_name, now))
+
+    def unregister_topic(self, topic_name: str) -> None:
+        """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
+        check_name(topic_name, "topic_name")
+        self._change(lambda catalog, now: catalog.delete_topic(topic_name, now))
+
+    def topic_exists(self, topic_name: str) -> bool:
+        """Whether there is a topic of that name."""
+        with self.broker.lock:
+            return topic_name in self.broker.catalog.topics
+
+    def get_topic(self, topic_name: str) -> TopicMetadata | None:
+        """The topic of that name, or None."""
+        with self.broker.lock:
+            stream = self.broker.catalog.topics.get(topic_name)
+            return _topic(stream) if stream is not None else None
+
+    def get_all_topics(self) -> list[TopicMetadata]:
+        """All topics."""
+        with self.broker.lock:
+            return [_topic(stream) for stream in self.broker.catalog.topics.values()]
+
+    def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
+        """Create a subscription that receives what is published from now on."""
+        check_name(subscription_name, "subscription_name")
+        check_name(topic_name, "topic_name")
+        options = SubscriptionOptions() if options is None else options
+        if not isinstance(options, SubscriptionOptions):
+            raise InvalidArgument.of("options", options, "a SubscriptionOptions")
+        policy = subscription_policy(options, durable=self.broker.is_durable)
+        spec = msgspec.msgpack.encode((topic_name, options))
+        self._change(lambda catalog, now: catalog.create_subscription(subscription_name, topic_name, policy, spec, now))
+
+    def unregister_subscription(self, subscription_name: str) -> None:
+        """Delete a subscription with everything that waits or is leased in it."""
+        self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
+
+    def subscription_exists(self, subscription_name: str) -> bool:
+        """Whether there is a subscription of that name."""
+        with self.broker.lock:
+            return subscription_name in self.broker.catalog.subscriptions
+
+    def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
+        """The subscription of that name, or None."""
+        with self.broker.lock:
+            queue = self.broker.catalog.subscriptions.get(subscription_name)
+            return _subscription(queue) if queue is not None else None
+
+    def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
+        """The subscriptions attached to a topic."""
+        with self.broker.lock:
+            stream = self.broker.catalog.topics.get(topic_name)
+            return [_subscription(queue) for queue in stream.queues] if stream is not None else []
+
+    def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
+        """All subscriptions, detached ones too."""
+        with self.broker.lock:
+            return [_subscription(queue) for queue in self.broker.catalog.subscriptions.values()]
+
+    def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
+        """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
+        batch = accept(messages, self.broker.clock.now())
+        stream, places = self.broker.publish(lambda catalog: catalog.topic(topic_name), batch)
+        number = stream.number
+        return [message_id(at, number, offset) for offset, at in places]
+
+    def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
+        """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
+        check_count(max_messages, "max_messages", 1)
+        queue, leases = self.broker.lease(lambda catalog: catalog.subscription(subscription_name), max_messages)
+        number, stream = queue.number, queue.stream
+        return [
+            ReceivedMessage(
+                message_id(lease.message.publish_at, stream, lease.offset),
+                ack_id(number, lease.offset, lease.attempt, lease.epoch),
+                lease.attempt,
+                lease.message,
+            )
+            for lease in leases
+        ]
+
+    def ack(self, ack_id: str) -> None:
+        """Settle a delivery for good. InvalidArgument when it is settled, expired or replaced."""
+        self._settle(ack_id, Queue.ack)
+
+    def nack(self, ack_id: str) -> None:
+        """Give a delivery back: at once, or after the retry policy's backoff; dead-lettered when it was the last attempt."""
+        self._settle(ack_id, Queue.nack)
+
+    def ack_many(self, ack_ids: Iterable[str]) -> list[str]:
+        """Settle the valid ones for good; returns the ids that were not."""
+        return self._settle_many(ack_ids, Queue.ack)
+
+    def nack_many(self, ack_ids: Iterable[str]) -> list[str]:
+        """Give the valid ones back; returns the ids that were not."""
+        return self._settle_many(ack_ids, Queue.nack)
+
+    def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
+        """Extend a delivery's deadline by this many seconds. May be repeated."""
+        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
+        self._settle(ack_id, lambda queue, leases, now: queue.extend(leases[0], leases[0].deadline + span, now))
+
+    def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
+        """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
+        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
+        if span:
+            self._settle(ack_id, lambda queue, leases, now: queue.extend(leases[0], now + span, now))
+        else:
+            self.nack(ack_id)
+
+    def seek(
+        self,
+        subscription_name: str,
+        *,
+        time: datetime | float | None = None,
+        offset: int | None = None,
+        snapshot: str | None = None,
+    ) -> None:
+        """Move a subscription: what lies before is settled, what lies after is available again. Ends every lease.
+
+        To a publish `time`, to an `offset` of the topic's stream, or to a `snapshot`.
+        """
+        if sum(value is not None for value in (time, offset, snapshot)) != 1:
+            raise InvalidArgument("seek needs exactly one of time, offset and snapshot")
+        at = instant(time, "time") if time is not None else None
+        if offset is not None:
+            check_count(offset, "offset", 0)
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            now = broker.begin()
+            broker.check_healthy()
+            queue, stream = self._attached(subscription_name)
+            if snapshot is not None:
+                position = broker.catalog.snapshot(snapshot)
+                if position.stream != stream.number:
+                    raise FailedPrecondition(
+                        f"snapshot {snapshot!r} was taken of another topic than that of {subscription_name!r}"
+                    )
+            else:
+                target = offset if offset is not None else broker.offset_at(stream, at or 0)
+                if target > stream.next_offset:
+                    raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
+                position = Position(queue.number, stream.number, now, [], max(target, stream.earliest))
+            unsettled, high = _reachable(queue, stream, position)
+            broker.reposition(queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
+        broker.sync()
+
+    def create_snapshot(self, name: str, subscription_name: str) -> None:
+        """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
+        check_name(name, "name")
+
+        def take(catalog: Catalog, now: int) -> events.SnapshotTaken:
+            queue, stream = self._attached(subscription_name)
+            if name in catalog.snapshots:
+                raise AlreadyExists("Snapshot", name)
+            position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high)
+            catalog.snapshots[name] = position
+            return events.SnapshotTaken(queue.number, now, name, position.unsettled, position.high)
+
+        self._change(take)
+
+    def delete_snapshot(self, name: str) -> None:
+        """Forget a snapshot."""
+
+        def delete(catalog: Catalog, now: int) -> events.SnapshotDeleted:
+            catalog.snapshot(name)
+            del catalog.snapshots[name]
+            return events.SnapshotDeleted(name, now)
+
+        self._change(delete)
+
+    def pause(self, subscription_name: str) -> None:
+        """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
+        self._change(lambda catalog, now: catalog.subscription(subscription_name).pause(True, now))
+
+    def resume(self, subscription_name: str) -> None:
+        """Hand out again."""
+        self._change(lambda catalog, now: catalog.subscription(subscription_name).pause(False, now))
+
+    def peek(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
+        """The messages that would be delivered next, without leasing them."""
+        check_count(max_messages, "max_messages", 1)
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            queue = broker.catalog.subscription(subscription_name)
+            upcoming = broker.upcoming(queue, max_messages)
+        return [
+            ReceivedMessage(message_id(message.publish_at, queue.stream, offset), "", attempts + 1, message)
+            for offset, attempts, message in upcoming
+        ]
+
+    def stats(self, subscription_name: str) -> SubscriptionStats:
+        """The state of a subscription in numbers."""
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            now = broker.begin()
+            queue = broker.catalog.subscription(subscription_name)
+            counters = queue.counters
+            return SubscriptionStats(
+                queue.ready,
+                queue.delayed,
+                queue.in_flight,
+                queue.in_flight_bytes,
+                queue.backlog,
+                queue.size,
+                broker.oldest_age(queue, now),
+                counters.delivered,
+                counters.acked,
+                counters.nacked,
+                counters.expired,
+                counters.dead_lettered,
+                counters.discarded,
+                counters.dead_letter_failures,
+                counters.ttl_expired,
+                counters.retired,
+            )
+
+    def explain(self, subscription_name: str, message_id: str) -> Explanation | None:
+        """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
+        broker = self.broker
+        broker.catch_up()
+        place = parse_message_id(message_id)
+        with broker.lock:
+            broker.begin()
+            queue = broker.catalog.subscription(subscription_name)
+            if place is None or place[1] != queue.stream:
+                return None
+            return explain(broker, queue, place[2])
+
+    def close(self) -> None:
+        """Write everything down and end; a shared broker stays open."""
+        if self._owns_broker:
+            self.broker.close()
+
+    def __enter__(self) -> MessageQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _change(self, change: Callable[[Catalog, int], Event]) -> None:
+        """Change what exists, durably."""
+        self.broker.change(change)
+
+    def _attached(self, subscription_name: str) -> tuple[Queue, Stream]:
+        queue = self.broker.catalog.subscription(subscription_name)
+        if queue.detached:
+            raise FailedPrecondition(f"Subscription {subscription_name!r} is detached: its topic was deleted")
+        return queue, self.broker.catalog.streams[queue.stream]
+
+    def _find(self, ack_id: object) -> tuple[Queue, Lease] | None:
+        delivery = parse_ack_id(ack_id)
+        if delivery is None:
+            return None
+        number, offset, attempt, epoch = delivery
+        queue = self.broker.catalog.queues.get(number)
+        lease = queue.find(offset, attempt, epoch) if queue is not None else None
+        return (queue, lease) if queue is not None and lease is not None else None
+
+    def _settle(self, ack_id: str, settle: Settlement) -> None:
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            found = self._find(ack_id)
+            if found is None:
+                raise InvalidAckId(ack_id)
+            broker.settle(found[0], [found[1]], settle)
+
+    def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
+        if isinstance(ack_ids, str) or not isinstance(ack_ids, Iterable):
+            raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
+        failed: list[str] = []
+        groups: dict[int, tuple[Queue, dict[int, Lease]]] = {}
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            for one in ack_ids:
+                found = self._find(one)
+                if found is None:
+                    failed.append(one)
+                    continue
+                queue, lease = found
+                leases = groups.setdefault(queue.number, (queue, {}))[1]
+                if lease.offset in leases:
+                    failed.append(one)
+                leases[lease.offset] = lease
+            for queue, leases in groups.values():
+                broker.settle(queue, list(leases.values()), settle)
+        return failed
+
+
+def explain(broker: Broker, queue: Queue, offset: int) -> Explanation | None:
+    """Why an offset of a queue's stream is not delivered now. Call it with the lock held."""
+    stream = broker.catalog.streams.get(queue.stream)
+    if stream is None or not queue.is_unsettled(offset):
+        return None
+    message = broker.message(stream, offset)
+    why = queue.explain(offset, message) if message is not None else None
+    if why is None:
+        return Explanation(None)
+    head = broker.message(stream, why.by) if why.by is not None else None
+    by = message_id(head.publish_at, stream.number, why.by) if head is not None and why.by is not None else None
+    return Explanation(why.reason, to_datetime(why.until) if why.until is not None else None, by)
+
+
+def _reachable(queue: Queue, stream: Stream, position: Position) -> tuple[Ranges, int]:
+    """What a seek may make unsettled: what the log still has and, without retain_acked_messages, what is not acked yet."""
+    if queue.policy.retain_acked:
+        return subtract(position.unsettled, [(0, stream.earliest)]), max(position.high, stream.earliest)
+    wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
+    outside = subtract([(0, stream.next_offset)], wanted)
+    return subtract(queue.unsettled(), outside), stream.next_offset
+
+
+def _topic(stream: Stream) -> TopicMetadata:
+    return TopicMetadata(stream.name, to_datetime(stream.created_at))
+
+
+def _subscription(queue: Queue) -> SubscriptionMetadata:
+    topic, options = msgspec.msgpack.decode(queue.spec, type=tuple[str, SubscriptionOptions])
+    return SubscriptionMetadata(queue.name, topic, to_datetime(queue.created_at), options, queue.detached)

@@ -1,0 +1,507 @@
+"""`QueueManager`: work queues in this process (specification 003)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.core.image import DeadLetterEntry
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import (
+    MAX_MESSAGE_BYTES,
+    Batch,
+    StoredMessage,
+    check_attributes,
+    check_name,
+    check_priority,
+    check_producer,
+    summarize,
+)
+from penstock.broker.core.policy import Duration, QueueConfig, check_ack_deadline, check_count, check_flag, queue_policy
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.clock import Clock
+from penstock.durations import DAY, SECOND, instant, micros, to_datetime
+from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound
+from penstock.ids import message_id, parse_message_id
+
+REQUEUED = "requeued"
+DEAD_LETTERED = "dead_lettered"
+
+_BYTES, _TEXT, _JSON = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """Where a message went: its id, and its 1-based place among the messages that are ready."""
+
+    message_id: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class NackResult:
+    """What became of a message that was given back: `action` is 'requeued' or 'dead_lettered'."""
+
+    action: str
+    success: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMessage:
+    """A message of a work queue. The payload comes back as it was given: bytes, str or a JSON value."""
+
+    message_id: str
+    payload: Any
+    priority: int
+    retry_count: int
+    max_retries: int
+    headers: dict[str, str]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that could not be processed, and why."""
+
+    message: QueueMessage
+    reason: str
+    original_queue: str
+    dead_lettered_at: datetime
+    attempts: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """The state of a work queue in numbers, as specification 003 lists them, and more."""
+
+    queue: str
+    depth: int
+    consumers: int
+    published_total: int
+    consumed_total: int
+    acked_total: int
+    nacked_total: int
+    dead_lettered_total: int
+    avg_wait_time_ms: float
+    oldest_message_age_secs: float
+    delayed: int
+    in_flight: int
+    in_flight_bytes: int
+    backlog_bytes: int
+    expired_total: int
+    dead_letters: int
+    dead_letters_evicted_total: int
+    ttl_expired_total: int
+    discarded_total: int
+    paused: bool
+
+
+class QueueManager:
+    """Queues with priorities, acknowledgement, retries and dead letters, in this process.
+
+    `QueueManager()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods may be
+    called from many threads.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
+    ) -> None:
+        if broker is not None and (clock is not None or data_dir is not None):
+            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+        self._owns_broker = broker is None
+        self.broker = broker or Broker(clock=clock, data_dir=data_dir)
+        self._configs: dict[int, QueueConfig] = {}
+
+    def create(self, queue: str, config: QueueConfig | None = None) -> None:
+        """Create a queue. AlreadyExists when there is one."""
+        check_name(queue, "queue")
+        config = QueueConfig() if config is None else config
+        if not isinstance(config, QueueConfig):
+            raise InvalidArgument.of("config", config, "a QueueConfig")
+        spec = msgspec.msgpack.encode(config)
+        self.broker.change(lambda catalog, now: catalog.create_work_queue(queue, queue_policy(config), spec, now))
+
+    def delete(self, queue: str) -> None:
+        """Delete a queue with everything in it, its dead letters too."""
+        self.broker.change(lambda catalog, now: catalog.delete_queue(catalog.work_queue(queue), now))
+
+    def list(self) -> list[str]:
+        """The names of all queues, in the order they were created."""
+        with self.broker.lock:
+            return [*self.broker.catalog.work_queues]
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is a queue of that name."""
+        with self.broker.lock:
+            return queue in self.broker.catalog.work_queues
+
+    def config(self, queue: str) -> QueueConfig:
+        """The settings of a queue."""
+        with self.broker.lock:
+            return self._config(self.broker.catalog.work_queue(queue))
+
+    def publish(
+        self,
+        queue: str,
+        payload: Any,
+        *,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+        producer_id: str | None = None,
+        sequence: int | None = None,
+    ) -> PublishResult:
+        """Add a message. With a data directory it is on disk when this returns. QueueFull when there is no room.
+
+        `delay` (or `deliver_at`) keeps it back; `ttl` sends it to the dead letters when it was not delivered in time;
+        `producer_id` with `sequence` makes a repeated publish return the first id and add nothing.
+        """
+        broker = self.broker
+        now = broker.clock.now()
+        with broker.lock:
+            config = self._config(broker.catalog.work_queue(queue))
+        message = _stored(payload, config.default_priority if priority is None else check_priority(priority), headers, now)
+        if max_retries is not None:
+            message.max_attempts = check_count(max_retries, "max_retries", 0, 1_000_000) + 1
+        life = config.message_ttl if ttl is None else ttl
+        if life is not None:
+            message.expires_at = now + micros(life, "ttl", minimum=1e-6)
+        if delay is not None and deliver_at is not None:
+            raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
+        if delay is not None:
+            message.deliver_at = now + micros(delay, "delay")
+        elif deliver_at is not None:
+            message.deliver_at = instant(deliver_at, "deliver_at")
+        batch = summarize([message])
+        if producer_id is not None or sequence is not None:
+            batch = Batch(batch.messages, batch.size, batch.priority, False, [check_producer(producer_id, sequence, "publish")])
+        stream, places = broker.publish(lambda catalog: catalog.streams[catalog.work_queue(queue).stream], batch)
+        offset, at = places[0]
+        with broker.lock:
+            entry = broker.catalog.queues.get(stream.number)
+            return PublishResult(message_id(at, stream.number, offset), entry.position(message.priority) if entry else 0)
+
+    def consume(
+        self,
+        queue: str,
+        consumer_id: str = "default",
+        *,
+        timeout: Duration = 0,
+        ack_deadline: Duration | None = None,
+        prefetch: int | None = None,
+    ) -> QueueMessage | None:
+        """Lease the most urgent message, waiting up to `timeout` seconds for one; None when there is none.
+
+        A consumer holds at most `prefetch` messages: at that number it gets None until it settles one.
+        """
+        messages = self.consume_many(
+            queue, consumer_id, max_messages=1, timeout=timeout, ack_deadline=ack_deadline, prefetch=prefetch
+        )
+        return messages[0] if messages else None
+
+    def consume_many(
+        self,
+        queue: str,
+        consumer_id: str = "default",
+        *,
+        max_messages: int = 100,
+        timeout: Duration = 0,
+        ack_deadline: Duration | None = None,
+        prefetch: int | None = None,
+    ) -> list[QueueMessage]:
+        """Lease up to `max_messages`, never more than the prefetch leaves room for; waits as `consume` does, for the first."""
+        check_name(consumer_id, "consumer_id")
+        check_count(max_messages, "max_messages", 1)
+        wait = micros(timeout, "timeout", maximum=DAY // SECOND)
+        deadline = None if ack_deadline is None else check_ack_deadline(ack_deadline, "ack_deadline")
+        if prefetch is not None:
+            with self.broker.lock:
+                limit = self._config(self.broker.catalog.work_queue(queue)).max_prefetch
+            check_count(prefetch, "prefetch", 1, limit)
+        entry, leases = self.broker.lease(
+            lambda catalog: catalog.work_queue(queue),
+            max_messages,
+            ack_deadline=deadline,
+            consumer=consumer_id,
+            prefetch=prefetch,
+            wait=wait,
+        )
+        return [_message(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+
+    def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
+        """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            broker.settle(entry, [self._held(entry, message_id, consumer_id)], Queue.ack)
+
+    def nack(
+        self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
+    ) -> NackResult:
+        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
+        check_flag(requeue, "requeue")
+        if error is not None and not isinstance(error, str):
+            raise InvalidArgument.of("error", error, "a string")
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            lease = self._held(entry, message_id, consumer_id)
+            broker.settle(entry, [lease], lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error))
+            return NackResult(REQUEUED if entry.is_waiting(lease.offset) else DEAD_LETTERED)
+
+    def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
+        """Set the deadline of a message that is held to now + seconds."""
+        span = check_ack_deadline(seconds, "seconds")
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            lease = self._held(entry, message_id, consumer_id)
+            broker.settle(entry, [lease], lambda queue, leases, now: queue.extend(leases[0], now + span, now))
+
+    def release_consumer(self, queue: str, consumer_id: str) -> int:
+        """Return everything a consumer holds at once, without counting a retry; returns how many."""
+        check_name(consumer_id, "consumer_id")
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            now = broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            if consumer_id not in entry.consumers():
+                raise ConsumerNotFound(consumer_id)
+            event = entry.release(consumer_id, now)
+            if event is None:
+                return 0
+            broker.emit(event)
+            broker.reschedule(entry)
+            broker.wake()
+            return event.count
+
+    def peek(self, queue: str) -> QueueMessage | None:
+        """The message that would be consumed next, without consuming it."""
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            for offset, attempts, message in broker.upcoming(entry, 1):
+                return _message(entry, offset, message, attempts)
+        return None
+
+    def purge(self, queue: str) -> int:
+        """Remove everything that waits, delayed messages too, but nothing that is held; returns how many."""
+        event = self.broker.change(lambda catalog, now: catalog.work_queue(queue).purge(now))
+        return event.count if event is not None else 0
+
+    def pause(self, queue: str) -> None:
+        """Hand out nothing until `resume`."""
+        self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(True, now))
+
+    def resume(self, queue: str) -> None:
+        """Hand out again."""
+        self.broker.change(lambda catalog, now: catalog.work_queue(queue).pause(False, now))
+
+    def stats(self, queue: str) -> QueueStats:
+        """The state of a queue in numbers."""
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            now = broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            counters = entry.counters
+            waits = counters.first_deliveries
+            return QueueStats(
+                queue=entry.name,
+                depth=entry.ready,
+                consumers=len(entry.consumers()),
+                published_total=broker.catalog.streams[entry.stream].next_offset,
+                consumed_total=counters.delivered,
+                acked_total=counters.acked,
+                nacked_total=counters.nacked,
+                dead_lettered_total=counters.dead_lettered,
+                avg_wait_time_ms=counters.waited / waits / 1000 if waits else 0.0,
+                oldest_message_age_secs=broker.oldest_age(entry, now),
+                delayed=entry.delayed,
+                in_flight=entry.in_flight,
+                in_flight_bytes=entry.in_flight_bytes,
+                backlog_bytes=entry.size,
+                expired_total=counters.expired,
+                dead_letters=len(entry.dead),
+                dead_letters_evicted_total=counters.evicted,
+                ttl_expired_total=counters.ttl_expired,
+                discarded_total=counters.discarded,
+                paused=entry.paused,
+            )
+
+    def dead_letters(self, queue: str, limit: int | None = None) -> list[DeadLetter]:
+        """The dead letters of a queue, oldest first."""
+        if limit is not None:
+            check_count(limit, "limit", 1)
+        broker = self.broker
+        broker.catch_up()
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            stream = broker.catalog.streams[entry.stream]
+            return [self._dead_letter(entry, stream, letter) for letter in [*entry.dead.values()][:limit]]
+
+    def retry_dead_letter(self, queue: str, message_id: str) -> None:
+        """Put one dead letter back into its queue: same id, no retries counted, no time to live."""
+        broker = self.broker
+        broker.catch_up()
+        place = parse_message_id(message_id)
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            if place is None or place[1] != entry.stream:
+                raise MessageNotFound(message_id)
+            is_listed = place[2] in entry.dead
+        # A letter that left the list is still in the log, which is read without the lock.
+        if not is_listed and broker.last_fate(entry, place[2]) not in {"dead_lettered", "evicted", "purged"}:
+            raise MessageNotFound(message_id)
+        with broker.lock:
+            if (is_listed and place[2] not in entry.dead) or entry.is_unsettled(place[2]):
+                raise MessageNotFound(message_id)
+            self._redrive(entry, [place[2]])
+        broker.sync()
+
+    def redrive(self, queue: str, where: Callable[[DeadLetter], bool] | None = None, limit: int | None = None) -> int:
+        """Put dead letters back, oldest first: all, or those that `where` picks, `limit` at most; returns how many."""
+        if where is not None and not callable(where):
+            raise InvalidArgument.of("where", where, "a function of a DeadLetter, or None")
+        if limit is not None:
+            check_count(limit, "limit", 1)
+        picked = [letter for letter in self.dead_letters(queue) if where is None or where(letter)][:limit]
+        broker = self.broker
+        with broker.lock:
+            broker.begin()
+            entry = broker.catalog.work_queue(queue)
+            offsets = [place[2] for letter in picked if (place := parse_message_id(letter.message.message_id)) is not None]
+            still_there = [offset for offset in offsets if offset in entry.dead]
+            if still_there:
+                self._redrive(entry, still_there)
+        broker.sync()
+        return len(still_there)
+
+    def purge_dead_letters(self, queue: str) -> int:
+        """Empty the list of dead letters; returns how many. They stay in the log until its retention."""
+        event = self.broker.change(lambda catalog, now: catalog.work_queue(queue).purge_dead(now))
+        return event.count if event is not None else 0
+
+    def close(self) -> None:
+        """Write everything down and end; a shared broker stays open."""
+        if self._owns_broker:
+            self.broker.close()
+
+    def __enter__(self) -> QueueManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _config(self, entry: Queue) -> QueueConfig:
+        config = self._configs.get(entry.number)
+        if config is None:
+            config = self._configs[entry.number] = msgspec.msgpack.decode(entry.spec, type=QueueConfig)
+        return config
+
+    def _held(self, entry: Queue, message_id: str, consumer_id: str | None) -> Lease:
+        place = parse_message_id(message_id)
+        if place is None or place[1] != entry.stream:
+            raise MessageNotFound(message_id)
+        lease = entry.lease_of(place[2])
+        if lease is None:
+            raise AckDeadlineExceeded(message_id) if entry.has_expired(place[2]) else MessageNotFound(message_id)
+        if consumer_id is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer_id):
+            raise ConsumerNotFound(consumer_id)
+        return lease
+
+    def _redrive(self, entry: Queue, offsets: list[int]) -> None:
+        broker = self.broker
+        stream = broker.catalog.streams[entry.stream]
+        letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]
+        broker.emit(entry.redrive(letters, broker.clock.now()))
+        broker.reschedule(entry)
+        broker.wake()
+
+    def _dead_letter(self, entry: Queue, stream: Stream, letter: DeadLetterEntry) -> DeadLetter:
+        message = self.broker.message(stream, letter.offset)
+        if message is None:
+            raise MessageNotFound(message_id(letter.publish_at, stream.number, letter.offset))
+        retries = max(letter.attempts - 1, 0)
+        return DeadLetter(
+            _message(entry, letter.offset, message, retries),
+            letter.reason,
+            entry.name,
+            to_datetime(letter.at),
+            letter.attempts,
+            letter.error,
+        )
+
+
+def _stored(payload: object, priority: int, headers: Mapping[str, str] | None, now: int) -> StoredMessage:
+    """What the log keeps of a payload."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        data, content = bytes(payload), _BYTES
+    elif isinstance(payload, str):
+        try:
+            data, content = payload.encode(), _TEXT
+        except UnicodeEncodeError:
+            raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
+    else:
+        data, content = _json(payload), _JSON
+    attributes, extra = check_attributes(headers, "headers") if headers is not None else (None, 0)
+    size = len(data) + extra
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidArgument(
+            f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
+            hint="store large bodies elsewhere and send a reference",
+        )
+    return StoredMessage(now, data, attributes or None, "", priority, size, content=content)
+
+
+def _json(payload: object) -> bytes:
+    """The payload as JSON, only if it comes back the same."""
+    wanted = "bytes, str, or a JSON value (None, bool, int, float, list, dict with str keys)"
+    try:
+        data = msgspec.json.encode(payload)
+        is_same = msgspec.json.decode(data) == payload
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        raise InvalidArgument.of("payload", payload, wanted) from None
+    if not is_same:
+        raise InvalidArgument.of("payload", payload, wanted)
+    return data
+
+
+def _message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
+    limit = message.max_attempts or entry.policy.max_attempts or 1
+    payload: Any = message.data
+    if message.content == _TEXT:
+        payload = message.data.decode()
+    elif message.content == _JSON:
+        payload = msgspec.json.decode(message.data)
+    return QueueMessage(
+        message_id(message.publish_at, entry.stream, offset),
+        payload,
+        message.priority,
+        retry_count,
+        limit - 1,
+        dict(message.attributes or {}),
+        to_datetime(message.publish_at),
+    )

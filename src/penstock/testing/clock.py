@@ -1,0 +1,51 @@
+"""A clock that moves only when a test says so."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from datetime import datetime, timedelta
+
+from penstock.durations import instant, micros, to_datetime
+
+_DEFAULT_START = 1_767_225_600_000_000
+
+
+class ManualClock:
+    """Time stands still until `advance`; whatever became due shows in the next call of any kind.
+
+    A call that waits (`consume(timeout=…)`) ends when something arrives, when this clock has advanced by its timeout, or
+    when that much real time has passed: a test that forgets to advance is slow, never stuck.
+    """
+
+    runs = False
+
+    def __init__(self, start: datetime | float | None = None) -> None:
+        self._now = _DEFAULT_START if start is None else instant(start, "start")
+        self._lock = threading.Lock()
+        self._waiting: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
+
+    def now(self) -> int:
+        return self._now
+
+    @property
+    def time(self) -> datetime:
+        """The present, as an aware UTC datetime."""
+        return to_datetime(self._now)
+
+    def advance(self, seconds: float | timedelta) -> None:
+        """Move forward, and wake every waiting call and timer so that it sees the new time."""
+        step = micros(seconds, "seconds")
+        with self._lock:
+            self._now += step
+            waiting = list(self._waiting)
+        for condition in waiting:
+            with condition:
+                condition.notify_all()
+
+    def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
+        with self._lock:
+            self._waiting.add(condition)
+        until = None if timeout is None else self._now + timeout
+        notified = condition.wait(None if timeout is None else timeout / 1_000_000)
+        return notified and (until is None or self._now < until)

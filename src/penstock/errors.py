@@ -69,11 +69,11 @@ class InvalidAckId(InvalidArgument):
     """The delivery this ack id stood for is over, or there was none."""
 
     reason = "invalid_ack_id"
-    hint = "the lease was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
+    hint = "it was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
 
     def __init__(self, ack_id: object) -> None:
-        super().__init__(ack_id)
-        self.ack_id = ack_id
+        super().__init__(_kept(ack_id))
+        self.ack_id = _kept(ack_id)
 
     def __str__(self) -> str:
         return f"Invalid ack ID: {_shown(self.ack_id, bare=True)}"
@@ -101,8 +101,8 @@ class InvalidPriority(InvalidArgument):
     hint = "9 is the most urgent, 0 the least; leave it out for the queue's default"
 
     def __init__(self, priority: object) -> None:
-        super().__init__(priority)
-        self.priority = priority
+        super().__init__(_kept(priority))
+        self.priority = _kept(priority)
 
     def __str__(self) -> str:
         return f"Invalid priority: {_shown(self.priority)}, wanted an integer from 0 to 9"
@@ -116,8 +116,8 @@ class NotFound(PenstockError):
     kind: ClassVar[str] = "Resource"
 
     def __init__(self, name: object) -> None:
-        super().__init__(name)
-        self.name = name
+        super().__init__(_kept(name))
+        self.name = _kept(name)
 
     def __str__(self) -> str:
         return f"{self.kind} not found: {_shown(self.name, bare=True)}"
@@ -337,6 +337,17 @@ class CorruptLog(DataLoss):
 
 
 def _shown(value: object, *, bare: bool = False) -> str:
-    """The value as an error may show it: never more than a line of it."""
-    text = value if bare and isinstance(value, str) else repr(value)
+    """The value as an error may show it: never more than a line of it, whatever its own repr does."""
+    if bare and isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = repr(value)
+        except Exception:  # noqa: BLE001  # a broken repr must not hide the error that shows it
+            text = f"<{type(value).__name__}>"
     return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _kept(value: object) -> object:
+    """The value as an error may keep it: something that can be pickled."""
+    return value if value is None or type(value) in {str, int, float, bytes, bool} else _shown(value)

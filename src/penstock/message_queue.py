@@ -18,7 +18,7 @@ from penstock.broker.core.image import Position, subtract
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message, StoredMessage, accept, check_name
 from penstock.broker.core.outcome import Outcome
-from penstock.broker.core.policy import SubscriptionOptions, check_count, subscription_policy
+from penstock.broker.core.policy import SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.ready import merge
 from penstock.broker.core.stream import Stream
@@ -137,6 +137,8 @@ class MessageQueue:
     ) -> None:
         if broker is not None and (clock is not None or data_dir is not None):
             raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+        if broker is not None and not isinstance(broker, Broker):
+            raise InvalidArgument.of("broker", broker, "a penstock.Broker")
         self._owns_broker = broker is None
         self.broker = broker or Broker(clock=clock, data_dir=data_dir)
 
@@ -158,8 +160,8 @@ class MessageQueue:
 
     def register_topic(self, topic_name: str) -> None:
         """Create a topic. AlreadyExists when there is one."""
-        check_name(topic_name, "topic_name")
-        self._change(lambda catalog, now: catalog.create_topic(topic_name, now))
+        name = check_name(topic_name, "topic_name")
+        self._change(lambda catalog, now: catalog.create_topic(name, now))
 
     def unregister_topic(self, topic_name: str) -> None:
         """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
@@ -168,11 +170,11 @@ class MessageQueue:
 
     def topic_exists(self, topic_name: str) -> bool:
         """Whether there is a topic of that name."""
-        with self.broker.lock:
-            return topic_name in self.broker.catalog.topics
+        return self.get_topic(topic_name) is not None
 
     def get_topic(self, topic_name: str) -> TopicMetadata | None:
         """The topic of that name, or None."""
+        check_name(topic_name, "topic_name")
         with self.broker.lock:
             stream = self.broker.catalog.topics.get(topic_name)
             return _topic(stream) if stream is not None else None
@@ -184,14 +186,15 @@ class MessageQueue:
 
     def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
         """Create a subscription that receives what is published from now on."""
-        check_name(subscription_name, "subscription_name")
-        check_name(topic_name, "topic_name")
+        name = check_name(subscription_name, "subscription_name")
+        topic = check_name(topic_name, "topic_name")
         options = SubscriptionOptions() if options is None else options
         if not isinstance(options, SubscriptionOptions):
             raise InvalidArgument.of("options", options, "a SubscriptionOptions")
+        options = as_plain(options)
         policy = subscription_policy(options, durable=self.broker.is_durable)
-        spec = msgspec.msgpack.encode((topic_name, options))
-        self._change(lambda catalog, now: catalog.create_subscription(subscription_name, topic_name, policy, spec, now))
+        spec = msgspec.msgpack.encode((topic, options))
+        self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
     def unregister_subscription(self, subscription_name: str) -> None:
         """Delete a subscription with everything that waits or is leased in it."""
@@ -199,17 +202,18 @@ class MessageQueue:
 
     def subscription_exists(self, subscription_name: str) -> bool:
         """Whether there is a subscription of that name."""
-        with self.broker.lock:
-            return subscription_name in self.broker.catalog.subscriptions
+        return self.get_subscription(subscription_name) is not None
 
     def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
         """The subscription of that name, or None."""
+        check_name(subscription_name, "subscription_name")
         with self.broker.lock:
             queue = self.broker.catalog.subscriptions.get(subscription_name)
             return _subscription(queue) if queue is not None else None
 
     def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
         """The subscriptions attached to a topic."""
+        check_name(topic_name, "topic_name")
         with self.broker.lock:
             stream = self.broker.catalog.topics.get(topic_name)
             return [_subscription(queue) for queue in stream.queues] if stream is not None else []
@@ -222,14 +226,12 @@ class MessageQueue:
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
         """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
         batch = accept(messages, self.broker.clock.now())
-        stream, places = self.broker.publish(lambda catalog: catalog.topic(topic_name), batch)
-        number = stream.number
-        return [message_id(at, number, offset) for offset, at in places]
+        return self.broker.publish(Catalog.topic, topic_name, batch).message_ids()
 
     def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
         check_count(max_messages, "max_messages", 1)
-        queue, leases = self.broker.lease(lambda catalog: catalog.subscription(subscription_name), max_messages)
+        queue, leases = self.broker.lease(Catalog.subscription, subscription_name, max_messages)
         number, stream = queue.number, queue.stream
         return [
             ReceivedMessage(
@@ -272,7 +274,7 @@ class MessageQueue:
 
     def seek(
         self,
-        subscription_name: str,
+        subscription: str,
         *,
         time: datetime | float | None = None,
         offset: int | None = None,
@@ -286,19 +288,17 @@ class MessageQueue:
             raise InvalidArgument("seek needs exactly one of time, offset and snapshot")
         at = instant(time, "time") if time is not None else None
         if offset is not None:
-            check_count(offset, "offset", 0)
+            offset = check_count(offset, "offset", 0)
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            now = broker.begin()
+            broker.check_open()
             broker.check_healthy()
-            queue, stream = self._attached(subscription_name)
+            queue, stream = self._attached(subscription)
             if snapshot is not None:
                 position = broker.catalog.snapshot(snapshot)
                 if position.stream != stream.number:
-                    raise FailedPrecondition(
-                        f"snapshot {snapshot!r} was taken of another topic than that of {subscription_name!r}"
-                    )
+                    raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
             else:
                 target = offset if offset is not None else broker.offset_at(stream, at or 0)
                 if target > stream.next_offset:
@@ -308,12 +308,12 @@ class MessageQueue:
             broker.reposition(queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
         broker.sync()
 
-    def create_snapshot(self, name: str, subscription_name: str) -> None:
+    def create_snapshot(self, name: str, subscription: str) -> None:
         """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
-        check_name(name, "name")
+        name = check_name(name, "name")
 
         def take(catalog: Catalog, now: int) -> events.SnapshotTaken:
-            queue, stream = self._attached(subscription_name)
+            queue, stream = self._attached(subscription)
             if name in catalog.snapshots:
                 raise AlreadyExists("Snapshot", name)
             position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high)
@@ -332,35 +332,35 @@ class MessageQueue:
 
         self._change(delete)
 
-    def pause(self, subscription_name: str) -> None:
+    def pause(self, subscription: str) -> None:
         """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
-        self._change(lambda catalog, now: catalog.subscription(subscription_name).pause(True, now))
+        self._change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
 
-    def resume(self, subscription_name: str) -> None:
+    def resume(self, subscription: str) -> None:
         """Hand out again."""
-        self._change(lambda catalog, now: catalog.subscription(subscription_name).pause(False, now))
+        self._change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
 
-    def peek(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
+    def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """The messages that would be delivered next, without leasing them."""
         check_count(max_messages, "max_messages", 1)
         broker = self.broker
         broker.catch_up()
         with broker.lock:
-            broker.begin()
-            queue = broker.catalog.subscription(subscription_name)
+            broker.check_open()
+            queue = broker.catalog.subscription(subscription)
             upcoming = broker.upcoming(queue, max_messages)
         return [
             ReceivedMessage(message_id(message.publish_at, queue.stream, offset), "", attempts + 1, message)
             for offset, attempts, message in upcoming
         ]
 
-    def stats(self, subscription_name: str) -> SubscriptionStats:
+    def stats(self, subscription: str) -> SubscriptionStats:
         """The state of a subscription in numbers."""
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            now = broker.begin()
-            queue = broker.catalog.subscription(subscription_name)
+            broker.check_open()
+            queue = broker.catalog.subscription(subscription)
             counters = queue.counters
             return SubscriptionStats(
                 queue.ready,
@@ -381,17 +381,17 @@ class MessageQueue:
                 counters.retired,
             )
 
-    def explain(self, subscription_name: str, message_id: str) -> Explanation | None:
+    def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
         broker = self.broker
         broker.catch_up()
         place = parse_message_id(message_id)
         with broker.lock:
-            broker.begin()
-            queue = broker.catalog.subscription(subscription_name)
+            broker.check_open()
+            queue = broker.catalog.subscription(subscription)
             if place is None or place[1] != queue.stream:
                 return None
-            return explain(broker, queue, place[2])
+            return explain(broker, queue, place[0], place[2])
 
     def close(self) -> None:
         """Write everything down and end; a shared broker stays open."""
@@ -425,23 +425,25 @@ class MessageQueue:
 
     def _settle(self, ack_id: str, settle: Settlement) -> None:
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             found = self._find(ack_id)
             if found is None:
                 raise InvalidAckId(ack_id)
-            broker.settle(found[0], [found[1]], settle)
+            has_forwards = broker.settle(found[0], [found[1]], now, settle)
+        if has_forwards:
+            broker.sync()
 
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
-        if isinstance(ack_ids, str) or not isinstance(ack_ids, Iterable):
+        if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
             raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
         failed: list[str] = []
         groups: dict[int, tuple[Queue, dict[int, Lease]]] = {}
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             for one in ack_ids:
                 found = self._find(one)
                 if found is None:
@@ -452,18 +454,23 @@ class MessageQueue:
                 if lease.offset in leases:
                     failed.append(one)
                 leases[lease.offset] = lease
+            has_forwards = False
             for queue, leases in groups.values():
-                broker.settle(queue, list(leases.values()), settle)
+                has_forwards |= broker.settle(queue, list(leases.values()), now, settle)
+        if has_forwards:
+            broker.sync()
         return failed
 
 
-def explain(broker: Broker, queue: Queue, offset: int) -> Explanation | None:
-    """Why an offset of a queue's stream is not delivered now. Call it with the lock held."""
+def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Explanation | None:
+    """Why the message at an offset of a queue's stream is not delivered now. Call it with the lock held."""
     stream = broker.catalog.streams.get(queue.stream)
     if stream is None or not queue.is_unsettled(offset):
         return None
     message = broker.message(stream, offset)
-    why = queue.explain(offset, message) if message is not None else None
+    if message is None or message.publish_at != publish_at:
+        return None
+    why = queue.explain(offset, message)
     if why is None:
         return Explanation(None)
     head = broker.message(stream, why.by) if why.by is not None else None

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
 from penstock.broker.core.image import DeadLetterEntry
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import (
@@ -21,15 +22,19 @@ from penstock.broker.core.message import (
     check_name,
     check_priority,
     check_producer,
+    check_text,
+    plain_text,
     summarize,
 )
-from penstock.broker.core.policy import Duration, QueueConfig, check_ack_deadline, check_count, check_flag, queue_policy
+from penstock.broker.core.policy import Duration, QueueConfig, as_plain, check_ack_deadline, check_count, check_flag, queue_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, instant, micros, to_datetime
 from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound
 from penstock.ids import message_id, parse_message_id
+
+MAX_ERROR_BYTES = 64 * 1024
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
@@ -104,6 +109,12 @@ class QueueStats:
     paused: bool
 
 
+# Inside the class the name `list` is the method that specification 003 asks for.
+Messages = list[QueueMessage]
+DeadLetters = list[DeadLetter]
+Offsets = list[int]
+
+
 class QueueManager:
     """Queues with priorities, acknowledgement, retries and dead letters, in this process.
 
@@ -116,18 +127,21 @@ class QueueManager:
     ) -> None:
         if broker is not None and (clock is not None or data_dir is not None):
             raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+        if broker is not None and not isinstance(broker, Broker):
+            raise InvalidArgument.of("broker", broker, "a penstock.Broker")
         self._owns_broker = broker is None
         self.broker = broker or Broker(clock=clock, data_dir=data_dir)
         self._configs: dict[int, QueueConfig] = {}
 
     def create(self, queue: str, config: QueueConfig | None = None) -> None:
         """Create a queue. AlreadyExists when there is one."""
-        check_name(queue, "queue")
+        name = check_name(queue, "queue")
         config = QueueConfig() if config is None else config
         if not isinstance(config, QueueConfig):
             raise InvalidArgument.of("config", config, "a QueueConfig")
-        spec = msgspec.msgpack.encode(config)
-        self.broker.change(lambda catalog, now: catalog.create_work_queue(queue, queue_policy(config), spec, now))
+        config = as_plain(config)
+        policy, spec = queue_policy(config), msgspec.msgpack.encode(config)
+        self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
     def delete(self, queue: str) -> None:
         """Delete a queue with everything in it, its dead letters too."""
@@ -140,6 +154,7 @@ class QueueManager:
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
+        check_name(queue, "queue")
         with self.broker.lock:
             return queue in self.broker.catalog.work_queues
 
@@ -186,18 +201,15 @@ class QueueManager:
         batch = summarize([message])
         if producer_id is not None or sequence is not None:
             batch = Batch(batch.messages, batch.size, batch.priority, False, [check_producer(producer_id, sequence, "publish")])
-        stream, places = broker.publish(lambda catalog: catalog.streams[catalog.work_queue(queue).stream], batch)
-        offset, at = places[0]
-        with broker.lock:
-            entry = broker.catalog.queues.get(stream.number)
-            return PublishResult(message_id(at, stream.number, offset), entry.position(message.priority) if entry else 0)
+        placed = broker.publish(Catalog.work_stream, queue, batch)
+        return PublishResult(placed.message_ids()[0], placed.position)
 
     def consume(
         self,
         queue: str,
         consumer_id: str = "default",
-        *,
         timeout: Duration = 0,
+        *,
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
     ) -> QueueMessage | None:
@@ -219,9 +231,9 @@ class QueueManager:
         timeout: Duration = 0,
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
-    ) -> list[QueueMessage]:
+    ) -> Messages:
         """Lease up to `max_messages`, never more than the prefetch leaves room for; waits as `consume` does, for the first."""
-        check_name(consumer_id, "consumer_id")
+        consumer_id = check_name(consumer_id, "consumer_id")
         check_count(max_messages, "max_messages", 1)
         wait = micros(timeout, "timeout", maximum=DAY // SECOND)
         deadline = None if ack_deadline is None else check_ack_deadline(ack_deadline, "ack_deadline")
@@ -230,7 +242,8 @@ class QueueManager:
                 limit = self._config(self.broker.catalog.work_queue(queue)).max_prefetch
             check_count(prefetch, "prefetch", 1, limit)
         entry, leases = self.broker.lease(
-            lambda catalog: catalog.work_queue(queue),
+            Catalog.work_queue,
+            queue,
             max_messages,
             ack_deadline=deadline,
             consumer=consumer_id,
@@ -242,63 +255,63 @@ class QueueManager:
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
-            broker.settle(entry, [self._held(entry, message_id, consumer_id)], Queue.ack)
+            broker.settle(entry, [self._held(entry, message_id, consumer_id)], now, Queue.ack)
 
     def nack(
         self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
     ) -> NackResult:
         """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
         check_flag(requeue, "requeue")
-        if error is not None and not isinstance(error, str):
-            raise InvalidArgument.of("error", error, "a string")
+        if error is not None:
+            check_text(error, "error", MAX_ERROR_BYTES)
+            error = plain_text(error)
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error))
+            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error))
             return NackResult(REQUEUED if entry.is_waiting(lease.offset) else DEAD_LETTERED)
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
         """Set the deadline of a message that is held to now + seconds."""
         span = check_ack_deadline(seconds, "seconds")
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], lambda queue, leases, now: queue.extend(leases[0], now + span, now))
+            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.extend(leases[0], now + span, now))
 
     def release_consumer(self, queue: str, consumer_id: str) -> int:
         """Return everything a consumer holds at once, without counting a retry; returns how many."""
         check_name(consumer_id, "consumer_id")
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            now = broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             if consumer_id not in entry.consumers():
                 raise ConsumerNotFound(consumer_id)
-            event = entry.release(consumer_id, now)
-            if event is None:
-                return 0
-            broker.emit(event)
+            held = entry.in_flight
+            for event in entry.release(consumer_id, now):
+                broker.emit(event)
             broker.reschedule(entry)
             broker.wake()
-            return event.count
+            return held - entry.in_flight
 
     def peek(self, queue: str) -> QueueMessage | None:
         """The message that would be consumed next, without consuming it."""
         broker = self.broker
         broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             for offset, attempts, message in broker.upcoming(entry, 1):
                 return _message(entry, offset, message, attempts)
@@ -320,9 +333,9 @@ class QueueManager:
     def stats(self, queue: str) -> QueueStats:
         """The state of a queue in numbers."""
         broker = self.broker
-        broker.catch_up()
+        now = broker.catch_up()
         with broker.lock:
-            now = broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             counters = entry.counters
             waits = counters.first_deliveries
@@ -349,14 +362,14 @@ class QueueManager:
                 paused=entry.paused,
             )
 
-    def dead_letters(self, queue: str, limit: int | None = None) -> list[DeadLetter]:
+    def dead_letters(self, queue: str, limit: int | None = None) -> DeadLetters:
         """The dead letters of a queue, oldest first."""
         if limit is not None:
             check_count(limit, "limit", 1)
         broker = self.broker
         broker.catch_up()
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             stream = broker.catalog.streams[entry.stream]
             return [self._dead_letter(entry, stream, letter) for letter in [*entry.dead.values()][:limit]]
@@ -367,11 +380,14 @@ class QueueManager:
         broker.catch_up()
         place = parse_message_id(message_id)
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             if place is None or place[1] != entry.stream:
                 raise MessageNotFound(message_id)
             is_listed = place[2] in entry.dead
+            message = broker.message(broker.catalog.streams[entry.stream], place[2])
+            if message is None or message.publish_at != place[0]:
+                raise MessageNotFound(message_id)
         # A letter that left the list is still in the log, which is read without the lock.
         if not is_listed and broker.last_fate(entry, place[2]) not in {"dead_lettered", "evicted", "purged"}:
             raise MessageNotFound(message_id)
@@ -390,7 +406,7 @@ class QueueManager:
         picked = [letter for letter in self.dead_letters(queue) if where is None or where(letter)][:limit]
         broker = self.broker
         with broker.lock:
-            broker.begin()
+            broker.check_open()
             entry = broker.catalog.work_queue(queue)
             offsets = [place[2] for letter in picked if (place := parse_message_id(letter.message.message_id)) is not None]
             still_there = [offset for offset in offsets if offset in entry.dead]
@@ -422,17 +438,21 @@ class QueueManager:
         return config
 
     def _held(self, entry: Queue, message_id: str, consumer_id: str | None) -> Lease:
+        if consumer_id is not None:
+            check_name(consumer_id, "consumer_id")
         place = parse_message_id(message_id)
         if place is None or place[1] != entry.stream:
             raise MessageNotFound(message_id)
         lease = entry.lease_of(place[2])
+        if lease is not None and lease.message.publish_at != place[0]:
+            raise MessageNotFound(message_id)
         if lease is None:
             raise AckDeadlineExceeded(message_id) if entry.has_expired(place[2]) else MessageNotFound(message_id)
         if consumer_id is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer_id):
             raise ConsumerNotFound(consumer_id)
         return lease
 
-    def _redrive(self, entry: Queue, offsets: list[int]) -> None:
+    def _redrive(self, entry: Queue, offsets: Offsets) -> None:
         broker = self.broker
         stream = broker.catalog.streams[entry.stream]
         letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]

@@ -22,21 +22,22 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
 from penstock.broker.core import events
 from penstock.broker.core.events import Event
-from penstock.broker.core.image import Fold
+from penstock.broker.core.image import QUEUE, TOPIC, Fold
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import Outcome
+from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Place, Stream
+from penstock.broker.core.stream import Stream
 from penstock.broker.history import Row, concerns, rows
 from penstock.broker.journal import Journal
 from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
 from penstock.broker.window import Window, pieces
-from penstock.broker.writer import Ticket
+from penstock.broker.writer import Placed, Ticket
 from penstock.clock import Clock, SystemClock
 from penstock.durations import FOREVER, SECOND
-from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable
+from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError
 from penstock.ids import parse_message_id
 
 log = logging.getLogger("penstock.broker")
@@ -63,6 +64,11 @@ class Broker:
     ) -> None:
         if data_dir is not None and journal is not None:
             raise InvalidArgument("data_dir and journal are both given, wanted at most one of them")
+        if clock is not None and not callable(getattr(clock, "now", None)):
+            raise InvalidArgument.of("clock", clock, "a Clock, such as SystemClock() or ManualClock()")
+        if journal is not None and not callable(getattr(journal, "append", None)):
+            raise InvalidArgument.of("journal", journal, "a Journal")
+        check_count(window_bytes, "window_bytes", 0)
         if data_dir is not None:
             from penstock.broker.journals.sqlite import SqliteJournal  # noqa: PLC0415  # a broker in memory needs no SQLite
 
@@ -88,25 +94,27 @@ class Broker:
 
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, find: Callable[[Catalog], Stream], batch: Batch) -> tuple[Stream, list[Place]]:
-        """Append messages to the stream that `find` names; returns their places when they are safe."""
-        now = self.catch_up()
+    def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placed:
+        """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
+        now = self.clock.now()
+        if now >= self._next_due:
+            self.catch_up()
         with self.lock:
-            self._check_open()
-            ticket = Ticket(find(self.catalog), batch)
+            if self._is_closed:
+                raise BrokerClosed
+            stream = find(self.catalog, name)
             if not self.is_durable:
-                self._commits.commit_now([ticket], now)
-        if self.is_durable:
-            self._commits.submit(ticket)
-        ticket.wait()
-        assert ticket.stream is not None, "a publish has a stream"
-        return ticket.stream, ticket.offsets()
+                return self._commits.publish_now(stream, batch, now)
+        ticket = Ticket(stream, batch)
+        self._commits.submit(ticket)
+        return ticket.placed()
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lease(
         self,
-        find: Callable[[Catalog], Queue],
+        find: Callable[[Catalog, str], Queue],
+        name: str,
         want: int,
         *,
         ack_deadline: int | None = None,
@@ -114,13 +122,16 @@ class Broker:
         prefetch: int | None = None,
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
-        """Hand out up to `want` messages of the queue that `find` names, waiting up to `wait` microseconds for the first."""
+        """Hand out up to `want` messages of the queue that `find` finds by name, waiting up to `wait` microseconds for the first."""
         until = None
         while True:
-            now = self.catch_up()
+            now = self.clock.now()
+            if now >= self._next_due:
+                self.catch_up()
             with self.lock:
-                self._check_open()
-                queue = find(self.catalog)
+                if self._is_closed:
+                    raise BrokerClosed
+                queue = find(self.catalog, name)
                 if queue.detached:
                     raise FailedPrecondition(
                         f"Subscription {queue.name!r} is detached: its topic was deleted",
@@ -128,8 +139,9 @@ class Broker:
                     )
                 leases = queue.lease(now, want, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch)
                 if leases:
-                    self.emit(queue.leased(leases, now))
-                    self.reschedule(queue)
+                    self._commits.add(queue.leased(leases, now))
+                    if queue.soonest < queue.scheduled:
+                        self.reschedule(queue)
                     return queue, leases
                 until = now + wait if until is None else until
                 absent = queue.absent
@@ -140,27 +152,32 @@ class Broker:
                     continue
             self._load(self.catalog.streams[queue.stream], absent)
 
-    def settle(self, queue: Queue, leases: list[Lease], settle: Callable[[Queue, list[Lease], int], Event | Outcome]) -> Outcome:
-        """End live leases by a verb of the core. Call it with the lock held."""
-        now = self.clock.now()
-        self._commits.open_outlet(queue)
+    def settle(
+        self, queue: Queue, leases: list[Lease], now: int, settle: Callable[[Queue, list[Lease], int], Event | Outcome]
+    ) -> bool:
+        """End live leases by a verb of the core. Call it with the lock held; sync after it when it returns True.
+
+        Then dead letters are on their way to their topic, and the caller should not go on before they are there.
+        """
+        if queue.policy.dead_letter_topic is not None:
+            self._commits.open_outlet(queue)
         outcome = settle(queue, leases, now)
         if isinstance(outcome, Outcome):
             self.absorb(queue, outcome, now)
         else:
-            self.emit(outcome)
-            outcome = Outcome()
-        self.reschedule(queue)
-        self.wake()
-        return outcome
+            self._commits.add(outcome)
+        if queue.soonest < queue.scheduled:
+            self.reschedule(queue)
+        if self._waiters:
+            self._changed.notify_all()
+        return self._commits.has_forwards
 
     # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
 
-    def begin(self) -> int:
-        """Start a command, with the lock held: whatever became due has happened. Returns the present."""
+    def check_open(self) -> None:
+        """Raise when it is closed."""
         if self._is_closed:
-            raise BrokerClosed()
-        return self.clock.now()
+            raise BrokerClosed
 
     def emit(self, event: Event) -> None:
         """Write an event down, soon and in order. Call it with the lock held."""
@@ -188,7 +205,7 @@ class Broker:
 
     def reschedule(self, queue: Queue) -> None:
         """Make sure that a queue is ticked when it next has something due. Call it with the lock held."""
-        due = queue.next_due()
+        due = queue.soonest
         if due < queue.scheduled:
             queue.scheduled = due
             heapq.heappush(self._schedule, (due, queue.number))
@@ -212,6 +229,17 @@ class Broker:
         """When something is due next."""
         return self._next_due
 
+    def stream(self, name: str) -> Stream:
+        """The stream of a topic or work queue; `topic:x` and `queue:x` say which where both exist. Call it with the lock held."""
+        kind, _, rest = name.partition(":")
+        if kind == TOPIC and rest:
+            return self.catalog.topic(rest)
+        if kind == QUEUE and rest:
+            return self.catalog.streams[self.catalog.work_queue(rest).stream]
+        if name in self.catalog.work_queues and name not in self.catalog.topics:
+            return self.catalog.streams[self.catalog.work_queue(name).stream]
+        return self.catalog.topic(name)
+
     def message(self, stream: Stream, offset: int) -> StoredMessage | None:
         """A message, from memory or the log; None when the log does not hold it."""
         if not 0 <= offset < stream.next_offset:
@@ -224,16 +252,22 @@ class Broker:
 
     def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
         """Change what exists: at once in memory, and durable on return."""
-        self.catch_up()
+        now = self.catch_up()
         with self.lock:
-            now = self.begin()
+            self.check_open()
             self.check_healthy()
             event = change(self.catalog, now)
             if event is not None:
                 self.emit(event)
                 self.wake()
         if event is not None:
-            self._commits.sync()
+            try:
+                self._commits.sync()
+            except PenstockError:
+                with self.lock:
+                    if self._commits.withdraw(event):
+                        self.catalog.undo(event)
+                raise
         return event
 
     def upcoming(self, queue: Queue, most: int) -> list[tuple[int, int, StoredMessage]]:
@@ -264,6 +298,8 @@ class Broker:
 
     def history(self, message_id: str) -> list[Row]:
         """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
+        self.catch_up()
+        self.check_open()
         place = parse_message_id(message_id)
         if place is None:
             return []
@@ -386,10 +422,6 @@ class Broker:
             self.clock.wait(self._changed, timeout)
         finally:
             self._waiters -= 1
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise BrokerClosed()
 
 
 def close_all(brokers: Iterable[Broker]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker.core import events
+from penstock.broker.core.events import Event
 from penstock.broker.core.image import QUEUE, TOPIC, Position, QueueImage, State, StreamImage
+from penstock.broker.core.message import check_name
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.policy import Policy
 from penstock.broker.core.queue import Queue
@@ -41,30 +43,34 @@ class Catalog:
 
     def topic(self, name: str) -> Stream:
         """The topic of that name, or the error that says there is none."""
-        stream = self.topics.get(name)
+        stream = self.topics.get(name) if type(name) is str else None
         if stream is None:
-            raise TopicNotFound(name)
+            raise TopicNotFound(check_name(name, "topic_name"))
         return stream
 
     def subscription(self, name: str) -> Queue:
         """The subscription of that name, or the error that says there is none."""
-        queue = self.subscriptions.get(name)
+        queue = self.subscriptions.get(name) if type(name) is str else None
         if queue is None:
-            raise SubscriptionNotFound(name)
+            raise SubscriptionNotFound(check_name(name, "subscription_name"))
         return queue
 
     def work_queue(self, name: str) -> Queue:
         """The work queue of that name, or the error that says there is none."""
-        queue = self.work_queues.get(name)
+        queue = self.work_queues.get(name) if type(name) is str else None
         if queue is None:
-            raise QueueNotFound(name)
+            raise QueueNotFound(check_name(name, "queue"))
         return queue
+
+    def work_stream(self, name: str) -> Stream:
+        """The stream of the work queue of that name."""
+        return self.streams[self.work_queue(name).stream]
 
     def snapshot(self, name: str) -> Position:
         """The snapshot of that name, or the error that says there is none."""
-        position = self.snapshots.get(name)
+        position = self.snapshots.get(name) if type(name) is str else None
         if position is None:
-            raise SnapshotNotFound(name)
+            raise SnapshotNotFound(check_name(name, "snapshot"))
         return position
 
     def create_topic(self, name: str, now: int) -> events.TopicCreated:
@@ -80,7 +86,7 @@ class Catalog:
         stream = self.topic(name)
         for queue in stream.queues:
             queue.detach()
-        stream.queues.clear()
+            stream.detach(queue)
         del self.topics[name]
         del self.streams[stream.number]
         return events.TopicDeleted(stream.number, now)
@@ -109,7 +115,7 @@ class Catalog:
         del self.queues[queue.number]
         stream = self.streams.get(queue.stream)
         if stream is not None:
-            stream.queues = [other for other in stream.queues if other is not queue]
+            stream.detach(queue)
         if queue.stream == queue.number:
             del self.work_queues[queue.name]
             del self.streams[queue.stream]
@@ -117,6 +123,26 @@ class Catalog:
             del self.subscriptions[queue.name]
         queue.detach()
         return events.QueueDeleted(queue.number, now)
+
+    def can_undo(self, event: Event) -> bool:
+        """Whether something was just made and is not used yet."""
+        match event:
+            case events.TopicCreated():
+                return event.stream in self.streams and not self.streams[event.stream].queues
+            case events.QueueCreated():
+                return event.queue in self.queues
+            case _:
+                return False
+
+    def undo(self, event: Event) -> None:
+        """Unmake what could not be written down."""
+        match event:
+            case events.TopicCreated():
+                self.delete_topic(event.name, event.at)
+            case events.QueueCreated():
+                self.delete_queue(self.queues[event.queue], event.at)
+            case _:
+                pass
 
     def _add_stream(self, stream: Stream) -> None:
         self.streams[stream.number] = stream
@@ -132,7 +158,7 @@ class Catalog:
         else:
             self.work_queues[queue.name] = queue
         if stream is not None and not queue.detached:
-            stream.queues.append(queue)
+            stream.attach(queue)
 
     def _number(self) -> int:
         if self._last_number + 1 >= MAX_STREAMS:

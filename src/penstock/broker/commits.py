@@ -8,20 +8,22 @@ the same commit, so it is in exactly one of the two places whatever happens.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.core import events
 from penstock.broker.core.chunk import size_of
 from penstock.broker.core.events import Event
+from penstock.broker.core.image import QUEUE, TOPIC
 from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
 from penstock.broker.journal import Append, Commit
 from penstock.broker.retention import Retention
-from penstock.broker.writer import Ticket, Writer
+from penstock.broker.writer import Placed, Ticket, Writer
 from penstock.durations import to_datetime
-from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound
+from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
 from penstock.ids import message_id
 
 if TYPE_CHECKING:
@@ -41,32 +43,52 @@ class Commits:
         self._journal = broker.journal
         self._pending: list[Event] = []
         self._forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        self._traveling: dict[str, int] = {}
+        """Dead letters on their way, by topic: they need room that nobody else may be promised."""
         self._since_checkpoint = 0
         self.trouble: str | None = None
         self._retention = Retention(broker)
+        self.add: Callable[[Event], None] = getattr(self._journal, "note", self._add)
+        """Write an event down: at once where that costs nothing, with the next commit otherwise."""
         self._writer = Writer(self._commit, self._maintain, "penstock-writer") if broker.is_durable else None
 
     @property
     def has_forwards(self) -> bool:
         return bool(self._forwards)
 
-    def add(self, event: Event) -> None:
-        """An event to be written with the next commit."""
+    def _add(self, event: Event) -> None:
         self._pending.append(event)
         if self._writer is not None:
             self._writer.nudge()
-        elif not self._forwards:
-            self._write_pending(event.at)
 
     def forward(self, queue: Queue, burials: list[Burial], now: int) -> None:
         """Dead letters to be published with the next commit, which holds the event of their death."""
         topic = queue.policy.dead_letter_topic
         assert topic is not None, "only a queue with a dead-letter topic forwards"
+        self._traveling[topic] = self._traveling.get(topic, 0) + len(burials)
         self._forwards += [(topic, queue, burial, _dead_letter(queue, burial, now)) for burial in burials]
         if self._writer is not None:
             self._writer.nudge()
         else:
             self.commit_now([], now)
+
+    def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placed:
+        """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
+        if batch.producers is None and not stream.may_refuse and stream.kind == TOPIC:
+            at = now if now > stream.published_at else stream.published_at
+            first, messages = stream.next_offset, batch.messages
+            if messages[0].publish_at != at:
+                for message in messages:
+                    message.publish_at = at
+            append = Append(stream.number, first, at, batch)
+            commit = Commit(at, [append], [events.Published(stream.number, at, first, len(messages))])
+            self._journal.append(commit)
+            self._apply(commit)
+            self._retention.run(now)
+            return Placed(stream.number, first, at, len(messages))
+        ticket = Ticket(stream, batch)
+        self.commit_now([ticket], now)
+        return ticket.placed()
 
     def submit(self, ticket: Ticket) -> None:
         """Have a publish committed by the writer."""
@@ -78,17 +100,26 @@ class Commits:
         if self._writer is not None:
             self._writer.sync()
 
+    def withdraw(self, event: Event) -> bool:
+        """Take back the event of something that was just made and could not be written; False when it must stay."""
+        if not self._broker.catalog.can_undo(event):
+            return False
+        kept = [other for other in self._pending if other is not event]
+        is_withdrawn = len(kept) < len(self._pending)
+        self._pending = kept
+        return is_withdrawn
+
     def commit_now(self, tickets: list[Ticket], now: int) -> None:
-        """Commit in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
+        """Commit in this thread, under the lock."""
         while True:
             commit = self._stage(tickets, now)
             self._journal.append(commit)
+            self._arrive()
+            self._find_positions(tickets)
             self._apply(commit)
             for ticket in tickets:
                 ticket.finish()
             tickets = []
-            for append in commit.appends:
-                self._retention.shed(append.stream)
             if not self._pending and not self._forwards:
                 break
         self._retention.run(now)
@@ -100,20 +131,16 @@ class Commits:
             self._checkpoint()
 
     def open_outlet(self, queue: Queue) -> None:
-        """Tell a queue whether its dead letters would be received."""
+        """Tell a queue how many of its dead letters would be received."""
         topic = queue.policy.dead_letter_topic
         if topic is not None:
             stream = self._broker.catalog.topics.get(topic)
-            queue.dead_letter_open = stream is not None and stream.has_open_queue
+            queue.dead_letter_room = stream.room() - self._traveling.get(topic, 0) if stream is not None else 0
 
     def lost(self, stream: Stream, offset: int) -> CorruptLog:
         """The error for a message that should be in the log and is not."""
         path = getattr(self._journal, "path", "memory")
         return CorruptLog(path, f"offset {offset} of {stream.kind} {stream.name!r}", "the message is not in the log")
-
-    def _write_pending(self, at: int) -> None:
-        pending, self._pending = self._pending, []
-        self._journal.append(Commit(at, [], pending))
 
     def _commit(self, tickets: list[Ticket]) -> bool:
         """Commit tickets and whatever is pending, in the writer's thread. False when it could not be written."""
@@ -123,13 +150,17 @@ class Commits:
         try:
             if commit.appends or commit.events:
                 self._journal.append(commit)
-        except PenstockError as error:
+        except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer goes on
             with lock:
-                self._undo(commit, tickets, error)
+                self._undo(
+                    commit, tickets, error if isinstance(error, PenstockError) else Unavailable(f"the journal failed: {error!r}")
+                )
             return False
         with lock:
+            self._arrive()
+            self._find_positions(tickets)
             self._apply(commit)
-            if self.trouble is not None:
+            if self.trouble is not None and (commit.appends or commit.events):
                 log.warning("the journal writes again")
                 self.trouble = None
         self._since_checkpoint += sum(event.count for event in commit.events)
@@ -145,14 +176,17 @@ class Commits:
             if stream is not None:
                 staged.add(stream, summarize([letter]))
                 staged.forwards.append(forward)
-            elif not queue.detached:
+            else:
+                self._arrived(topic)
+            if stream is None and not queue.detached:
                 # The topic went away after the message died: it comes back rather than be lost.
                 self._pending.append(queue.redrive([(burial.offset, burial.message)], now))
         for ticket in tickets:
             if ticket.stream is not None and ticket.batch is not None:
-                ticket.error = self._refusal(ticket.stream, ticket.batch, staged)
+                fresh = staged.split(ticket, ticket.stream, ticket.batch)
+                ticket.error = self._refusal(ticket.stream, fresh, staged)
                 if ticket.error is None:
-                    staged.take(ticket, ticket.stream, ticket.batch)
+                    staged.add(ticket.stream, fresh)
         pending, self._pending = self._pending, []
         commit = Commit(now, staged.appends(), pending)
         commit.events += [
@@ -190,9 +224,35 @@ class Commits:
                 if dropped is not None:
                     self.add(dropped)
                     log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
-                self._broker.reschedule(queue)
+                if queue.soonest < queue.scheduled:
+                    self._broker.reschedule(queue)
+            if stream.pages.size >= self._retention.shed_at and self._writer is None:
+                self._retention.shed(stream)
         if commit.appends:
             self._broker.wake()
+
+    def _find_positions(self, tickets: list[Ticket]) -> None:
+        """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""
+        coming: dict[int, list[int]] = {}
+        for ticket in tickets:
+            stream, batch = ticket.stream, ticket.batch
+            if ticket.error is None and stream is not None and batch is not None and stream.kind == QUEUE:
+                ahead = coming.setdefault(stream.number, [0] * 10)
+                for message in batch.messages:
+                    queued = stream.queues[0].position(message.priority) if stream.queues else 0
+                    ticket.position = queued + sum(ahead[message.priority :]) + 1
+                    if message.deliver_at is None or message.deliver_at <= ticket.at:
+                        ahead[message.priority] += 1
+
+    def _arrive(self) -> None:
+        """The dead letters of the last commit are in their topics."""
+        for topic, _, _, _ in self._staged.forwards:
+            self._arrived(topic)
+
+    def _arrived(self, topic: str) -> None:
+        self._traveling[topic] -= 1
+        if not self._traveling[topic]:
+            del self._traveling[topic]
 
     def _undo(self, commit: Commit, tickets: list[Ticket], error: PenstockError) -> None:
         """Nothing was written: fail the publishes, keep the events and dead letters for the next try."""
@@ -249,20 +309,22 @@ class _Staged:
 
     def add(self, stream: Stream, batch: Batch) -> None:
         """Append a batch that is new as a whole."""
-        self._batches.setdefault(stream.number, (stream, []))[1].append(batch)
+        if batch.producers is not None:
+            first, at = stream.next_offset + self.waiting(stream)[0], max(self._now, stream.published_at)
+            places = ((pair, (first + index, at)) for index, pair in enumerate(batch.producers))
+            self._pairs.setdefault(stream.number, {}).update((pair, place) for pair, place in places if pair is not None)
+        if batch.messages:
+            self._batches.setdefault(stream.number, (stream, []))[1].append(batch)
 
-    def take(self, ticket: Ticket, stream: Stream, batch: Batch) -> None:
-        """Append a publish, less what an idempotent producer repeats."""
+    def split(self, ticket: Ticket, stream: Stream, batch: Batch) -> Batch:
+        """Give a publish its place, and take off it what an idempotent producer repeats."""
         ticket.at = max(self._now, stream.published_at)
         ticket.first = stream.next_offset + self.waiting(stream)[0]
         if batch.producers is None:
-            self.add(stream, batch)
-            return
-        for message in batch.messages:
-            message.publish_at = ticket.at
-        fresh, ticket.places = stream.known(batch, ticket.first, self._pairs.setdefault(stream.number, {}))
-        if fresh.messages:
-            self.add(stream, fresh)
+            return batch
+        pairs = self._pairs.setdefault(stream.number, {})
+        fresh, ticket.places = stream.known(batch, ticket.first, ticket.at, pairs)
+        return fresh
 
     def appends(self) -> list[Append]:
         """One append for each stream, with one publish time."""
@@ -270,9 +332,8 @@ class _Staged:
         for stream, batches in self._batches.values():
             batch = batches[0] if len(batches) == 1 else _join(batches)
             at = max(self._now, stream.published_at)
-            if batch.messages[0].publish_at != at or batch.messages[-1].publish_at != at:
-                for message in batch.messages:
-                    message.publish_at = at
+            for message in batch.messages:
+                message.publish_at = at
             result.append(Append(stream.number, stream.next_offset, at, batch))
         return result
 

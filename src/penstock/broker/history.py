@@ -55,6 +55,9 @@ def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]:
             yield Row(first, event.at, "snapshot_taken", stream_of.get(event.queue), event.queue, detail={"name": event.name})
         case events.Seeked():
             yield Row(first, event.at, "seeked", stream_of.get(event.queue), event.queue, detail={"high": str(event.high)})
+        case events.ConsumerReleased():
+            detail = {"consumer": event.consumer}
+            yield Row(first, event.at, "consumer_released", stream_of.get(event.queue), event.queue, detail=detail)
         case events.Paused():
             yield Row(first, event.at, "paused" if event.paused else "resumed", stream_of.get(event.queue), event.queue)
         case _:

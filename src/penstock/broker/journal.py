@@ -34,6 +34,13 @@ class Commit(msgspec.Struct, gc=False):
     events: list[Event]
 
 
+class Notebook(Protocol):
+    """One more ability of a journal that costs nothing to write to: events are taken one by one."""
+
+    def note(self, event: Event) -> None:
+        """Store an event."""
+
+
 class Journal(Protocol):
     """The port. One thread appends, trims and checkpoints; any thread reads."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.broker.core.chunk import Summary
 from penstock.broker.core.events import Ranges
-from penstock.broker.core.image import subtract
+from penstock.broker.core.image import overlaps
 from penstock.broker.core.ready import merge
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
@@ -30,7 +30,8 @@ class Retention:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._next = 0
-        self._shed_at: dict[int, int] = {}
+        self.shed_at = HISTORY_BYTES
+        """In memory: how large a stream may be before it is looked over."""
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
@@ -42,32 +43,43 @@ class Retention:
                 now - max(map(stream_retention, self._broker.catalog.streams.values()), default=RETENTION)
             )
 
-    def shed(self, number: int) -> None:
-        """In memory: when a stream has grown by much, let the oldest settled messages go."""
-        stream = self._broker.catalog.streams.get(number)
-        if stream is not None and stream.pages.size >= self._shed_at.get(number, HISTORY_BYTES):
-            self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
-            self._shed_at[number] = max(stream.pages.size, HISTORY_BYTES // 2) + HISTORY_BYTES // 2
+    def shed(self, stream: Stream) -> None:
+        """In memory: a stream has grown large; let the oldest settled messages go."""
+        self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
+        # What is not settled stays: look again only when there is as much again.
+        self.shed_at = max(stream.pages.size, HISTORY_BYTES // 2) + HISTORY_BYTES // 2
 
     def _trim(self, stream: Stream, *, before: int | None = None, excess: int | None = None) -> None:
         """Remove free chunks that are old enough, or as many of the oldest as make up the excess."""
         broker = self._broker
-        with broker.lock:
-            held = _held(stream)
-        gone: list[Summary] = []
+        old: list[Summary] = []
         for summary in broker.journal.summaries(stream.number, 0, stream.next_offset):
-            if (before is not None and summary.published_at > before) or (excess is not None and excess <= 0):
+            if before is not None and summary.published_at > before:
                 break
-            span = [(summary.first, summary.first + summary.count)]
-            if subtract(span, held) == span:
+            old.append(summary)
+        if not old:
+            return
+        with broker.lock:
+            gone = self._free(stream, old, excess)
+            if not gone:
+                return
+            # From here on a seek cannot reach what is about to leave.
+            stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
+            oldest = [offset for queue in stream.queues if (offset := queue.oldest()) is not None]
+            broker.window.forget(stream, before=min([stream.earliest, *oldest]))
+        broker.journal.trim(stream.number, [summary.first for summary in gone])
+
+    @staticmethod
+    def _free(stream: Stream, old: list[Summary], excess: int | None) -> list[Summary]:
+        held = _held(stream)
+        gone: list[Summary] = []
+        for summary in old:
+            if excess is not None and excess <= 0:
+                break
+            if not overlaps(held, summary.first, summary.first + summary.count):
                 gone.append(summary)
                 excess = None if excess is None else excess - summary.size
-        if gone:
-            # A seek back in the meantime can bring a message of these back; it finds it gone, as after any retention.
-            with broker.lock:
-                stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
-                broker.window.forget(stream, before=min([stream.earliest, *(start for start, _ in held[:1])]))
-            broker.journal.trim(stream.number, [summary.first for summary in gone])
+        return gone
 
 
 def stream_retention(stream: Stream) -> int:

@@ -15,6 +15,7 @@ from penstock.broker.core.outcome import Piece
 from penstock.broker.core.pages import PAGE
 from penstock.broker.core.stream import Stream
 from penstock.broker.journal import Journal
+from penstock.errors import CorruptLog
 
 READ_AHEAD = 4 * PAGE
 
@@ -95,8 +96,12 @@ def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
     """What a queue is restored from. Chunks of plain, untouched messages are not read, only counted."""
     touched = sorted(image.traces)
     for start, stop in image.unsettled:
+        expected = start
         for summary in journal.summaries(image.stream, start, stop):
             low, high = max(start, summary.first), min(stop, summary.first + summary.count)
+            if low != expected:
+                break
+            expected = high
             is_whole = low == summary.first and high == summary.first + summary.count
             is_matched = not image.policy.filter or high <= image.high
             is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
@@ -105,6 +110,9 @@ def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
             else:
                 for first, messages in read(journal, image.stream, low, high):
                     yield Piece(first, len(messages), messages=messages)
+        if expected < stop:
+            where = f"offset {expected} of stream {image.stream}, which {image.name!r} has still to deliver"
+            raise CorruptLog(getattr(journal, "path", "memory"), where, "the message is not in the log")
 
 
 def _any_between(sorted_offsets: list[int], low: int, high: int) -> bool:

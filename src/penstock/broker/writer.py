@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+import msgspec
+
 from penstock.broker.core.message import Batch
 from penstock.broker.core.stream import Place, Stream
 from penstock.clock import monotonic
 from penstock.errors import BrokerClosed, PenstockError
+from penstock.ids import message_id
 
 FLUSH_INTERVAL = 50_000
 """How long events that nobody waits for may stay in memory, in microseconds."""
@@ -23,10 +26,30 @@ MAX_WINDOW = 2_000
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 
 
+class Placed(msgspec.Struct, gc=False):
+    """Where the messages of a publish are: from offset `first` on, published at `at`, but for repeats, which have a place."""
+
+    stream: int
+    first: int
+    at: int
+    count: int
+    places: list[Place | None] | None = None
+    position: int = 0
+    """In a work queue: the 1-based place of the last message among those that were ready."""
+
+    def message_ids(self) -> list[str]:
+        """The id of every message, in order."""
+        if self.places is None:
+            return [message_id(self.at, self.stream, offset) for offset in range(self.first, self.first + self.count)]
+        fresh = iter(range(self.first, self.first + self.count))
+        places = [place if place is not None else (next(fresh), self.at) for place in self.places]
+        return [message_id(at, self.stream, offset) for offset, at in places]
+
+
 class Ticket:
     """A publish, or only the wish to have everything so far on disk (no batch)."""
 
-    __slots__ = ("_done", "at", "batch", "error", "first", "on_done", "places", "stream")
+    __slots__ = ("_done", "at", "batch", "error", "first", "on_done", "places", "position", "stream")
 
     def __init__(self, stream: Stream | None, batch: Batch | None, on_done: Callable[[Ticket], None] | None = None) -> None:
         self.stream = stream
@@ -35,6 +58,7 @@ class Ticket:
         self.at = 0
         self.places: list[Place | None] | None = None
         """Where messages of an idempotent producer were already, None for new ones."""
+        self.position = 0
         self.error: PenstockError | None = None
         self.on_done = on_done
         self._done = threading.Lock()
@@ -53,13 +77,11 @@ class Ticket:
         if self.error is not None:
             raise self.error
 
-    def offsets(self) -> list[Place]:
-        """The place of every message of the batch, in order."""
-        assert self.batch is not None, "only a publish has places"
-        if self.places is None:
-            return [(offset, self.at) for offset in range(self.first, self.first + len(self.batch.messages))]
-        fresh = iter(range(self.first, self.first + len(self.places)))
-        return [place if place is not None else (next(fresh), self.at) for place in self.places]
+    def placed(self) -> Placed:
+        """Wait, and tell where the messages are."""
+        self.wait()
+        assert self.batch is not None and self.stream is not None, "only a publish has places"
+        return Placed(self.stream.number, self.first, self.at, len(self.batch.messages), self.places, self.position)
 
 
 class Writer:

@@ -110,6 +110,8 @@ class Dropped(_One, tag=8):
     at: int
     why: str
     ranges: Ranges
+    cause: str = ""
+    """How the lease ended, when there was one: `nacked` or `expired`."""
 
     @property
     def count(self) -> int:
@@ -200,6 +202,14 @@ class SnapshotDeleted(_One, tag=18):
     at: int
 
 
+class ConsumerReleased(_One, tag=19):
+    """A consumer went away, and with it what it held."""
+
+    queue: int
+    at: int
+    consumer: str
+
+
 Event = (
     Published
     | Leased
@@ -219,6 +229,7 @@ Event = (
     | QueueDeleted
     | SnapshotTaken
     | SnapshotDeleted
+    | ConsumerReleased
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

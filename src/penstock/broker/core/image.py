@@ -7,6 +7,7 @@ play no part in it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
@@ -94,6 +95,7 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
             case events.Dropped(why="overflow"):
                 self.discarded += event.count
             case events.Dropped(why="ttl"):
+                self._failed(event.cause, event.count)
                 self.ttl_expired += event.count
             case events.Dropped(why="retention"):
                 self.retired += event.count
@@ -216,6 +218,7 @@ class State(msgspec.Struct, array_like=True):
                 | events.DeadRemoved()
                 | events.Seeked()
                 | events.Paused()
+                | events.ConsumerReleased()
             ):
                 if event.queue in folds:
                     folds[event.queue].apply(event, self.streams)
@@ -244,6 +247,7 @@ QueueEvent = (
     | events.DeadRemoved
     | events.Seeked
     | events.Paused
+    | events.ConsumerReleased
 )
 
 
@@ -310,6 +314,8 @@ class Fold:
                     trace.deadline, trace.consumer, trace.due = None, None, None
             case events.Paused():
                 image.paused = event.paused
+            case events.ConsumerReleased():
+                image.consumers = [name for name in image.consumers if name != event.consumer]
             case events.Stranded():
                 pass
             case _:
@@ -360,14 +366,13 @@ def subtract(ranges: Ranges, holes: Ranges) -> Ranges:
 
 def holds(ranges: Ranges, offset: int) -> bool:
     """Whether sorted ranges contain an offset."""
-    low, high = 0, len(ranges)
-    while low < high:
-        middle = (low + high) // 2
-        if ranges[middle][1] <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(ranges) and ranges[low][0] <= offset
+    return overlaps(ranges, offset, offset + 1)
+
+
+def overlaps(ranges: Ranges, start: int, stop: int) -> bool:
+    """Whether sorted, disjoint ranges contain any offset from `start` up to `stop`."""
+    index = bisect_right(ranges, start, key=lambda span: span[1])
+    return index < len(ranges) and ranges[index][0] < stop
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -23,7 +23,7 @@ class Consumer(msgspec.Struct):
     in_flight: int = 0
 
 
-class Lease(msgspec.Struct, order=True, gc=False):
+class Lease(msgspec.Struct, gc=False):
     """One delivery. Ordered by deadline; the same message delivered or extended again is another lease."""
 
     deadline: int
@@ -32,6 +32,9 @@ class Lease(msgspec.Struct, order=True, gc=False):
     epoch: int
     message: StoredMessage
     consumer: Consumer | None = None
+
+    def __lt__(self, other: Lease) -> bool:
+        return self.deadline < other.deadline
 
 
 class Leases:
@@ -53,10 +56,12 @@ class Leases:
         """The live lease of an offset."""
         return self._by_offset.get(offset)
 
-    def grant(self, leases: list[Lease], deadline: int, size: int) -> None:
+    def grant(self, leases: list[Lease], deadline: int) -> None:
         """Add leases that share one deadline."""
+        by_offset, size = self._by_offset, 0
         for lease in leases:
-            self._by_offset[lease.offset] = lease
+            by_offset[lease.offset] = lease
+            size += lease.message.size
         self.size += size
         if deadline >= self._latest:
             # Nothing in the heap is later, so appending keeps it a heap.
@@ -67,12 +72,15 @@ class Leases:
                 heappush(self._heap, lease)
         self._sweep()
 
-    def end(self, lease: Lease) -> None:
-        """Take away a live lease."""
-        del self._by_offset[lease.offset]
-        self.size -= lease.message.size
-        if lease.consumer is not None:
-            lease.consumer.in_flight -= 1
+    def end(self, leases: list[Lease]) -> None:
+        """Take away live leases."""
+        by_offset, size = self._by_offset, 0
+        for lease in leases:
+            del by_offset[lease.offset]
+            size += lease.message.size
+            if lease.consumer is not None:
+                lease.consumer.in_flight -= 1
+        self.size -= size
 
     def move(self, lease: Lease, deadline: int) -> None:
         """Give a live lease another deadline."""

@@ -83,7 +83,7 @@ def summarize(messages: list[StoredMessage]) -> Batch:
 
 def accept(messages: Sequence[Message], now: int) -> Batch:
     """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
-    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence):
+    if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
         raise InvalidArgument("messages is empty, wanted at least one message")
@@ -110,7 +110,7 @@ def accept(messages: Sequence[Message], now: int) -> Batch:
         key = message.ordering_key
         if key != "":
             size += check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
-            keyed = True
+            key, keyed = plain_text(key), True
         if size > MAX_MESSAGE_BYTES:
             raise InvalidArgument(
                 f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
@@ -118,7 +118,7 @@ def accept(messages: Sequence[Message], now: int) -> Batch:
             )
         priority = message.priority
         if priority != DEFAULT_PRIORITY or type(priority) is not int:
-            check_priority(priority)
+            priority = check_priority(priority)
         record = StoredMessage(now, data, attributes, key, priority, size)
         if message.ttl is not None:
             record.expires_at = now + micros(message.ttl, f"messages[{index}].ttl", minimum=1e-6)
@@ -157,7 +157,7 @@ def check_attributes(attributes: object, name: str) -> tuple[dict[str, str], int
             )
         size += check_text(key, f"an attribute key of {name}", MAX_ATTRIBUTE_KEY_BYTES)
         size += check_text(value, f"{name}[{key!r}]", MAX_ATTRIBUTE_VALUE_BYTES)
-        copy[key] = value
+        copy[plain_text(key)] = plain_text(value)
     return copy, size
 
 
@@ -181,14 +181,14 @@ def check_name(value: object, kind: str) -> str:
     check_text(value, kind, 1024)
     if any(character < " " or character == "\x7f" for character in value):
         raise InvalidArgument.of(kind, value, "a name without control characters")
-    return value
+    return plain_text(value)
 
 
 def check_priority(priority: object) -> int:
     """A priority from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidPriority(priority)
-    return priority
+    return int(priority)
 
 
 def check_producer(producer_id: object, sequence: object, name: str) -> tuple[str, int]:
@@ -198,7 +198,12 @@ def check_producer(producer_id: object, sequence: object, name: str) -> tuple[st
     check_text(producer_id, f"{name}.producer_id", MAX_PRODUCER_ID_BYTES)
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence < 1 << 63:
         raise InvalidArgument.of(f"{name}.sequence", sequence, "an integer from 0 to 2^63 - 1 beside producer_id")
-    return producer_id, sequence
+    return plain_text(producer_id), int(sequence)
+
+
+def plain_text(value: str) -> str:
+    """The text of a string or of a subclass such as StrEnum: what is stored is a str and nothing else."""
+    return value if type(value) is str else str.__str__(value)
 
 
 def _bytes(data: object, index: int) -> bytes:

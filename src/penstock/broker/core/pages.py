@@ -33,10 +33,9 @@ class Pages:
         index = offset & _MASK
         return page[index] if index < len(page) else None
 
-    def span(self, offsets: range) -> list[StoredMessage]:
-        """The messages of a range of offsets, up to the first that is not resident."""
+    def span(self, start: int, stop: int) -> list[StoredMessage]:
+        """The messages from offset `start` up to `stop`, or up to the first that is not resident."""
         found: list[StoredMessage] = []
-        start, stop = offsets.start, offsets.stop
         while start < stop:
             page = self._pages.get(start >> _SHIFT)
             if page is None:
@@ -58,6 +57,10 @@ class Pages:
     def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> None:
         """Hold messages from offset `first` on; they were not held before."""
         self.size += size
+        page = self._pages.get(first >> _SHIFT)
+        if page is not None and len(page) == first & _MASK and len(page) + len(messages) <= PAGE:
+            page += messages
+            return
         position = 0
         while position < len(messages):
             offset = first + position

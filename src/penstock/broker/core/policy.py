@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.backoff import exponential
 from penstock.broker.core.filter import Filter
-from penstock.broker.core.message import DEFAULT_PRIORITY, check_name, check_priority
+from penstock.broker.core.message import DEFAULT_PRIORITY, check_name, check_priority, plain_text
 from penstock.durations import DAY, SECOND, micros
 from penstock.errors import InvalidArgument
 
@@ -78,6 +79,7 @@ class FlowControl:
         for name, value in (("max_messages", self.max_messages), ("max_bytes", self.max_bytes)):
             if value is not None:
                 check_count(value, f"flow_control.{name}", 1)
+        check_flag(self.allow_excess_messages, "flow_control.allow_excess_messages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,9 @@ class QueueConfig:
         check_overflow(self.overflow)
 
 
+Settings = TypeVar("Settings", SubscriptionOptions, QueueConfig, RetryPolicy, DeadLetterPolicy, FlowControl)
+
+
 class Policy(msgspec.Struct, frozen=True, array_like=True):
     """The rules of one queue, in microseconds and plain numbers. Stored in the log with the queue."""
 
@@ -222,7 +227,7 @@ def check_count(value: object, name: str, minimum: int, maximum: int = MAX_COUNT
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         wanted = f"an integer, {minimum} or more" if maximum == MAX_COUNT else f"an integer from {minimum} to {maximum}"
         raise InvalidArgument.of(name, value, wanted)
-    return value
+    return int(value)
 
 
 def check_flag(value: object, name: str) -> bool:
@@ -245,3 +250,29 @@ def _backoff(policy: RetryPolicy | None) -> tuple[int, int] | None:
     if policy is None:
         return None
     return micros(policy.minimum_backoff, "minimum_backoff"), micros(policy.maximum_backoff, "maximum_backoff")
+
+
+def as_plain(settings: Settings) -> Settings:
+    """Settings as they are stored: subclasses of str, int and float (enums, mostly) become what they stand for."""
+    plain: dict[str, Any] = {field.name: _plain_value(getattr(settings, field.name)) for field in fields(settings)}
+    return replace(settings, **plain)
+
+
+def _plain_value(value: object) -> object:
+    match value:
+        case str():
+            return plain_text(value)
+        case bool():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case RetryPolicy():
+            return as_plain(value)
+        case DeadLetterPolicy():
+            return as_plain(value)
+        case FlowControl():
+            return as_plain(value)
+        case _:
+            return value

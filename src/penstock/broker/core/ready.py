@@ -31,7 +31,10 @@ class Level:
     def add(self, start: int, stop: int) -> None:
         """Add the offsets from `start` up to `stop`, wherever they belong in age."""
         self.count += stop - start
-        if self._start == self._stop and not self._later:
+        if self._gone:
+            for offset in range(start, stop):
+                self._come_back(offset)
+        elif self._start == self._stop and not self._later:
             self._start, self._stop = start, stop
         elif not self._later and start == self._stop:
             self._stop = stop
@@ -44,21 +47,26 @@ class Level:
                 self._later.append((start, stop))
         else:
             for offset in range(start, stop):
-                if offset in self._gone:
-                    self._gone.discard(offset)
-                else:
-                    heappush(self._returned, offset)
+                heappush(self._returned, offset)
+
+    def _come_back(self, offset: int) -> None:
+        """Add an offset while some are marked as gone: it may be one of them, which is then in its place already."""
+        if offset in self._gone:
+            self._gone.discard(offset)
+        else:
+            heappush(self._returned, offset)
 
     def remove(self, offset: int) -> None:
         """Take out an offset that is in this level."""
         self._gone.add(offset)
         self.count -= 1
 
-    def run(self, most: int) -> range:
-        """The next offsets when they are one unbroken run and nothing older waits; empty when `first` must be asked."""
-        if self._gone or (self._returned and self._returned[0] < self._stop) or self._start == self._stop:
-            return range(0)
-        return range(self._start, min(self._stop, self._start + most))
+    def run(self, most: int) -> tuple[int, int]:
+        """The next offsets (start, stop) when they are one unbroken run and nothing older waits; (0, 0) when not: ask `first`."""
+        if self._gone or (self._returned and self._returned[0] < self._stop):
+            return 0, 0
+        start, stop = self._start, self._stop
+        return (start, stop) if stop - start <= most else (start, start + most)
 
     def skip(self, count: int) -> None:
         """Take the first `count` offsets of what `run` returned."""
@@ -67,21 +75,19 @@ class Level:
         if self._start == self._stop:
             self._next_run()
 
-    def first(self) -> int | None:
-        """The oldest offset, still in place."""
+    def first(self) -> int:
+        """The oldest offset, still in place; there must be one."""
         while True:
             if self._returned and (self._start == self._stop or self._returned[0] < self._start):
                 offset = self._returned[0]
                 if offset not in self._gone:
                     return offset
                 heappop(self._returned)
-            elif self._start < self._stop:
+            else:
                 offset = self._start
                 if offset not in self._gone:
                     return offset
                 self._advance()
-            else:
-                return None
             self._gone.discard(offset)
 
     def pop(self) -> None:
@@ -126,27 +132,24 @@ class Level:
 class Ready:
     """The levels, most urgent first."""
 
-    __slots__ = ("_levels", "_order")
+    __slots__ = ("_levels", "levels")
 
     def __init__(self) -> None:
         self._levels: dict[int, Level] = {}
-        self._order: list[Level] = []
+        self.levels: list[Level] = []
+        """In the order of delivery."""
 
     def add(self, priority: int, start: int, stop: int) -> None:
         """Add the offsets from `start` up to `stop` with this priority."""
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = Level()
-            self._order = [self._levels[p] for p in sorted(self._levels, reverse=True)]
+            self.levels = [self._levels[p] for p in sorted(self._levels, reverse=True)]
         level.add(start, stop)
 
     def remove(self, priority: int, offset: int) -> None:
         """Take out a waiting offset."""
         self._levels[priority].remove(offset)
-
-    def levels(self) -> list[Level]:
-        """The levels in the order of delivery."""
-        return self._order
 
     def ahead(self, priority: int) -> int:
         """How many wait with this priority or a higher one."""
@@ -154,19 +157,19 @@ class Ready:
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Every waiting offset, as ranges in no particular order."""
-        for level in self._order:
+        for level in self.levels:
             yield from level.ranges()
 
     def __contains__(self, offset: int) -> bool:
-        return any(offset in level for level in self._order)
+        return any(offset in level for level in self.levels)
 
     def __len__(self) -> int:
-        return sum(level.count for level in self._order)
+        return sum(level.count for level in self.levels)
 
     def clear(self) -> None:
         """Forget everything."""
         self._levels = {}
-        self._order = []
+        self.levels = []
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

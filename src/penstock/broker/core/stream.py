@@ -5,11 +5,16 @@ from __future__ import annotations
 from penstock.broker.core.image import StreamImage
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.pages import Pages
+from penstock.broker.core.policy import Overflow
 from penstock.broker.core.producers import Producers
 from penstock.broker.core.queue import Queue
 
 Place = tuple[int, int]
 """Where a published message is: (offset, publish_at)."""
+
+
+Pair = tuple[str, int]
+"""What makes a publish idempotent: (producer_id, sequence)."""
 
 
 class Stream:
@@ -19,6 +24,7 @@ class Stream:
         "created_at",
         "earliest",
         "kind",
+        "may_refuse",
         "name",
         "next_offset",
         "number",
@@ -40,6 +46,18 @@ class Stream:
         self.producers: Producers = image.producers
         self.pages = Pages()
         self.queues: list[Queue] = []
+        self.may_refuse = False
+        """Whether a publish can be refused because a queue is full."""
+
+    def attach(self, queue: Queue) -> None:
+        """Feed a queue from now on."""
+        self.queues.append(queue)
+        self.may_refuse = self.may_refuse or queue.policy.overflow == Overflow.REJECT
+
+    def detach(self, queue: Queue) -> None:
+        """Feed a queue no longer."""
+        self.queues = [other for other in self.queues if other is not queue]
+        self.may_refuse = any(other.policy.overflow == Overflow.REJECT for other in self.queues)
 
     def image(self) -> StreamImage:
         """The state as plain data."""
@@ -47,23 +65,25 @@ class Stream:
             self.number, self.kind, self.name, self.created_at, self.next_offset, self.published_at, self.producers
         )
 
-    @property
-    def has_open_queue(self) -> bool:
-        """Whether somebody would receive a message published now."""
-        return any(queue.has_space() for queue in self.queues)
+    def room(self) -> int:
+        """How many more messages somebody would receive."""
+        return max((queue.room() for queue in self.queues), default=0)
 
-    def known(self, batch: Batch, first: int, staged: dict[tuple[str, int], Place]) -> tuple[Batch, list[Place | None]]:
-        """Split a batch of an idempotent producer: what is new, and for every message the place it already has."""
+    def known(self, batch: Batch, first: int, at: int, staged: dict[Pair, Place]) -> tuple[Batch, list[Place | None]]:
+        """Split a batch of an idempotent producer: what is new, and for every message the place it already has.
+
+        `first` and `at` are the place of its first new message; `staged` are pairs that the same commit takes before it.
+        """
         places: list[Place | None] = []
         fresh: list[StoredMessage] = []
-        pairs: list[tuple[str, int] | None] = []
+        pairs: list[Pair | None] = []
+        own: dict[Pair, Place] = {}
         for message, pair in zip(batch.messages, batch.producers or [], strict=True):
-            place = None if pair is None else self.producers.find(*pair) or staged.get(pair)
+            place = None if pair is None else self.producers.find(*pair) or staged.get(pair) or own.get(pair)
             places.append(place)
             if place is None:
                 if pair is not None:
-                    staged[pair] = (first + len(fresh), message.publish_at)
+                    own[pair] = (first + len(fresh), at)
                 fresh.append(message)
                 pairs.append(pair)
-        size = sum(message.size for message in fresh)
-        return Batch(fresh, size, batch.priority, batch.keyed, pairs), places
+        return Batch(fresh, sum(message.size for message in fresh), batch.priority, batch.keyed, pairs), places

@@ -10,24 +10,20 @@ from heapq import heappop, heappush
 
 from penstock.broker.core.events import Ranges
 from penstock.broker.core.ordering import Lanes
-from penstock.broker.core.ready import Level, Ready, merge
+from penstock.broker.core.ready import Ready, merge
 from penstock.durations import FOREVER
 
 
 class Waiting:
     """The waiting messages of one queue. `key` is "" for a message that no order binds."""
 
-    __slots__ = ("_delayed", "_due", "_lanes", "_ready")
+    __slots__ = ("_delayed", "_due", "_lanes", "ready")
 
     def __init__(self) -> None:
-        self._ready = Ready()
+        self.ready = Ready()
         self._lanes = Lanes()
         self._delayed: dict[int, int] = {}
         self._due: list[tuple[int, int, int, str]] = []
-
-    def add_run(self, priority: int, start: int, stop: int) -> None:
-        """Let a run of unkeyed, undelayed messages in."""
-        self._ready.add(priority, start, stop)
 
     def add(self, offset: int, priority: int, key: str, due: int | None) -> None:
         """Let a new message in, which has to wait until `due` and for its turn in its key."""
@@ -35,7 +31,7 @@ class Waiting:
         if due is not None:
             self._delay(offset, priority, key, due)
         elif is_head:
-            self._ready.add(priority, offset, offset + 1)
+            self.ready.add(priority, offset, offset + 1)
 
     def hold(self, key: str, offset: int, priority: int) -> None:
         """A message is restored as leased: it leads its key."""
@@ -45,7 +41,7 @@ class Waiting:
     def come_back(self, offset: int, priority: int, key: str, due: int | None) -> None:
         """Let a message in again whose lease ended; it still leads its key."""
         if due is None:
-            self._ready.add(priority, offset, offset + 1)
+            self.ready.add(priority, offset, offset + 1)
         else:
             self._delay(offset, priority, key, due)
 
@@ -53,7 +49,7 @@ class Waiting:
         """Take a message out, wherever it waits, and let its follower go on."""
         was_delayed = self._delayed.pop(offset, None) is not None
         if not was_delayed and (not key or self._lanes.head(key) == offset):
-            self._ready.remove(priority, offset)
+            self.ready.remove(priority, offset)
         if key:
             self.settle(key, offset)
 
@@ -61,7 +57,7 @@ class Waiting:
         """A message of this key is over; its follower, if there is one, may go on."""
         following = self._lanes.leave(key, offset)
         if following is not None and following[0] not in self._delayed:
-            self._ready.add(following[1], following[0], following[0] + 1)
+            self.ready.add(following[1], following[0], following[0] + 1)
 
     def wake(self, now: int) -> None:
         """Make ready what has become due."""
@@ -70,7 +66,7 @@ class Waiting:
             if self._delayed.get(offset) == due:
                 del self._delayed[offset]
                 if not key or self._lanes.head(key) == offset:
-                    self._ready.add(priority, offset, offset + 1)
+                    self.ready.add(priority, offset, offset + 1)
 
     def next_due(self) -> int:
         """The next instant at which `wake` has something to do."""
@@ -81,13 +77,9 @@ class Waiting:
             heappop(self._due)
         return FOREVER
 
-    def levels(self) -> list[Level]:
-        """The ready messages, most urgent level first."""
-        return self._ready.levels()
-
     def ahead(self, priority: int) -> int:
         """How many are ready with this priority or a higher one."""
-        return self._ready.ahead(priority)
+        return self.ready.ahead(priority)
 
     @property
     def delayed(self) -> int:
@@ -104,7 +96,7 @@ class Waiting:
     def ranges(self) -> Ranges:
         """Every waiting offset."""
         behind = ((offset, offset + 1) for _, offset, _ in self._lanes.waiting())
-        return merge([*self._ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
+        return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
     def oldest(self) -> int | None:
         """The oldest waiting offset."""
@@ -114,7 +106,7 @@ class Waiting:
     def upcoming(self, most: int) -> list[int]:
         """The offsets that would be delivered next, in order."""
         found: list[int] = []
-        for level in self._ready.levels():
+        for level in self.ready.levels:
             for start, stop in sorted(level.ranges()):
                 found += range(start, min(stop, start + most - len(found)))
                 if len(found) >= most:

@@ -10,6 +10,7 @@ high-water  the number of events confirmed so far, written after each commit wit
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import struct
 import zlib
@@ -22,6 +23,9 @@ _FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
 
 
+log = logging.getLogger("penstock.broker")
+
+
 class Directory:
     """An opened data directory."""
 
@@ -29,10 +33,18 @@ class Directory:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument.of("data_dir", path, "the path of a directory")
         self.path = Path(path)
+        try:
+            os.fsencode(self.path).index(0)
+        except ValueError as error:
+            is_usable = not isinstance(error, UnicodeError)
+        else:
+            is_usable = False
+        if not is_usable:
+            raise InvalidArgument.of("data_dir", path, "a path without NUL that the file system can encode")
         if self.path.exists() and not self.path.is_dir():
             raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            _make(self.path)
             self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise InvalidArgument.of("data_dir", str(path), f"a directory that can be written ({error.strerror})") from error
@@ -50,7 +62,11 @@ class Directory:
     @property
     def is_new(self) -> bool:
         """Whether nothing was ever stored here."""
-        return not (self.path / "FORMAT").exists()
+        if (self.path / "FORMAT").exists():
+            return False
+        if (self.path / "high-water").exists():
+            raise CorruptLog(str(self.path), "FORMAT", "the file is missing beside a log that is in use")
+        return True
 
     def check(self) -> None:
         """Refuse a directory whose files are not what was left there."""
@@ -69,30 +85,28 @@ class Directory:
         page_size = int.from_bytes(header[16:18], "big")
         page_size = 65_536 if page_size == 1 else page_size
         pages = int.from_bytes(header[28:32], "big")
-        if length < pages * page_size:
+        if length < pages * page_size and not _in_wal(self.path / "penstock.db-wal", range(length // page_size + 1, pages + 1)):
             raise CorruptLog(name, self.database.name, f"cut short: {length} bytes where {pages * page_size} were written")
 
     def confirm(self) -> None:
         """The directory is complete: from now on it is never taken for a new one."""
-        with (self.path / "FORMAT").open("x") as file:
+        draft = self.path / "FORMAT.new"
+        with draft.open("w") as file:
             file.write(_FORMAT_TEXT)
             file.flush()
             os.fsync(file.fileno())
-        self.sync()
-
-    def sync(self) -> None:
-        """Make the names of the files durable."""
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        draft.replace(self.path / "FORMAT")
+        _sync_folder(self.path)
 
     def mark(self, events: int) -> None:
         """Note how many events are durable. Not synced: it costs a system call, no disk."""
-        if self._mark is None:
-            self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
+        try:
+            if self._mark is None:
+                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
+        except OSError as error:
+            # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
+            log.warning("cannot write %s: %s", self.path / "high-water", error)
 
     def marked(self) -> int:
         """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
@@ -113,3 +127,41 @@ class Directory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _make(path: Path) -> None:
+    """Make a directory and those above it, so that their names survive a power loss."""
+    if not path.is_dir():
+        _make(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _in_wal(path: Path, pages: range) -> bool:
+    """Whether SQLite's write-ahead log holds all these pages.
+
+    A crash while the log was copied into the database leaves a first page that already counts pages still to come; they are
+    all in the log then.
+    """
+    try:
+        raw = path.open("rb")
+    except FileNotFoundError:
+        return False
+    with raw:
+        header = raw.read(32)
+        if len(header) < 32:
+            return False
+        page_size = int.from_bytes(header[8:12], "big")
+        missing = set(pages)
+        while missing and len(frame := raw.read(24)) == 24:
+            missing.discard(int.from_bytes(frame[:4], "big"))
+            raw.seek(page_size, os.SEEK_CUR)
+    return not missing

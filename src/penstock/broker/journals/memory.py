@@ -18,6 +18,8 @@ from penstock.broker.core.message import StoredMessage, summarize
 from penstock.broker.journal import Commit
 
 EVENT_RECORDS = 100_000
+MERGED = 64
+"""Chunks smaller than this grow: chunks of one message would cost more than the message."""
 
 
 class _Log:
@@ -44,7 +46,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._logs: dict[int, _Log] = {}
-        self._events: deque[tuple[int, int, Event]] = deque()
+        self._events: deque[tuple[int, int, Event]] = deque(maxlen=EVENT_RECORDS)
         self._next_event = 0
 
     def load(self) -> tuple[State, Iterable[Event]]:
@@ -52,18 +54,20 @@ class MemoryJournal:
 
     def append(self, commit: Commit) -> None:
         for append in commit.appends:
-            log = self._logs.setdefault(append.stream, _Log())
-            if log.messages and len(log.messages[-1]) < 64:
-                # Chunks of one message would cost more than the message.
+            log = self._logs.get(append.stream)
+            if log is None:
+                log = self._logs[append.stream] = _Log()
+            if log.messages and len(log.messages[-1]) < MERGED:
                 log.messages[-1] += append.batch.messages
             else:
                 log.firsts.append(append.first)
                 log.messages.append(list(append.batch.messages))
         for event in commit.events:
-            self._events.append((self._next_event, commit.at, event))
-            self._next_event += event.count
-        while len(self._events) > EVENT_RECORDS:
-            self._events.popleft()
+            self.note(event)
+
+    def note(self, event: Event) -> None:
+        self._events.append((self._next_event, event.at, event))
+        self._next_event += event.count
 
     def checkpoint(self, state: State) -> None:
         """Nothing to do: there is no start to prepare for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 
@@ -43,10 +43,12 @@ class SqliteJournal:
         self._readers_lock = threading.Lock()
         self._next_event = 0
         self._is_open = True
+        self._has_written = False
+        self._writer: apsw.Connection | None = None
         try:
-            self._writer = self._open()
+            self._open()
         except BaseException:
-            self._directory.close()
+            self.close()
             raise
 
     @property
@@ -55,77 +57,68 @@ class SqliteJournal:
         return str(self._directory.path)
 
     def load(self) -> tuple[State, Iterable[Event]]:
-        with self._guarded("the checkpoint"):
-            row = self._writer.execute("SELECT events, crc, body FROM checkpoint").fetchone()
+        with self._reading("the checkpoint") as reader:
+            row = reader.execute("SELECT events, crc, body FROM checkpoint").fetchone()
         if row is None:
-            state, since = State(), 0
-        else:
-            since, crc, body = row
-            self._verify(body, crc, since, "the checkpoint")
-            state = image.decode(body)
-        return state, (event for first, event in self.read_events(since, self._next_event) if first >= since)
+            return State(), self._events_since(0)
+        since, crc, body = row
+        self._verify((since,), body, crc, "the checkpoint")
+        return image.decode(body), self._events_since(since)
 
     def append(self, commit: Commit) -> None:
-        rows = []
+        rows: list[tuple[int | bytes | None, ...]] = []
         for append in commit.appends:
             batch = append.batch
             body = chunks.encode(chunks.pack(batch.messages))
             position = append.stream << STREAM_BITS | append.first
-            crc = zlib.crc32(body, position & 0xFFFFFFFF)
-            rows.append((position, len(batch.messages), batch.size, append.at, batch.priority, batch.keyed, crc, body))
+            header = (position, len(batch.messages), batch.size, append.at, batch.priority, int(batch.keyed))
+            rows.append((*header, _crc(header, body), body))
         count = sum(event.count for event in commit.events)
         with self._writing() as writer:
             if rows:
                 writer.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             if count:
                 body = events.encode(commit.events)
-                crc = zlib.crc32(body, self._next_event & 0xFFFFFFFF)
-                writer.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (self._next_event, count, commit.at, crc, body))
+                mark = (self._next_event, count, commit.at)
+                writer.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*mark, _crc(mark, body), body))
         self._next_event += count
         self._directory.mark(self._next_event)
 
     def checkpoint(self, state: State) -> None:
         body = image.encode(state)
-        crc = zlib.crc32(body, self._next_event & 0xFFFFFFFF)
+        row = (self._next_event, _crc((self._next_event,), body), body)
         with self._writing() as writer:
-            writer.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", (self._next_event, crc, body))
+            writer.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", row)
 
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
+        query = f"{_SUMMARY} FROM chunks WHERE position >= ? AND position < ? ORDER BY position"
         with self._reading(f"the chunks of stream {stream}") as reader:
-            low, high = self._span(reader, stream, start, stop)
-            for row in reader.execute(
-                f"{_SUMMARY} FROM chunks WHERE position >= ? AND position < ? ORDER BY position", (low, high)
-            ):
+            for row in reader.execute(query, self._span(reader, stream, start, stop)):
                 yield _summary(row)
 
     def read(self, stream: int, start: int, stop: int) -> Iterator[tuple[Summary, Chunk]]:
-        where = f"the chunks of stream {stream}"
-        with self._reading(where) as reader:
-            low, high = self._span(reader, stream, start, stop)
-            for row in reader.execute(
-                f"{_SUMMARY}, crc, body FROM chunks WHERE position >= ? AND position < ? ORDER BY position", (low, high)
-            ):
-                summary = _summary(row)
-                crc, body = row[6], row[7]
-                self._verify(
-                    body, crc, row[0], f"offsets {summary.first} to {summary.first + summary.count - 1} of stream {stream}"
-                )
+        query = f"{_SUMMARY}, crc, body FROM chunks WHERE position >= ? AND position < ? ORDER BY position"
+        with self._reading(f"the chunks of stream {stream}") as reader:
+            for *header, crc, body in reader.execute(query, self._span(reader, stream, start, stop)):
+                summary = _summary(header)
+                where = f"offsets {summary.first} to {summary.first + summary.count - 1} of stream {stream}"
+                self._verify(tuple(header), body, crc, where)
                 yield summary, chunks.decode(body)
 
     def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
+        query = "SELECT first, count, at, crc, body FROM events WHERE first >= ? AND first < ? ORDER BY first"
         with self._reading("the event log") as reader:
             low = reader.execute("SELECT max(first) FROM events WHERE first <= ?", (start,)).fetchone()
             begin = start if low is None or low[0] is None else low[0]
-            query = "SELECT first, count, crc, body FROM events WHERE first >= ? AND first < ? ORDER BY first"
-            for first, count, crc, body in reader.execute(query, (begin, stop)):
+            for *header, crc, body in reader.execute(query, (begin, stop)):
+                first, count, _ = header
                 if first + count <= start:
                     continue
-                self._verify(body, crc, first, f"events {first} to {first + count - 1}")
-                at = first
+                self._verify(tuple(header), body, crc, f"events {first} to {first + count - 1}")
                 for event in events.decode(body):
-                    if at < stop and at + event.count > start:
-                        yield at, event
-                    at += event.count
+                    if first < stop and first + event.count > start:
+                        yield first, event
+                    first += event.count
 
     def event_range(self) -> tuple[int, int]:
         with self._reading("the event log") as reader:
@@ -166,32 +159,27 @@ class SqliteJournal:
                 reader.close()
             self._readers.clear()
         try:
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0 if self._has_written else 1)
+                self._writer.close()
         except apsw.Error as error:
             raise JournalUnavailable(self.path, str(error)) from error
         finally:
             self._directory.close()
 
-    def _open(self) -> apsw.Connection:
+    def _open(self) -> None:
         directory = self._directory
         is_new = directory.is_new
         if not is_new:
             directory.check()
         with self._guarded("opening"):
-            writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            writer = self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            # Until something is written here, closing must leave every byte as it was found: a refusal keeps the evidence.
+            writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             writer.execute("PRAGMA journal_mode = WAL")
             writer.execute("PRAGMA synchronous = FULL")
             writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-            tables = {name for (name,) in writer.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-            if is_new and not tables:
-                with writer:
-                    writer.execute(files("penstock.broker.journals").joinpath("sqlite.sql").read_text())
-                    writer.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
-            elif not {"meta", "chunks", "events", "checkpoint"} <= tables:
-                raise CorruptLog(self.path, directory.database.name, f"tables are missing, found {sorted(tables)}")
-            row = writer.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-            if row is None or row[0] != FORMAT:
-                raise CorruptLog(self.path, "meta", f"format is {row and row[0]!r}, this version reads {FORMAT}")
+            self._check_tables(writer, is_new)
             row = writer.execute("SELECT first + count FROM events ORDER BY first DESC LIMIT 1").fetchone()
             self._next_event = row[0] if row else 0
         if self._next_event < directory.marked():
@@ -201,7 +189,22 @@ class SqliteJournal:
             raise CorruptLog(self.path, "the event log", problem)
         if is_new:
             directory.confirm()
-        return writer
+
+    def _check_tables(self, writer: apsw.Connection, is_new: bool) -> None:
+        name = self._directory.database.name
+        tables = {str(table) for (table,) in writer.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if is_new and not tables:
+            with writer:
+                for _ in writer.execute(files("penstock.broker.journals").joinpath("sqlite.sql").read_text()):
+                    pass
+                writer.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+        elif not {"meta", "chunks", "events", "checkpoint"} <= tables:
+            raise CorruptLog(self.path, name, f"tables are missing, found {sorted(tables)}")
+        elif is_new and writer.execute("SELECT count(*) FROM events").fetchone() != (0,):
+            raise CorruptLog(self.path, "FORMAT", "the file is missing beside a log that is in use")
+        row = writer.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        if row is None or row[0] != FORMAT:
+            raise CorruptLog(self.path, "meta", f"format is {row and row[0]!r}, this version reads {FORMAT}")
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(str(self._directory.database), flags=flags, vfs=self._vfs)
@@ -217,20 +220,32 @@ class SqliteJournal:
         low = row[0] if row is not None and row[0] + row[1] > base | start else base | start
         return low, base + stop
 
-    def _verify(self, body: bytes, crc: int, seed: int, where: str) -> None:
-        if zlib.crc32(body, seed & 0xFFFFFFFF) != crc:
+    def _events_since(self, since: int) -> Iterator[Event]:
+        """The events after the checkpoint; a gap is refused, not skipped."""
+        expected = since
+        for first, event in self.read_events(since, self._next_event):
+            if first != expected:
+                break
+            expected += event.count
+            yield event
+        if expected != self._next_event:
+            raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+
+    def _verify(self, header: tuple[int | None, ...], body: bytes, crc: int, where: str) -> None:
+        if _crc(header, body) != crc:
             raise CorruptLog(self.path, where, "the checksum does not fit the bytes")
 
     @contextmanager
     def _writing(self) -> Iterator[apsw.Connection]:
-        if not self._is_open:
-            raise BrokerClosed()
         writer = self._writer
+        if not self._is_open or writer is None:
+            raise BrokerClosed
         with self._guarded("writing"):
             writer.execute("BEGIN IMMEDIATE")
             try:
                 yield writer
                 writer.execute("COMMIT")
+                self._has_written = True
             except BaseException:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
@@ -240,18 +255,22 @@ class SqliteJournal:
     def _reading(self, where: str) -> Iterator[apsw.Connection]:
         with self._readers_lock:
             if not self._is_open:
-                raise BrokerClosed()
+                raise BrokerClosed
             reader = self._readers.pop() if self._readers else None
         with self._guarded(where):
-            reader = reader or self._connect(apsw.SQLITE_OPEN_READONLY)
+            if reader is None:
+                reader = self._connect(apsw.SQLITE_OPEN_READONLY)
             try:
                 yield reader
             finally:
-                with self._readers_lock:
-                    if self._is_open:
-                        self._readers.append(reader)
-                    else:
-                        reader.close()
+                self._give_back(reader)
+
+    def _give_back(self, reader: apsw.Connection) -> None:
+        with self._readers_lock:
+            if self._is_open:
+                self._readers.append(reader)
+            else:
+                reader.close()
 
     @contextmanager
     def _guarded(self, where: str) -> Iterator[None]:
@@ -263,6 +282,11 @@ class SqliteJournal:
             raise JournalUnavailable(self.path, f"{where}: {error}") from error
 
 
-def _summary(row: tuple[int, ...]) -> Summary:
-    position, count, size, published_at, plain, keyed = row[:6]
+def _crc(header: tuple[int | None, ...], body: bytes) -> int:
+    """A checksum of a row: of its small columns and its body."""
+    return zlib.crc32(body, zlib.crc32(repr(header).encode()))
+
+
+def _summary(row: Sequence[int]) -> Summary:
+    position, count, size, published_at, plain, keyed = row
     return Summary(position & (1 << STREAM_BITS) - 1, count, size, published_at, plain, bool(keyed))

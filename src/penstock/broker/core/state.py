@@ -1,0 +1,290 @@
+"""What one queue holds, and what can be asked of it. The transitions are in `queue`.
+
+The same state exists as plain data, a `QueueImage`: `image` gives it, `restore` takes it. A restart, a seek and the making of a
+new queue all go through `restore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappush
+from typing import TypeVar
+
+import msgspec
+
+from penstock.broker.core.events import Event, Ranges
+from penstock.broker.core.filter import Filter
+from penstock.broker.core.image import Counters, DeadLetterEntry, QueueImage, Trace, holds
+from penstock.broker.core.leases import Consumer, Lease, Leases
+from penstock.broker.core.message import StoredMessage
+from penstock.broker.core.outcome import Piece, Why
+from penstock.broker.core.pages import Pages
+from penstock.broker.core.policy import Policy
+from penstock.broker.core.ready import merge
+from penstock.broker.core.waiting import Waiting
+from penstock.durations import FOREVER
+
+E = TypeVar("E", bound=Event)
+
+MAX_IDLE_CONSUMERS = 10_000
+
+
+class QueueState:
+    """The state of one subscription or work queue."""
+
+    __slots__ = (
+        "_consumers",
+        "_filter",
+        "_leases",
+        "_mortal",
+        "_mortal_heap",
+        "_pages",
+        "_retire_at",
+        "_traces",
+        "_waiting",
+        "absent",
+        "backlog",
+        "counters",
+        "created_at",
+        "dead",
+        "dead_letter_room",
+        "detached",
+        "epoch",
+        "high",
+        "name",
+        "number",
+        "paused",
+        "policy",
+        "scheduled",
+        "size",
+        "soonest",
+        "spec",
+        "stream",
+    )
+
+    def __init__(self, image: QueueImage, pages: Pages) -> None:
+        self.number = image.number
+        self.name = image.name
+        self.stream = image.stream
+        self.created_at = image.created_at
+        self.policy: Policy = image.policy
+        self.spec = image.spec
+        self.detached = image.detached
+        self.scheduled = FOREVER
+        """When the shell will tick this queue; kept here so that it is found without a look-up."""
+        self.soonest = FOREVER
+        """Nothing is due before this instant."""
+        self._retire_at = FOREVER
+        self.dead_letter_room = 0
+        """How many dead letters somebody would receive in their topic; the shell says so before a command that may need it."""
+        self.absent: int | None = None
+        self._pages = pages
+        self._filter = Filter.parse(image.policy.filter) if image.policy.filter else None
+        self.restore(image, (), 0)
+
+    def restore(self, image: QueueImage, pieces: Iterable[Piece], now: int) -> None:
+        """Take over the state of an image; `pieces` cover its unsettled offsets in order, each touched one with its message."""
+        self.counters: Counters = image.counters
+        self.dead: dict[int, DeadLetterEntry] = dict(image.dead)
+        self.epoch = image.epoch
+        self.paused = image.paused
+        self.high = image.high
+        self.backlog = 0
+        """Every unsettled message: ready, delayed, waiting for its key, leased."""
+        self.size = 0
+        """Bytes of the backlog."""
+        self._waiting = Waiting()
+        self._leases = Leases()
+        self._mortal: dict[int, int] = {}
+        self._mortal_heap: list[tuple[int, int]] = []
+        self._traces: dict[int, Trace] = {}
+        self._consumers = {name: Consumer(name) for name in image.consumers}
+        for piece in pieces:
+            if piece.messages is None:
+                self._waiting.ready.add(piece.priority, piece.first, piece.first + piece.count)
+                self.backlog += piece.count
+                self.size += piece.size
+                continue
+            for offset, message in enumerate(piece.messages, piece.first):
+                self._revive(offset, message, image, now)
+        self._retire_at = 0 if self.backlog and self.policy.retention is not None else FOREVER
+        self.soonest = 0
+
+    def image(self) -> QueueImage:
+        """The state as plain data."""
+        traces = {offset: msgspec.structs.replace(trace, due=self._waiting.due(offset)) for offset, trace in self._traces.items()}
+        for lease in self._leases.live():
+            trace = traces.setdefault(lease.offset, Trace())
+            trace.attempts, trace.deadline, trace.epoch = lease.attempt, lease.deadline, lease.epoch
+            trace.consumer = lease.consumer.consumer_id if lease.consumer else None
+        return QueueImage(
+            self.number,
+            self.name,
+            self.stream,
+            self.created_at,
+            self.policy,
+            self.spec,
+            self.high,
+            self.unsettled(),
+            traces,
+            dict(self.dead),
+            msgspec.structs.replace(self.counters),
+            list(self._consumers),
+            self.epoch,
+            self.paused,
+            self.detached,
+        )
+
+    def _revive(self, offset: int, message: StoredMessage, image: QueueImage, now: int) -> None:
+        trace = image.traces.get(offset)
+        if trace is None:
+            if offset < image.high or self._filter is None or self._filter.matches(message.attributes or {}):
+                self._admit(offset, message, later(message.deliver_at, now), mortal=True)
+            return
+        if trace.deadline is None:
+            self._traces[offset] = Trace(trace.attempts, trace.error, trace.cause, trace.immortal)
+            self._admit(offset, message, later(trace.due, now), mortal=not trace.immortal)
+            return
+        if trace.attempts > 1 or trace.immortal:
+            self._traces[offset] = Trace(trace.attempts - 1, trace.error, trace.cause, trace.immortal)
+        self.backlog += 1
+        self.size += message.size
+        self._waiting.hold(self._key(message), offset, message.priority)
+        if not trace.immortal:
+            self._mortalize(offset, message)
+        holder = None
+        if trace.consumer is not None:
+            holder = self._consumers.get(trace.consumer) or Consumer(trace.consumer)
+            holder.in_flight += 1
+            self._know(holder)
+        lease = Lease(trace.deadline, offset, trace.attempts, trace.epoch, message, holder)
+        self._leases.grant([lease], trace.deadline)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._leases)
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self._leases.size
+
+    @property
+    def delayed(self) -> int:
+        return self._waiting.delayed
+
+    @property
+    def ready(self) -> int:
+        """Waiting and not delayed: deliverable, or behind the head of their key."""
+        return self.backlog - len(self._leases) - self._waiting.delayed
+
+    def position(self, priority: int) -> int:
+        """How many ready messages stand before one of this priority that comes now."""
+        return self._waiting.ahead(priority)
+
+    def consumers(self) -> list[str]:
+        """Who has received something and was not released."""
+        return list(self._consumers)
+
+    def waiting(self) -> Ranges:
+        """Every unsettled offset that is not leased."""
+        return self._waiting.ranges()
+
+    def unsettled(self) -> Ranges:
+        """Every unsettled offset."""
+        return merge([*self._waiting.ranges(), *((lease.offset, lease.offset + 1) for lease in self._leases.live())])
+
+    def oldest(self) -> int | None:
+        """The oldest unsettled offset."""
+        ranges = self.unsettled()
+        return ranges[0][0] if ranges else None
+
+    def oldest_waiting(self) -> int | None:
+        """The oldest offset that is still to be delivered."""
+        return self._waiting.oldest()
+
+    def is_waiting(self, offset: int) -> bool:
+        """Whether a message whose lease has just ended came back."""
+        return offset in self._traces
+
+    def is_unsettled(self, offset: int) -> bool:
+        """Whether a message is still to be delivered or settled here."""
+        return holds(self.unsettled(), offset)
+
+    def attempts(self, offset: int) -> int:
+        """How often a waiting message was delivered so far."""
+        trace = self._traces.get(offset)
+        return trace.attempts if trace is not None else 0
+
+    def upcoming(self, most: int) -> list[int]:
+        """The offsets that would be delivered next, in order."""
+        return self._waiting.upcoming(most)
+
+    def explain(self, offset: int, message: StoredMessage) -> Why | None:
+        """Why an unsettled message is not deliverable now; None when it is."""
+        lease = self._leases.get(offset)
+        if lease is not None:
+            return Why("leased", until=lease.deadline)
+        key = self._key(message)
+        if key and (head := self._waiting.head(key)) != offset:
+            return Why("key_blocked", by=head)
+        due = self._waiting.due(offset)
+        if due is not None:
+            return Why("delayed", until=due)
+        if self.paused:
+            return Why("paused")
+        policy, leases = self.policy, self._leases
+        if (policy.flow_messages is not None and len(leases) >= policy.flow_messages) or (
+            policy.flow_bytes is not None and leases.size >= policy.flow_bytes
+        ):
+            return Why("flow_limit")
+        return None
+
+    def find(self, offset: int, attempt: int, epoch: int) -> Lease | None:
+        """The live lease of exactly this delivery."""
+        lease = self._leases.get(offset)
+        return lease if lease is not None and lease.attempt == attempt and lease.epoch == epoch else None
+
+    def lease_of(self, offset: int) -> Lease | None:
+        """The live lease of a message, whoever holds it."""
+        return self._leases.get(offset)
+
+    def has_expired(self, offset: int) -> bool:
+        """Whether the last lease of an unsettled or dead message ran out."""
+        last = self._traces.get(offset) or self.dead.get(offset)
+        return last is not None and last.cause == "expired"
+
+    def _admit(self, offset: int, message: StoredMessage, due: int | None, *, mortal: bool) -> None:
+        self.backlog += 1
+        self.size += message.size
+        if mortal:
+            self._mortalize(offset, message)
+        if due is not None:
+            self.soonest = min(self.soonest, due)
+        self._waiting.add(offset, message.priority, self._key(message), due)
+
+    def _mortalize(self, offset: int, message: StoredMessage) -> None:
+        if message.expires_at is not None:
+            self._mortal[offset] = message.expires_at
+            heappush(self._mortal_heap, (message.expires_at, offset))
+            self.soonest = min(self.soonest, message.expires_at)
+
+    def _key(self, message: StoredMessage) -> str:
+        return message.key if self.policy.ordered else ""
+
+    def _know(self, consumer: Consumer) -> None:
+        if consumer.consumer_id not in self._consumers:
+            if len(self._consumers) >= MAX_IDLE_CONSUMERS:
+                self._consumers = {name: known for name, known in self._consumers.items() if known.in_flight}
+            self._consumers[consumer.consumer_id] = consumer
+
+    def _is_full(self, count: int, size: int) -> bool:
+        return self.backlog + count >= self.policy.capacity_messages or self.size + size >= self.policy.capacity_bytes
+
+    def _noted(self, event: E) -> E:
+        self.counters.note(event)
+        return event
+
+
+def later(instant: int | None, now: int) -> int | None:
+    """The instant, when it is still to come."""
+    return instant if instant is not None and instant > now else None

@@ -1,0 +1,109 @@
+"""`python -m penstock.demo` as somebody without a terminal sees it: a subprocess, plain text, an exit code."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STEPS = [
+    "1. Publish",
+    "2. Fan out",
+    "3. Priorities",
+    "4. A failing consumer, and retries with backoff",
+    "5. A dead letter",
+    "6. Redrive",
+    "7. The whole life of that message",
+    "8. Ordering keys",
+    "9. A worker that goes silent",
+    "10. Crash: kill -9, and recovery",
+]
+
+# Runs the demo after a line that breaks something in this process.
+BROKEN = "import runpy, sys\n{line}\nrunpy.run_module('penstock.demo', run_name='__main__', alter_sys=True)"
+
+
+class Run(NamedTuple):
+    code: int
+    out: str
+    err: str
+    left_behind: list[str]
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> Run:
+    inherited = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE"}}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=inherited | {"TMPDIR": str(folder), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return Run(done.returncode, done.stdout, done.stderr, [path.name for path in folder.iterdir()])
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    # An output that can hold ASCII alone is the poorest there is; what works there works everywhere.
+    return run(tmp_path_factory.mktemp("demo"), "-m", "penstock.demo", PYTHONIOENCODING="ascii", COLUMNS="200")
+
+
+def test_the_demo_succeeds_with_every_step_in_order_and_nothing_on_stderr(demo: Run) -> None:
+    assert (demo.code, demo.err) == (0, "")
+    headings = [line.rstrip(" -") for line in demo.out.splitlines() if re.match(r"\d+\. ", line)]
+    assert headings == STEPS
+
+
+def test_every_step_proves_something_and_the_last_line_counts_it(demo: Run) -> None:
+    parts = re.split(r"^\d+\. .*$", demo.out, flags=re.MULTILINE)[1:]
+    assert [part.count("  proved ") > 0 for part in parts] == [True] * len(STEPS)
+    last = demo.out.strip().splitlines()[-1]
+    assert re.match(rf"{demo.out.count('  proved ')} claims checked, all held, in \d+\.\d s", last), last
+
+
+def test_no_confirmed_message_is_lost_in_the_crash(demo: Run) -> None:
+    found = re.search(r"proved ([\d,]+) confirmed, 0 lost", demo.out)
+    assert found is not None
+    assert int(found[1].replace(",", "")) >= 10_000
+
+
+def test_without_a_terminal_the_demo_is_plain_text_in_80_columns(demo: Run) -> None:
+    assert "\x1b" not in demo.out
+    assert [line for line in demo.out.splitlines() if len(line) > 80] == []
+
+
+def test_the_demo_leaves_nothing_behind(demo: Run) -> None:
+    assert demo.left_behind == []
+
+
+def test_a_claim_that_does_not_hold_ends_the_demo_loudly(tmp_path: Path) -> None:
+    line = "import penstock; penstock.MessageQueue.pull = lambda *args, **options: []"
+    result = run(tmp_path, "-c", BROKEN.format(line=line))
+
+    assert result.code == 1
+    assert "FAILED every subscription got every message" in result.out
+    assert "The demo failed" in result.out.strip().splitlines()[-2] + result.out.strip().splitlines()[-1]
+    assert result.left_behind == []
+
+
+def test_an_error_of_the_broker_ends_the_demo_loudly(tmp_path: Path) -> None:
+    line = "import penstock; penstock.MessageQueue.register_topic = lambda *args: None"
+    result = run(tmp_path, "-c", BROKEN.format(line=line))
+
+    assert result.code == 1
+    assert "The demo failed: TopicNotFound: Topic not found: orders" in result.out
+
+
+def test_without_rich_the_demo_says_in_one_line_which_extra_to_install(tmp_path: Path) -> None:
+    result = run(tmp_path, "-c", BROKEN.format(line="sys.modules['rich'] = sys.modules['rich.console'] = None"))
+
+    assert (result.code, result.out) == (1, "")
+    assert len(result.err.strip().splitlines()) == 1
+    assert "penstock[demo]" in result.err

@@ -1,0 +1,59 @@
+"""Every journal keeps the contract that `penstock.testing.conformance` ships, and the suite finds those that do not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.journal import Commit, Journal
+from penstock.broker.journals.memory import MemoryJournal
+from penstock.broker.journals.sqlite import SqliteJournal
+from penstock.testing.conformance import JOURNAL_CHECKS, JournalCheck, check_journal
+
+JOURNALS: dict[str, Callable[[Path], Journal]] = {"memory": lambda _: MemoryJournal(), "sqlite": SqliteJournal}
+
+
+@pytest.mark.parametrize("check", JOURNAL_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", JOURNALS)
+def test_the_journal_keeps_the_contract(kind: str, check: JournalCheck, tmp_path: Path) -> None:
+    check(lambda: JOURNALS[kind](tmp_path / "data"))
+
+
+class ForgetfulJournal(MemoryJournal):
+    """Loses the last message of a commit of many."""
+
+    def append(self, commit: Commit) -> None:
+        for append in commit.appends:
+            if len(append.batch.messages) > 1:
+                append.batch.messages.pop()
+        super().append(commit)
+
+
+class HastyJournal(MemoryJournal):
+    """Says that it is durable and is not."""
+
+    is_durable = True
+
+
+class UntidyJournal(MemoryJournal):
+    """Trims one chunk too many."""
+
+    def trim(self, stream: int, chunks: list[int]) -> None:
+        super().trim(stream, [*chunks, *(summary.first for summary in self.summaries(stream, 1, 2))])
+
+
+class AmnesiacJournal(MemoryJournal):
+    """Forgets young events, too."""
+
+    def trim_events(self, before: int) -> None:
+        super().trim_events(before + 1)
+
+
+def test_check_journal_holds_an_implementation_to_all_of_it() -> None:
+    check_journal(lambda _: MemoryJournal())
+
+
+@pytest.mark.parametrize("broken", [ForgetfulJournal, HastyJournal, UntidyJournal, AmnesiacJournal])
+def test_a_journal_that_breaks_its_contract_is_found_and_the_promise_named(broken: Callable[[], Journal]) -> None:
+    with pytest.raises(AssertionError, match=r"; found .*"):
+        check_journal(lambda _: broken())

@@ -1,0 +1,228 @@
+"""What the pages say is true: their code runs, their links lead somewhere, their tables agree with the code."""
+
+import ast
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import penstock
+from penstock import (
+    Broker,
+    DeadLetterPolicy,
+    FlowControl,
+    Message,
+    MessageQueue,
+    QueueConfig,
+    QueueManager,
+    RetryPolicy,
+    SubscriptionOptions,
+    errors,
+    testing,
+)
+from penstock.errors import PenstockError
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name, prose, table_rows
+
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+RUN = [page for page in PAGES if any(block.language == "python" for block in blocks(page.read_text(encoding="utf-8")))]
+OPTIONS = [SubscriptionOptions, RetryPolicy, DeadLetterPolicy, FlowControl, QueueConfig, Message]
+RESULTS = [
+    penstock.DeadLetter,
+    penstock.Explanation,
+    penstock.NackResult,
+    penstock.PublishResult,
+    penstock.QueueMessage,
+    penstock.QueueStats,
+    penstock.SubscriptionMetadata,
+    penstock.SubscriptionStats,
+    penstock.TopicMetadata,
+]
+ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, PenstockError)]
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|tmp|Users|mnt|var|opt|srv)/\S*|[A-Z]:\\\S*")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name)
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def fields(cls: type) -> dict[str, object]:
+    """The fields of a public class with their defaults; `...` where there is none."""
+    if issubclass(cls, msgspec.Struct):
+        missing: object = msgspec.NODEFAULT
+        return {
+            field.name: ... if field.default is missing and field.default_factory is missing else _default(field)
+            for field in msgspec.structs.fields(cls)
+        }
+    return {
+        field.name: ... if field.default is dataclasses.MISSING else field.default
+        for field in dataclasses.fields(cls)  # type: ignore[arg-type]  # every class given here that is no Struct is a dataclass
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def mentioned() -> str:
+    return "\n".join(prose(read(page)) for page in [README, *DOCS.glob("*.md")])
+
+
+def words(text: str) -> set[str]:
+    """Every word that a page shows as code or as a heading."""
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`|^#.*$", text, flags=re.MULTILINE))))
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_every_python_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    try:
+        for block in blocks(read(page)):
+            if block.language == "python" and block.is_run:
+                # The blank lines in front make a traceback show the line of the page.
+                exec(compile("\n" * (block.line - 1) + block.text, name(page), "exec"), namespace)
+    finally:
+        for value in namespace.values():
+            if isinstance(value, MessageQueue | QueueManager | Broker):
+                value.close()
+
+
+def test_the_readme_example_has_fifteen_lines_and_says_what_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = next(block for block in blocks(read(README)) if block.language == "python")
+    for _ in range(2):
+        exec(compile(first.text, "README.md", "exec"), {})
+
+    assert len(first.text.splitlines()) == 15
+    once = r"safe on disk: \['[0-9a-f]{30}'\]\n[0-9a-f]{30} b'order 1' \{'country': 'FR'\} 1\nleft: 0\n"
+    assert re.fullmatch(once * 2, capsys.readouterr().out)
+
+
+def test_the_readme_opens_in_the_agreed_order() -> None:
+    headings = re.findall(r"^## (.*)$", prose(read(README)), flags=re.MULTILINE)
+
+    assert headings[:5] == ["What it guarantees", "Install", "Fifteen lines", "The life of a message", "When not to use this"]
+    sentence = read(README).splitlines()[2:4]
+    assert " ".join(sentence).count(". ") == 0
+    assert sentence[-1].endswith(".")
+
+
+@every_page
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in links(read(page)):
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.exists() or (anchor and anchor not in anchors(read(goal))):
+            broken.append(target)
+    assert broken == []
+
+
+@every_page
+def test_no_page_shows_a_path_of_a_machine(page: Path) -> None:
+    assert MACHINE_PATH.findall(read(page)) == []
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_every_page_is_reached_from_its_index(folder: str) -> None:
+    index = ROOT / folder / ("index.md" if folder == "docs" else "README.md")
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(read(index))}
+
+    assert [page.name for page in (ROOT / folder).glob("*.md") if page != index and page.resolve() not in linked] == []
+
+
+def test_every_public_name_is_documented() -> None:
+    public = {*penstock.__all__, *testing.__all__} - {"__version__"}
+    assert sorted(public - words(mentioned())) == []
+
+
+@pytest.mark.parametrize("cls", [MessageQueue, QueueManager], ids=lambda cls: cls.__name__)
+def test_every_method_and_argument_is_documented(cls: type) -> None:
+    page = words(prose(read(DOCS / ("message-queue.md" if cls is MessageQueue else "queue-manager.md"))))
+    missing = []
+    for method, function in inspect.getmembers(cls, callable):
+        if not method.startswith("_"):
+            arguments = inspect.signature(function).parameters
+            missing += [word for word in [method, *arguments] if word not in page and word not in {"self", "cls"}]
+    assert missing == []
+
+
+@pytest.mark.parametrize("cls", [MessageQueue, QueueManager], ids=lambda cls: cls.__name__)
+def test_calls_are_shown_with_the_arguments_they_take(cls: type) -> None:
+    page = prose(read(DOCS / ("message-queue.md" if cls is MessageQueue else "queue-manager.md")))
+    wrong = []
+    for method, inside in re.findall(r"`(\w+)\(([^`()]*)\)(?: -> [^`]*)?`", page):
+        if not callable(getattr(cls, method, None)):
+            continue
+        parameters = dict(inspect.signature(getattr(cls, method)).parameters)
+        parameters.pop("self", None)
+        shown = [part.strip() for part in inside.split(",") if part.strip() not in {"", "…"}]
+        # `nack(requeue=False)` is a call, `nack(queue, message_id, requeue=True)` a signature, which states the defaults.
+        is_signature = shown[:1] == [*parameters][:1]
+        for argument, _, default in (part.partition("=") for part in shown):
+            known = parameters.get(argument)
+            is_literal = re.fullmatch(r"None|True|False|\d+|\"[^\"]*\"", default) is not None
+            if known is None or (is_signature and is_literal and ast.literal_eval(default) != known.default):
+                wrong.append(f"{method}({inside}): {argument}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("cls", RESULTS, ids=lambda cls: cls.__name__)
+def test_every_field_of_a_result_is_documented(cls: type) -> None:
+    assert [field for field in fields(cls) if field not in words(mentioned())] == []
+
+
+def test_every_field_of_a_received_message_is_documented() -> None:
+    page = words(prose(read(DOCS / "message-queue.md")))
+    assert [member for member in dir(penstock.ReceivedMessage) if not member.startswith("_") and member not in page] == []
+
+
+@pytest.mark.parametrize("cls", OPTIONS, ids=lambda cls: cls.__name__)
+def test_every_option_is_documented_with_its_default(cls: type) -> None:
+    page = DOCS / ("queue-manager.md" if cls is QueueConfig else "message-queue.md")
+    rows = [row for row in table_rows(read(page)) if len(row) == 4]
+    wrong = []
+    for option, default in fields(cls).items():
+        stated = [row[1] for row in rows if row[0] == f"`{option}`"]
+        wanted = "required" if default is ... else default
+        if not any((cell if cell == "required" else ast.literal_eval(cell.strip("`"))) == wanted for cell in stated):
+            wrong.append((option, stated, default))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_every_error_is_documented_as_it_is(error: type[PenstockError]) -> None:
+    rows = {row[0]: row for row in table_rows(read(DOCS / "errors.md"))}
+
+    assert f"`{error.__name__}`" in rows
+    code, reason, transient = rows[f"`{error.__name__}`"][1:4]
+    assert (code, reason, transient) == (str(error.code), f"`{error.reason}`", "yes" if error.transient else "no")
+    assert error.__name__ in next(block.text for block in blocks(read(DOCS / "errors.md")))
+
+
+def test_no_documented_error_is_made_up() -> None:
+    documented = {row[0].strip("`") for row in table_rows(read(DOCS / "errors.md")) if row[0].startswith("`")}
+    assert documented == {error.__name__ for error in ERRORS}
+
+
+def test_the_house_in_the_architecture_page_is_the_house_as_it_is() -> None:
+    house = next(block.text for block in blocks(read(DOCS / "architecture.md")))
+    package = ROOT / "src" / "penstock"
+    drawn = set(re.findall(r"\b\w+\.py\b", house))
+
+    assert drawn - {path.name for path in package.rglob("*.py")} == set()
+    shown = {path.name for folder in (package, package / "broker") for path in folder.glob("*.py")} - {
+        "demo_crash.py",
+        "demo_screen.py",
+    }
+    assert shown - drawn == set()
+    core = words(prose(read(DOCS / "architecture.md")))
+    assert {path.stem for path in (package / "broker" / "core").glob("*.py")} - core - {"__init__", "outcome"} == set()

@@ -1,0 +1,50 @@
+"""The programs in `examples/` run, in memory and with a data directory, and print what they should."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+FAILED = [f"billing: delivery {attempt} failed: invalid literal for int() with base 10: b'twelve'" for attempt in (1, 2, 3)]
+ORDERS = [
+    "billing: charged 1200 cents",
+    *FAILED,
+    "shipping: ann 1200, bob twelve",
+    "shipping: ann 0",
+    "triage: b'twelve' from billing: max_retries_exceeded after 3 attempts",
+]
+WORKER = [
+    "done: title.png",
+    "done: cat.png",
+    "failed: cannot read large.png; requeued",
+    "failed: cannot read broken.png; requeued",
+    "done: large.png",
+    "failed: cannot read broken.png; requeued",
+    "failed: cannot read broken.png; dead_lettered",
+    "dead: broken.png: max_retries_exceeded after 3 attempts, cannot read broken.png",
+    "acked: 3",
+]
+
+
+def run(example: str, *arguments: str) -> list[str]:
+    command = [sys.executable, str(ROOT / "examples" / example), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("example", "wanted"), [("orders.py", ORDERS), ("worker.py", WORKER)])
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+def test_an_example_prints_what_it_shows(example: str, wanted: list[str], durable: bool, tmp_path: Path) -> None:
+    assert sorted(run(example, *([str(tmp_path / "data")] if durable else []))) == sorted(wanted)
+
+
+def test_an_example_runs_again_on_the_same_directory(tmp_path: Path) -> None:
+    assert sorted(run("orders.py", str(tmp_path))) == sorted(run("orders.py", str(tmp_path)))
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py"}

@@ -1,0 +1,170 @@
+"""A process that publishes and consumes until it is killed, and notes in a file what it was told and what it got.
+
+    python -m tests.integration.victim DATA_DIR NOTES_DIR LIFE SEED
+
+Notes are single writes of a line of JSON to a file of its own: what was written before SIGKILL survives it.
+
+    ["ready"]                        the broker is open
+    ["intent", stream, payload]      about to be published
+    ["confirmed", stream, payload, id]
+    ["delivered", queue, payload, key, id]      written before the ack
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
+from penstock.broker import commits
+from penstock.broker.journals import sqlite
+from penstock.errors import InvalidAckId, MessageNotFound
+
+KEYS = 16
+PRODUCERS = 3
+FAITHFUL = 2
+"""Producers that number their messages and repeat what was not confirmed."""
+CONSUMERS = 2
+
+
+class Notes:
+    """The file of one life."""
+
+    def __init__(self, folder: Path, life: int) -> None:
+        self._file = os.open(folder / f"{life:05}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def write(self, *fields: str | int) -> None:
+        os.write(self._file, json.dumps(fields).encode() + b"\n")
+
+
+def read_notes(folder: Path) -> Iterator[list[str]]:
+    """The notes of all lives, in order; a last line that was cut by the kill is left out."""
+    for path in sorted(folder.iterdir()):
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+
+def faithful_payload(producer: int, sequence: int) -> str:
+    return f"faithful-{producer} {sequence}"
+
+
+def next_sequence(folder: Path, producer: int) -> int:
+    """The first sequence number that was never confirmed."""
+    prefix = f'["confirmed", "orders", "faithful-{producer} '
+    for path in sorted(folder.iterdir(), reverse=True):
+        text = path.read_text()
+        found = text.rfind(prefix)
+        if found >= 0:
+            return int(text[found + len(prefix) :].split('"')[0]) + 1
+    return 0
+
+
+def publish_topic(queue: MessageQueue, notes: Notes, producer: int, life: int, rng: random.Random) -> None:
+    """Keyed and unkeyed messages, one by one and in batches; a key belongs to one producer."""
+    numbers = itertools.count()
+    while True:
+        messages = []
+        for _ in range(1 if rng.random() < 0.5 else rng.randrange(2, 9)):
+            key = f"{producer}-{rng.randrange(KEYS)}" if rng.random() < 0.7 else ""
+            payload = f"{producer} {life} {next(numbers)}"
+            notes.write("intent", "orders", payload)
+            messages.append(Message(data=payload.encode() + b" " * rng.randrange(400), ordering_key=key))
+        ids = queue.publish("orders", messages)
+        for message, message_id in zip(messages, ids, strict=True):
+            notes.write("confirmed", "orders", message.data.decode().rstrip(), message_id)
+
+
+def publish_faithfully(queue: MessageQueue, notes: Notes, producer: int, first: int) -> None:
+    for sequence in itertools.count(first):
+        payload = faithful_payload(producer, sequence)
+        notes.write("intent", "orders", payload)
+        message = Message(
+            data=payload.encode(), ordering_key=f"faithful-{producer}", producer_id=f"faithful-{producer}", sequence=sequence
+        )
+        notes.write("confirmed", "orders", payload, queue.publish("orders", [message])[0])
+
+
+def publish_tasks(manager: QueueManager, notes: Notes, life: int, rng: random.Random) -> None:
+    for number in itertools.count():
+        payload = f"task {life} {number}"
+        notes.write("intent", "tasks", payload)
+        result = manager.publish("tasks", payload, priority=rng.randrange(10))
+        notes.write("confirmed", "tasks", payload, result.message_id)
+
+
+def consume_subscription(queue: MessageQueue, notes: Notes, name: str, rng: random.Random, pause: threading.Event) -> None:
+    while True:
+        deliveries = queue.pull(name, rng.randrange(1, 20))
+        for delivery in deliveries:
+            notes.write("delivered", name, delivery.data.decode().rstrip(), delivery.ordering_key or "", delivery.id)
+            try:
+                if rng.random() < 0.1:
+                    queue.nack(delivery.ack_id)
+                else:
+                    queue.ack(delivery.ack_id)
+            except InvalidAckId:
+                continue
+        if not deliveries:
+            pause.wait(0.002)
+
+
+def consume_tasks(manager: QueueManager, notes: Notes, consumer: str, rng: random.Random) -> None:
+    while True:
+        task = manager.consume("tasks", consumer, timeout=1, ack_deadline=1)
+        if task is not None:
+            notes.write("delivered", "tasks", task.payload, "", task.message_id)
+            try:
+                if rng.random() < 0.1:
+                    manager.nack("tasks", task.message_id, requeue=rng.random() < 0.7)
+                else:
+                    manager.ack("tasks", task.message_id)
+            except MessageNotFound:
+                continue
+
+
+def main(data_dir: Path, notes_dir: Path, life: int, seed: int) -> None:
+    commits.CHECKPOINT_EVENTS = 300
+    sqlite.CHECKPOINT_PAGES = 40
+    rng = random.Random(seed)
+    firsts = [next_sequence(notes_dir, producer) for producer in range(FAITHFUL)]
+    notes = Notes(notes_dir, life)
+    broker = Broker(data_dir=data_dir)
+    queue, manager = MessageQueue(broker=broker), QueueManager(broker=broker)
+    if not queue.topic_exists("orders"):
+        queue.register_topic("orders")
+    for name, is_ordered in (("billing", True), ("audit", False)):
+        if not queue.subscription_exists(name):
+            queue.register_subscription(name, "orders", SubscriptionOptions(message_ordering=is_ordered))
+    if not manager.exists("tasks"):
+        manager.create("tasks", QueueConfig(max_retries=3))
+    notes.write("ready", os.getpid())
+
+    def seeded() -> random.Random:
+        return random.Random(rng.getrandbits(32))
+
+    pause = threading.Event()
+    jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [
+        *((publish_topic, (queue, notes, producer, life, seeded())) for producer in range(PRODUCERS)),
+        *((publish_faithfully, (queue, notes, producer, first)) for producer, first in enumerate(firsts)),
+        (publish_tasks, (manager, notes, life, seeded())),
+        *((consume_subscription, (queue, notes, "billing", seeded(), pause)) for _ in range(CONSUMERS)),
+        (consume_subscription, (queue, notes, "audit", seeded(), pause)),
+        *((consume_tasks, (manager, notes, f"worker-{number}", seeded())) for number in range(CONSUMERS)),
+    ]
+    threads = [threading.Thread(target=job, args=arguments) for job, arguments in jobs]
+    threading.excepthook = lambda trouble: os._exit(f"{trouble.exc_value!r}" and 3)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

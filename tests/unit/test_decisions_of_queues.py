@@ -1,0 +1,481 @@
+"""Rows 10–12 and 48–57 of the decisions: what the specifications leave open about work queues."""
+
+import logging
+import threading
+from dataclasses import fields
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Broker, DeadLetter, Message, MessageQueue, QueueConfig, QueueManager, QueueMessage
+from penstock.errors import (
+    AckDeadlineExceeded,
+    BrokerClosed,
+    ConsumerNotFound,
+    InvalidArgument,
+    MessageNotFound,
+    QueueFull,
+)
+from penstock.testing import ManualClock
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def manager(manager: QueueManager) -> QueueManager:
+    """Both kinds of manager, with a queue."""
+    manager.create("tasks")
+    return manager
+
+
+def take(manager: QueueManager, queue: str = "tasks", **options: Any) -> QueueMessage:
+    message = manager.consume(queue, **options)
+    assert message is not None, "the queue has something to deliver"
+    return message
+
+
+def bury(manager: QueueManager, queue: str, *payloads: object) -> list[str]:
+    """Publish and let die; returns the ids."""
+    ids = [manager.publish(queue, payload).message_id for payload in payloads]
+    for _ in ids:
+        manager.nack(queue, take(manager, queue).message_id, requeue=False, error="boom")
+    return ids
+
+
+# ── ways to die ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_decision_10_all_three_ways_to_die_reach_the_dead_letters_with_their_reason(
+    manager: QueueManager, clock: ManualClock
+) -> None:
+    manager.publish("tasks", "tried", max_retries=0)
+    manager.nack("tasks", take(manager).message_id)
+    manager.publish("tasks", "refused")
+    manager.nack("tasks", take(manager).message_id, requeue=False)
+    manager.publish("tasks", "late", ttl=1)
+    clock.advance(1)
+
+    letters = manager.dead_letters("tasks")
+
+    assert [(letter.message.payload, letter.reason) for letter in letters] == [
+        ("tried", "max_retries_exceeded"),
+        ("refused", "explicit_nack"),
+        ("late", "ttl_expired"),
+    ]
+    assert [letter.attempts for letter in letters] == [1, 1, 0]
+
+
+def test_decision_11_the_oldest_leaves_a_full_list_counted_and_warned_and_can_still_be_redriven(
+    manager: QueueManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager.create("small", QueueConfig(dead_letter_max_size=2))
+
+    with caplog.at_level(logging.WARNING, "penstock"):
+        ids = bury(manager, "small", "a", "b")
+        assert caplog.messages == []
+        ids += bury(manager, "small", "c")
+
+    assert [letter.message.payload for letter in manager.dead_letters("small")] == ["b", "c"]
+    stats = manager.stats("small")
+    assert (stats.dead_letters_evicted_total, stats.dead_lettered_total) == (1, 3)
+    assert any("small" in text for text in caplog.messages)
+    assert [row.kind for row in manager.broker.history(ids[0])][-2:] == ["dead_lettered", "evicted"]
+    manager.retry_dead_letter("small", ids[0])
+    assert take(manager, "small").payload == "a"
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_decision_12_a_requeue_counts_as_a_retry_and_the_message_dies_when_it_exceeds_the_most(
+    manager: QueueManager, most: int
+) -> None:
+    manager.create("few", QueueConfig(max_retries=most))
+    manager.publish("few", "job")
+
+    for retry in range(most):
+        message = take(manager, "few")
+        assert (message.retry_count, message.max_retries) == (retry, most)
+        assert manager.nack("few", message.message_id).action == "requeued"
+    last = take(manager, "few")
+
+    assert last.retry_count == most
+    assert manager.nack("few", last.message_id).action == "dead_lettered"
+    assert manager.dead_letters("few")[0].attempts == most + 1
+
+
+def test_decision_12_a_requeued_message_keeps_its_priority_and_its_place_in_age(manager: QueueManager) -> None:
+    for number in range(3):
+        manager.publish("tasks", number)
+    held = manager.consume_many("tasks", max_messages=2)
+    for message in reversed(held):
+        manager.nack("tasks", message.message_id)
+
+    assert [message.payload for message in manager.consume_many("tasks")] == [0, 1, 2]
+
+
+# ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_decision_48_position_is_1_based_among_the_ready_and_skips_leased_and_delayed(manager: QueueManager) -> None:
+    manager.publish("tasks", "leased", priority=9)
+    take(manager)
+    manager.publish("tasks", "delayed", priority=9, delay=60)
+
+    positions = [manager.publish("tasks", "x", priority=priority).position for priority in (5, 5, 9, 0, 5)]
+
+    assert positions == [1, 2, 1, 4, 4]
+    order = [message.priority for message in manager.consume_many("tasks")]
+    assert order == [9, 5, 5, 5, 0]
+
+
+def test_decision_48_every_position_is_exact_when_many_publish_at_once(manager: QueueManager) -> None:
+    threads_count, each = 8, 10
+    barrier = threading.Barrier(threads_count)
+    positions: list[int] = []
+
+    def work() -> None:
+        barrier.wait(30)
+        positions.extend([manager.publish("tasks", "x").position for _ in range(each)])
+
+    threads = [threading.Thread(target=work) for _ in range(threads_count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(positions) == [*range(1, threads_count * each + 1)]
+
+
+def test_decision_49_depth_counts_the_waiting_and_max_depth_also_the_leased(manager: QueueManager) -> None:
+    manager.create("small", QueueConfig(max_depth=3))
+    for payload in ("a", "b"):
+        manager.publish("small", payload)
+    held = take(manager, "small")
+    manager.publish("small", "delayed", delay=60)
+
+    assert manager.stats("small").depth == 1
+    with pytest.raises(QueueFull):
+        manager.publish("small", "d")
+    assert manager.purge("small") == 2
+    stats = manager.stats("small")
+    assert (stats.depth, stats.delayed, stats.in_flight) == (0, 0, 1)
+    manager.ack("small", held.message_id)
+
+
+def test_decision_50_counters_count_deliveries_and_leave_timeouts_out_of_the_nacked(
+    manager: QueueManager, clock: ManualClock
+) -> None:
+    manager.publish("tasks", "a")
+    clock.advance(4)
+    manager.nack("tasks", take(manager).message_id)
+    clock.advance(100)
+    take(manager)
+    clock.advance(30)
+    manager.publish("tasks", "b", priority=9)
+    clock.advance(2)
+    manager.ack("tasks", take(manager).message_id)
+
+    stats = manager.stats("tasks")
+
+    assert (stats.consumed_total, stats.nacked_total, stats.expired_total, stats.acked_total) == (3, 1, 1, 1)
+    assert stats.avg_wait_time_ms == 3_000
+
+
+# ── fields and settings ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_decision_51_messages_and_dead_letters_have_their_field_names(manager: QueueManager, clock: ManualClock) -> None:
+    assert [field.name for field in fields(QueueMessage)] == (
+        "message_id payload priority retry_count max_retries headers created_at".split()
+    )
+    assert [field.name for field in fields(DeadLetter)] == (
+        "message reason original_queue dead_lettered_at attempts last_error".split()
+    )
+    [message_id] = bury(manager, "tasks", "job")
+
+    [letter] = manager.dead_letters("tasks")
+    assert (letter.message.message_id, letter.message.payload, letter.message.priority) == (message_id, "job", 5)
+    assert (letter.original_queue, letter.reason, letter.attempts, letter.last_error) == ("tasks", "explicit_nack", 1, "boom")
+    assert (letter.message.created_at, letter.dead_lettered_at.tzinfo) == (clock.time, UTC)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\x00\xff", "", "grüße", None, True, 0, -1, 1.5, 10**18, [], [1, [2]], {}, {"a": [None, {"b": "c"}]}, "1", "null"],
+    ids=repr,
+)
+def test_decision_51_a_payload_comes_back_as_it_was_given(manager: QueueManager, payload: object) -> None:
+    manager.publish("tasks", payload)
+
+    got = take(manager).payload
+
+    assert (got, type(got)) == (payload, type(payload))
+
+
+@pytest.mark.parametrize("one", [b"x", "x"])
+def test_decision_51_a_payload_is_10_mb_at_most(manager: QueueManager, one: bytes | str) -> None:
+    most = 10 * 1024 * 1024
+
+    manager.publish("tasks", one * most)
+    with pytest.raises(InvalidArgument):
+        manager.publish("tasks", one * (most + 1))
+
+    assert manager.stats("tasks").published_total == 1
+
+
+def test_decision_52_the_configuration_has_its_keys() -> None:
+    assert [field.name for field in fields(QueueConfig)] == (
+        "max_depth ack_deadline_secs max_retries default_priority default_prefetch max_prefetch message_ttl "
+        "dead_letter_enabled dead_letter_max_size retry_policy overflow"
+    ).split()
+
+
+def test_decision_52_each_key_of_the_configuration_has_its_effect(manager: QueueManager, clock: ManualClock) -> None:
+    config = QueueConfig(ack_deadline_secs=5, default_priority=2, default_prefetch=1, max_prefetch=2, message_ttl=20)
+    manager.create("set", config)
+    for payload in ("a", "b", "c"):
+        manager.publish("set", payload)
+
+    assert manager.config("set") == config
+    first = take(manager, "set", consumer_id="w")
+    assert first.priority == 2
+    assert manager.consume("set", "w") is None
+    assert take(manager, "set", consumer_id="w", prefetch=2).payload == "b"
+    with pytest.raises(InvalidArgument):
+        manager.consume("set", "w", prefetch=3)
+    clock.advance(5)
+    assert manager.stats("set").expired_total == 2
+    clock.advance(15)
+    assert [letter.reason for letter in manager.dead_letters("set")] == ["ttl_expired"] * 3
+
+
+def test_decision_52_without_dead_letters_enabled_none_are_listed(manager: QueueManager) -> None:
+    manager.create("plain", QueueConfig(dead_letter_enabled=False))
+
+    bury(manager, "plain", "a")
+
+    assert manager.dead_letters("plain") == []
+
+
+@pytest.mark.parametrize(("overflow", "depth"), [("discard", 2), ("spill", 3)])
+def test_decision_52_overflow_decides_what_happens_beyond_max_depth(manager: QueueManager, overflow: str, depth: int) -> None:
+    manager.create("small", QueueConfig(max_depth=2, overflow=overflow))
+
+    for payload in ("a", "b", "c"):
+        manager.publish("small", payload)
+
+    assert manager.stats("small").depth == depth
+    assert manager.stats("small").discarded_total == 3 - depth
+
+
+# ── consumers, redrive, time to live ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("after", [-1, 0, 1])
+def test_decision_53_a_late_ack_is_told_that_its_deadline_is_exceeded(
+    manager: QueueManager, clock: ManualClock, after: int
+) -> None:
+    manager.publish("tasks", "x")
+    message = take(manager)
+
+    clock.advance(timedelta(seconds=30) + after * MICROSECOND)
+
+    if after < 0:
+        manager.ack("tasks", message.message_id)
+        with pytest.raises(MessageNotFound):
+            manager.ack("tasks", message.message_id)
+    else:
+        with pytest.raises(AckDeadlineExceeded):
+            manager.ack("tasks", message.message_id)
+
+
+def test_decision_53_a_late_ack_of_a_message_that_died_is_told_that_its_deadline_is_exceeded(
+    manager: QueueManager, clock: ManualClock
+) -> None:
+    manager.publish("tasks", "x", max_retries=0)
+    message = take(manager)
+    clock.advance(30)
+
+    assert len(manager.dead_letters("tasks")) == 1
+    with pytest.raises(AckDeadlineExceeded):
+        manager.ack("tasks", message.message_id)
+
+
+def test_decision_53_an_ack_names_its_consumer_or_none(manager: QueueManager, clock: ManualClock) -> None:
+    manager.publish("tasks", "x")
+    message = take(manager, consumer_id="w1")
+    clock.advance(30)
+    take(manager, consumer_id="w2")
+
+    with pytest.raises(ConsumerNotFound):
+        manager.ack("tasks", message.message_id, consumer_id="w1")
+    with pytest.raises(ConsumerNotFound):
+        manager.nack("tasks", message.message_id, consumer_id="w1")
+    manager.ack("tasks", message.message_id)
+
+
+def test_decision_54_a_waiting_consumer_ends_when_its_time_is_up(manager: QueueManager, clock: ManualClock) -> None:
+    results: list[QueueMessage | None] = []
+    started = threading.Event()
+
+    def work() -> None:
+        started.set()
+        results.append(manager.consume("tasks", timeout=20))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait(10)
+    # The thread may not wait yet when the clock first moves, so it moves until the thread has seen its time go by.
+    for _ in range(10_000):
+        clock.advance(5)
+        thread.join(0.001)
+        if not thread.is_alive():
+            break
+
+    assert results == [None]
+
+
+def test_decision_54_a_waiting_consumer_wakes_when_a_delayed_message_is_due(manager: QueueManager, clock: ManualClock) -> None:
+    manager.publish("tasks", "later", delay=5)
+    results: list[QueueMessage | None] = []
+    thread = threading.Thread(target=lambda: results.append(manager.consume("tasks", timeout=86_400)))
+    thread.start()
+    for _ in range(10_000):
+        clock.advance(1)
+        thread.join(0.001)
+        if not thread.is_alive():
+            break
+
+    assert [message.payload for message in results if message] == ["later"]
+
+
+def test_decision_54_a_released_consumer_gives_back_everything_without_counting_a_retry(manager: QueueManager) -> None:
+    for number in range(3):
+        manager.publish("tasks", number)
+    held = manager.consume_many("tasks", "w1", max_messages=2)
+    other = take(manager, consumer_id="w2")
+
+    assert manager.release_consumer("tasks", "w1") == 2
+
+    with pytest.raises(MessageNotFound):
+        manager.ack("tasks", held[0].message_id)
+    again = manager.consume_many("tasks", "w3")
+    assert [(message.payload, message.retry_count) for message in again] == [(0, 0), (1, 0)]
+    manager.ack("tasks", other.message_id, "w2")
+    stats = manager.stats("tasks")
+    assert (stats.nacked_total, stats.expired_total, stats.consumers) == (0, 0, 2)
+
+
+def test_decision_54_a_consumer_that_holds_nothing_gives_back_none_and_one_that_never_consumed_is_not_found(
+    manager: QueueManager,
+) -> None:
+    manager.publish("tasks", "x")
+    manager.ack("tasks", take(manager, consumer_id="w1").message_id)
+
+    assert manager.release_consumer("tasks", "w1") == 0
+    with pytest.raises(ConsumerNotFound):
+        manager.release_consumer("tasks", "stranger")
+
+
+def test_decision_55_a_redriven_message_has_its_id_no_retries_and_no_ttl(manager: QueueManager, clock: ManualClock) -> None:
+    message_id = manager.publish("tasks", "job", ttl=10, max_retries=1).message_id
+    manager.nack("tasks", take(manager).message_id)
+    clock.advance(10)
+    assert manager.dead_letters("tasks")[0].reason == "ttl_expired"
+
+    manager.retry_dead_letter("tasks", message_id)
+    clock.advance(3600)
+
+    for retry in (0, 1):
+        message = take(manager)
+        assert (message.message_id, message.retry_count) == (message_id, retry)
+        manager.nack("tasks", message_id)
+    assert manager.dead_letters("tasks")[0].reason == "max_retries_exceeded"
+
+
+def test_decision_55_redrive_takes_what_a_predicate_picks_up_to_a_limit(manager: QueueManager) -> None:
+    bury(manager, "tasks", *range(6))
+
+    assert manager.redrive("tasks", where=lambda letter: letter.message.payload % 2 == 0, limit=2) == 2
+    assert [message.payload for message in manager.consume_many("tasks")] == [0, 2]
+    assert manager.redrive("tasks", limit=1) == 1
+    assert manager.redrive("tasks") == 3
+    assert manager.redrive("tasks") == 0
+    assert [message.payload for message in manager.consume_many("tasks", "w2")] == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("end", ["ack", "nack", "expiry", "release"])
+def test_decision_56_a_ttl_that_passes_while_leased_applies_when_the_lease_ends(
+    manager: QueueManager, clock: ManualClock, end: str
+) -> None:
+    manager.publish("tasks", "job", ttl=10)
+    clock.advance(timedelta(seconds=10) - MICROSECOND)
+    message = take(manager)
+    clock.advance(15)
+    assert manager.stats("tasks").in_flight == 1
+    assert manager.dead_letters("tasks") == []
+
+    if end == "ack":
+        manager.ack("tasks", message.message_id)
+    elif end == "nack":
+        assert manager.nack("tasks", message.message_id).action == "dead_lettered"
+    elif end == "release":
+        manager.release_consumer("tasks", "default")
+    else:
+        clock.advance(15)
+
+    reasons = [letter.reason for letter in manager.dead_letters("tasks")]
+    assert reasons == ([] if end == "ack" else ["ttl_expired"])
+    assert manager.consume("tasks") is None
+
+
+# ── names and sharing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_decision_57_pause_stops_and_resume_continues_handing_out(manager: QueueManager) -> None:
+    manager.publish("tasks", "x")
+
+    manager.pause("tasks")
+    assert manager.consume("tasks") is None
+    assert manager.stats("tasks").paused
+    manager.resume("tasks")
+    assert take(manager).payload == "x"
+
+
+def test_decision_57_publish_takes_delay_deliver_at_and_a_producers_sequence(manager: QueueManager, clock: ManualClock) -> None:
+    manager.publish("tasks", "delay", delay=5)
+    manager.publish("tasks", "deliver_at", deliver_at=clock.time + timedelta(seconds=5))
+    first = manager.publish("tasks", "once", producer_id="p", sequence=1)
+
+    assert manager.publish("tasks", "once", producer_id="p", sequence=1).message_id == first.message_id
+    assert [message.payload for message in manager.consume_many("tasks", "a")] == ["once"]
+    clock.advance(timedelta(seconds=5) - MICROSECOND)
+    assert manager.consume("tasks") is None
+    clock.advance(MICROSECOND)
+    assert [message.payload for message in manager.consume_many("tasks", "b")] == ["delay", "deliver_at"]
+
+
+def test_decision_57_a_closed_manager_refuses_every_call_and_closes_twice(manager: QueueManager) -> None:
+    manager.close()
+    manager.close()
+
+    with pytest.raises(BrokerClosed):
+        manager.consume("tasks")
+    with pytest.raises(BrokerClosed):
+        manager.publish("tasks", "x")
+
+
+def test_decision_57_both_faces_share_one_broker_and_leave_it_open(clock: ManualClock, data_dir: Path | None) -> None:
+    with Broker(clock=clock, data_dir=data_dir) as broker:
+        with MessageQueue(broker=broker) as queue, QueueManager(broker=broker) as manager:
+            queue.register_topic("same")
+            queue.register_subscription("same", "same")
+            manager.create("same")
+            queue.publish("same", [Message(data=b"topic")])
+            manager.publish("same", b"queue")
+
+        assert [message.data for message in MessageQueue(broker=broker).pull("same", 10)] == [b"topic"]
+        assert [message.payload for message in QueueManager(broker=broker).consume_many("same")] == [b"queue"]
+        with pytest.raises(InvalidArgument):
+            QueueManager(broker=broker, clock=clock)

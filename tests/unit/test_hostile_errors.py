@@ -1,0 +1,113 @@
+"""What every error promises: a place in the drawn tree, a code, words that fit on a line, and a life after pickle."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import errors
+from penstock.errors import PenstockError
+from tests.unit.hostile import Unshowable, check_copies, deep
+
+CLASSES: dict[str, type[PenstockError]] = {
+    name: thing for name, thing in vars(errors).items() if isinstance(thing, type) and issubclass(thing, PenstockError)
+}
+
+# The codes of specification 000 (they are gRPC's), each on the highest class that has it.
+CODES = {
+    "PenstockError": 2,
+    "InvalidArgument": 3,
+    "NotFound": 5,
+    "AlreadyExists": 6,
+    "ResourceExhausted": 8,
+    "FailedPrecondition": 9,
+    "OutOfRange": 11,
+    "Unavailable": 14,
+    "DataLoss": 15,
+}
+
+EXAMPLES: dict[str, PenstockError] = {
+    "PenstockError": PenstockError("something", hint="do something"),
+    "InvalidArgument": errors.InvalidArgument.of("count", 0, "an integer, 1 or more", hint="count from 1"),
+    "InvalidAckId": errors.InvalidAckId("nonsense"),
+    "InvalidFilter": errors.InvalidFilter("attributes.k == 1", 13, "found `==`, wanted `=` or `!=`"),
+    "InvalidPriority": errors.InvalidPriority(10),
+    "NotFound": errors.NotFound("it"),
+    "TopicNotFound": errors.TopicNotFound("orders"),
+    "SubscriptionNotFound": errors.SubscriptionNotFound("billing"),
+    "SnapshotNotFound": errors.SnapshotNotFound("mark"),
+    "QueueNotFound": errors.QueueNotFound("tasks"),
+    "MessageNotFound": errors.MessageNotFound("0123"),
+    "ConsumerNotFound": errors.ConsumerNotFound("w1"),
+    "AlreadyExists": errors.AlreadyExists("Topic", "orders"),
+    "ResourceExhausted": errors.ResourceExhausted("no more numbers"),
+    "SubscriptionFull": errors.SubscriptionFull("billing", "orders"),
+    "QueueFull": errors.QueueFull("tasks"),
+    "FailedPrecondition": errors.FailedPrecondition("not now"),
+    "AckDeadlineExceeded": errors.AckDeadlineExceeded("0123"),
+    "BrokerClosed": errors.BrokerClosed(),
+    "DataDirectoryInUse": errors.DataDirectoryInUse("data", "process 7"),
+    "OutOfRange": errors.OutOfRange("orders", 9, 0, 5),
+    "Unavailable": errors.Unavailable("not now"),
+    "JournalUnavailable": errors.JournalUnavailable("data", "disk full"),
+    "DataLoss": errors.DataLoss("gone"),
+    "CorruptLog": errors.CorruptLog("data", "events 3 to 7", "the checksum does not fit"),
+}
+
+
+def test_every_error_is_in_the_tree_at_the_top_of_the_module_under_its_parent() -> None:
+    drawn: dict[str, str] = {}
+    depths: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = [word for word in line.replace("·", " ").replace("(", " ").split() if word in CLASSES]
+        if found:
+            column = line.index(found[0])
+            depths = [(depth, name) for depth, name in depths if depth < column]
+            drawn |= dict.fromkeys(found, depths[-1][1] if depths else "")
+            depths.append((column, found[0]))
+
+    real = {name: kind.__bases__[0].__name__ if kind is not PenstockError else "" for name, kind in CLASSES.items()}
+    assert drawn == real
+
+
+def test_every_error_of_the_tree_has_an_example_here() -> None:
+    assert EXAMPLES.keys() == CLASSES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_error_has_the_code_of_its_family_and_a_reason_of_its_own(name: str) -> None:
+    error = EXAMPLES[name]
+    family = next(parent.__name__ for parent in type(error).__mro__ if parent.__name__ in CODES)
+
+    assert error.code == CODES[family]
+    assert [kind.__name__ for kind in CLASSES.values() if kind.reason == error.reason] == [name]
+    assert error.transient == isinstance(error, errors.ResourceExhausted | errors.Unavailable)
+    assert type(error).__doc__
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_error_survives_pickle_and_copy_with_its_text_and_its_hint(name: str) -> None:
+    check_copies(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_hint_is_shown_once_under_the_traceback(name: str) -> None:
+    error = EXAMPLES[name]
+
+    assert getattr(error, "__notes__", []) == ([error.hint] if error.hint else [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 10_000, b"x" * 10_000, list(range(10_000)), 10**5_000, deep(100_000), Unshowable(), lambda: 0, object()],
+    ids=type,
+)
+def test_an_error_shows_a_line_of_any_value_and_can_still_be_pickled(value: object) -> None:
+    for error in (
+        errors.InvalidArgument.of("count", value, "an integer"),
+        errors.InvalidPriority(value),
+        errors.InvalidAckId(value),
+        errors.TopicNotFound(value),
+    ):
+        assert len(str(error)) < 200
+        assert len(str(error).splitlines()) == 1
+        check_copies(error)

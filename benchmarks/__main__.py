@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import sys
 import tempfile
 import time
@@ -108,7 +109,20 @@ def machine() -> dict[str, object]:
         "system": platform.system(),
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
+        "sync_us": round(sync_time() * 1e6),
     }
+
+
+def sync_time() -> float:
+    """The median of a few fdatasyncs: ratios between durable rows depend on it, so the run says how fast the disk was."""
+    with tempfile.TemporaryFile(dir=Path.cwd()) as file:
+        times = []
+        for _ in range(50):
+            os.write(file.fileno(), b"x" * 4096)
+            start = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def main() -> None:
@@ -131,7 +145,7 @@ def main() -> None:
     if rows:
         screen.print(table(rows))
         missed = sum(row.reached is False for row in rows)
-        screen.print(f"{missed} of {len(rows)} rows miss what is asked; {time.perf_counter() - began:.0f} s")
+        screen.print(f"{missed} of {len(rows)} rows miss what is asked; {time.perf_counter() - began:.0f} s; {about}")
         document = json.dumps({"machine": about, "quick": options.quick, "rows": [asdict(row) for row in rows]}, indent=2)
         if options.json is not None:
             options.json.write_text(document + "\n")

@@ -1,15 +1,20 @@
 """Put, get, ack against the embedded queues of Python, each in WAL with synchronous=FULL.
 
-Two ways: one message a call, and batches of 100 through whatever the peer offers for many at once. A peer without an ack gets
-its get counted as one. Ours ends every round with everything on disk.
+Three ways: one message a call from one thread, the same from 16 threads, and batches of 100 through whatever the peer offers for
+many at once. A peer without an ack gets its get counted as one. Ours ends every round with everything on disk.
+
+One thread that waits for each message is bound by syncs: ours needs one a message, the best peer two (a put, and a get that
+deletes), so that about twice as fast is the most to expect there.
 """
 
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +25,39 @@ from penstock import Message, MessageQueue
 BATCH = 100
 REACH = 3
 DATA = b"x" * PAYLOAD
-Variant = Callable[[int], float]
+THREADS = 16
+BUSY_SECONDS = 60
 
 
-def timed(cycle: Callable[[], None], times: int, messages: int, finish: Callable[[], None] = lambda: None) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
+def timed(cycle: Callable[[], None], messages: int, seconds: float, finish: Callable[[], None]) -> float:
+    """Messages a second, over as many cycles as fit."""
+    times, start = 0, time.perf_counter()
+    while times == 0 or time.perf_counter() - start < seconds:
         cycle()
+        times += 1
     finish()
     return times * messages / (time.perf_counter() - start)
+
+
+def timed_in_threads(cycles: list[Callable[[], None]], seconds: float, finish: Callable[[], None]) -> float:
+    """The same, every cycle in a thread of its own."""
+    gate = threading.Barrier(len(cycles) + 1)
+
+    def work(cycle: Callable[[], None]) -> int:
+        gate.wait()
+        times, start = 0, time.perf_counter()
+        while times == 0 or time.perf_counter() - start < seconds:
+            cycle()
+            times += 1
+        return times
+
+    with ThreadPoolExecutor(len(cycles)) as pool:
+        working = [pool.submit(work, cycle) for cycle in cycles]
+        gate.wait()
+        start = time.perf_counter()
+        times = sum(each.result() for each in working)
+        finish()
+        return times / (time.perf_counter() - start)
 
 
 class Ours:
@@ -41,6 +70,9 @@ class Ours:
         self.queue.publish("t", [Message(data=DATA)])
         for message in self.queue.pull("s"):
             self.queue.ack(message.ack_id)
+
+    def singles(self, threads: int) -> list[Callable[[], None]]:
+        return [self.single] * threads
 
     def batch(self) -> None:
         self.queue.publish("t", [Message(data=DATA) for _ in range(BATCH)])
@@ -59,14 +91,18 @@ class PersistQueue:
     def __init__(self, directory: Path) -> None:
         from persistqueue import SQLiteAckQueue, SQLiteQueue
 
-        self.acked: Any = SQLiteAckQueue(str(directory / "acked"))
+        self.acked: Any = SQLiteAckQueue(str(directory / "acked"), multithreading=True, timeout=BUSY_SECONDS)
         self.plain: Any = SQLiteQueue(str(directory / "plain"), auto_commit=False)
         for queue in (self.acked, self.plain):
-            queue._putter.execute("PRAGMA synchronous=FULL")
+            connection: Any = queue._putter
+            connection.execute("PRAGMA synchronous=FULL")
 
     def single(self) -> None:
         self.acked.put(DATA)
         self.acked.ack(self.acked.get(block=False))
+
+    def singles(self, threads: int) -> list[Callable[[], None]]:
+        return [self.single] * threads
 
     def batch(self) -> None:
         for _ in range(BATCH):
@@ -89,13 +125,21 @@ class LiteQueue:
     def __init__(self, directory: Path) -> None:
         from litequeue import LiteQueue as Queue
 
-        self.queue: Any = Queue(directory / "lite.db")
+        self.path = directory / "lite.db"
+        self.queue: Any = Queue(self.path, timeout=BUSY_SECONDS)
         self.queue.conn.execute("PRAGMA synchronous=FULL")
         self.text = DATA.decode()
+        self.others: list[LiteQueue] = []
 
     def single(self) -> None:
         self.queue.put(self.text)
         self.queue.done(self.queue.pop().message_id)
+
+    def singles(self, threads: int) -> list[Callable[[], None]]:
+        """Its connection serves one thread at a time, so each gets its own."""
+        while len(self.others) < threads:
+            self.others.append(LiteQueue(self.path.parent))
+        return [other.single for other in self.others]
 
     def batch(self) -> None:
         queue = self.queue
@@ -111,7 +155,8 @@ class LiteQueue:
         return
 
     def close(self) -> None:
-        self.queue.close()
+        for each in (*self.others, self):
+            each.queue.close()
 
 
 class Huey:
@@ -120,11 +165,14 @@ class Huey:
     def __init__(self, directory: Path) -> None:
         from huey.storage import SqliteStorage
 
-        self.storage: Any = SqliteStorage("bench", str(directory / "huey.db"), fsync=True)
+        self.storage: Any = SqliteStorage("bench", str(directory / "huey.db"), fsync=True, timeout=BUSY_SECONDS)
 
     def single(self) -> None:
         self.storage.enqueue(DATA)
         assert self.storage.dequeue() is not None, "it was just put"
+
+    def singles(self, threads: int) -> list[Callable[[], None]]:
+        return [self.single] * threads
 
     def batch(self) -> None:
         for _ in range(BATCH):
@@ -157,17 +205,22 @@ def peers(run: Run) -> Iterator[Row]:
                 contenders[name] = make(run.directory(name))
         except ImportError as error:
             yield missing("peers", f"against {name}", f"≥ {REACH} × the best of them", f"not installed: {error}")
-    rounds = run.of(7, 3)
-    for what, calls, size in (
-        ("put + get + ack, one message a call", run.of(200, 100), 1),
-        ("put + get + ack, batches of 100", run.of(4, 2), BATCH),
+    rounds, seconds = run.of(7, 3), 0.25
+
+    def single(contender: Contender) -> float:
+        return timed(contender.single, 1, seconds, contender.finish)
+
+    def threaded(contender: Contender) -> float:
+        return timed_in_threads(contender.singles(THREADS), seconds, contender.finish)
+
+    def batched(contender: Contender) -> float:
+        return timed(contender.batch, BATCH, seconds, contender.finish)
+
+    for what, measure in (
+        ("one thread, one message a call", single),
+        (f"{THREADS} threads, one message a call", threaded),
+        (f"one thread, batches of {BATCH}", batched),
     ):
-
-        def measure(contender: Contender, calls: int = calls, size: int = size) -> float:
-            # A cycle of ours is far shorter than the timer's noise on a shared disk: it makes more of them.
-            times = calls * 10 if size > 1 and isinstance(contender, Ours) else calls
-            return timed(contender.single if size == 1 else contender.batch, times, size, contender.finish)
-
         variants = {name: partial(measure, contender) for name, contender in contenders.items()}
         for variant in variants.values():
             variant()
@@ -179,7 +232,7 @@ def peers(run: Run) -> Iterator[Row]:
         ratio = paired_ratio(found["ours"], found[best])
         yield Row(
             "peers",
-            f"durable {what}",
+            f"durable put + get + ack, {what}",
             rates["ours"],
             "messages/s",
             rates[best],

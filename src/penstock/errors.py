@@ -103,9 +103,13 @@ class InvalidPriority(InvalidArgument):
     def __init__(self, priority: object) -> None:
         super().__init__(_kept(priority))
         self.priority = _kept(priority)
+        self.shown = _shown(priority)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, {"shown": self.shown}
 
     def __str__(self) -> str:
-        return f"Invalid priority: {_shown(self.priority)}, wanted an integer from 0 to 9"
+        return f"Invalid priority: {self.shown}, wanted an integer from 0 to 9"
 
 
 class NotFound(PenstockError):

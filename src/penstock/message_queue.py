@@ -158,10 +158,13 @@ class MessageQueue:
         if instance is not None:
             instance.close()
 
-    def register_topic(self, topic_name: str) -> None:
-        """Create a topic. AlreadyExists when there is one."""
+    def register_topic(self, topic_name: str, metadata: TopicMetadata | None = None) -> None:
+        """Create a topic. AlreadyExists when there is one. With `metadata`, for example of a copied topic, its `created` is kept."""
         name = check_name(topic_name, "topic_name")
-        self._change(lambda catalog, now: catalog.create_topic(name, now))
+        if metadata is not None and not isinstance(metadata, TopicMetadata):
+            raise InvalidArgument.of("metadata", metadata, "a TopicMetadata or None")
+        created = instant(metadata.created, "metadata.created") if metadata is not None else None
+        self._change(lambda catalog, now: catalog.create_topic(name, now if created is None else created))
 
     def unregister_topic(self, topic_name: str) -> None:
         """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
@@ -176,12 +179,14 @@ class MessageQueue:
         """The topic of that name, or None."""
         check_name(topic_name, "topic_name")
         with self.broker.lock:
+            self.broker.check_open()
             stream = self.broker.catalog.topics.get(topic_name)
             return _topic(stream) if stream is not None else None
 
     def get_all_topics(self) -> list[TopicMetadata]:
         """All topics."""
         with self.broker.lock:
+            self.broker.check_open()
             return [_topic(stream) for stream in self.broker.catalog.topics.values()]
 
     def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
@@ -208,6 +213,7 @@ class MessageQueue:
         """The subscription of that name, or None."""
         check_name(subscription_name, "subscription_name")
         with self.broker.lock:
+            self.broker.check_open()
             queue = self.broker.catalog.subscriptions.get(subscription_name)
             return _subscription(queue) if queue is not None else None
 
@@ -215,12 +221,14 @@ class MessageQueue:
         """The subscriptions attached to a topic."""
         check_name(topic_name, "topic_name")
         with self.broker.lock:
+            self.broker.check_open()
             stream = self.broker.catalog.topics.get(topic_name)
             return [_subscription(queue) for queue in stream.queues] if stream is not None else []
 
     def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
         """All subscriptions, detached ones too."""
         with self.broker.lock:
+            self.broker.check_open()
             return [_subscription(queue) for queue in self.broker.catalog.subscriptions.values()]
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:

@@ -150,17 +150,20 @@ class QueueManager:
     def list(self) -> list[str]:
         """The names of all queues, in the order they were created."""
         with self.broker.lock:
+            self.broker.check_open()
             return [*self.broker.catalog.work_queues]
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
         check_name(queue, "queue")
         with self.broker.lock:
+            self.broker.check_open()
             return queue in self.broker.catalog.work_queues
 
     def config(self, queue: str) -> QueueConfig:
         """The settings of a queue."""
         with self.broker.lock:
+            self.broker.check_open()
             return self._config(self.broker.catalog.work_queue(queue))
 
     def publish(

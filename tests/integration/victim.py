@@ -129,6 +129,12 @@ def consume_tasks(manager: QueueManager, notes: Notes, consumer: str, rng: rando
                 continue
 
 
+def die(trouble: threading.ExceptHookArgs) -> None:
+    """A thread that fails ends the process, which its parent notices."""
+    os.write(2, f"{trouble.thread}: {trouble.exc_value!r}\n".encode())
+    os._exit(3)
+
+
 def main(data_dir: Path, notes_dir: Path, life: int, seed: int) -> None:
     commits.CHECKPOINT_EVENTS = 300
     sqlite.CHECKPOINT_PAGES = 40
@@ -159,7 +165,7 @@ def main(data_dir: Path, notes_dir: Path, life: int, seed: int) -> None:
         *((consume_tasks, (manager, notes, f"worker-{number}", seeded())) for number in range(CONSUMERS)),
     ]
     threads = [threading.Thread(target=job, args=arguments) for job, arguments in jobs]
-    threading.excepthook = lambda trouble: os._exit(f"{trouble.exc_value!r}" and 3)
+    threading.excepthook = die
     for thread in threads:
         thread.start()
     for thread in threads:

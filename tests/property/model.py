@@ -9,14 +9,25 @@ subscription or a work queue that is fed by it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 NEVER_FULL = 1 << 60
 
 
-@dataclass(frozen=True)
-class Rules:
+class Terse:
+    """Shows only what is set: a failing example is read by a person."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+    def __repr__(self) -> str:
+        shown = [one.name for one in fields(self) if getattr(self, one.name) not in (one.default, {}, "")]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Rules(Terse):
     """The settings of a queue."""
 
     ack_deadline: int
@@ -38,8 +49,8 @@ class Rules:
     prefetch: int | None = None
 
 
-@dataclass
-class Draft:
+@dataclass(repr=False)
+class Draft(Terse):
     """A message to be published."""
 
     data: bytes
@@ -237,8 +248,6 @@ class ModelQueue:
         if self.paused:
             return []
         rules = self.rules
-        if consumer is not None and consumer not in self.consumers:
-            self.consumers.append(consumer)
         limit = prefetch if prefetch is not None else rules.prefetch
         granted: list[Delivery] = []
         for entry in self.upcoming(now):
@@ -256,6 +265,8 @@ class ModelQueue:
             entry.delivery = self.deliveries
             entry.deadline = now + (rules.ack_deadline if ack_deadline is None else ack_deadline)
             entry.consumer = consumer
+            if consumer is not None and consumer not in self.consumers:
+                self.consumers.append(consumer)
             if entry.attempts == 1:
                 self.waits.append(now - entry.item.at)
             granted.append(Delivery(entry.delivery, entry.item, entry.attempts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ SECOND = 1_000_000
 class Setting:
     """The same settings in the words of Penstock and of the model. The dead-letter topic is that of the subscription."""
 
-    options: SubscriptionOptions
+    options: SubscriptionOptions = field(repr=False)
     rules: Rules
 
 
@@ -91,7 +91,7 @@ def drafts(draw: st.DrawFn) -> Draft:
 class QueueSetting:
     """The settings of a work queue in the words of Penstock and of the model, which keeps the time to live apart."""
 
-    config: QueueConfig
+    config: QueueConfig = field(repr=False)
     rules: Rules
     ttl: int | None
 

@@ -163,6 +163,18 @@ def test_decision_49_depth_counts_the_waiting_and_max_depth_also_the_leased(mana
     manager.ack("small", held.message_id)
 
 
+def test_decision_49_a_purged_message_does_not_become_a_dead_letter_when_its_ttl_ends(
+    manager: QueueManager, clock: ManualClock
+) -> None:
+    manager.publish("tasks", "x", ttl=10)
+    manager.purge("tasks")
+
+    clock.advance(10)
+
+    assert manager.dead_letters("tasks") == []
+    assert manager.stats("tasks").dead_lettered_total == 0
+
+
 def test_decision_50_counters_count_deliveries_and_leave_timeouts_out_of_the_nacked(
     manager: QueueManager, clock: ManualClock
 ) -> None:

@@ -144,6 +144,7 @@ def test_decision_58_an_old_ack_id_never_fits_a_delivery_after_a_restart(
     orders(queue)
     publish(queue, b"a")
     old = [queue.pull("billing")[0].ack_id]
+    queue.ack(old[0])
     queue.seek("billing", offset=0)
     queue, _ = restart()
     for _ in range(3):

@@ -182,6 +182,16 @@ def test_decision_37_a_repeated_sequence_returns_the_first_id_and_adds_nothing(q
             queue.publish("orders", [bad])
 
 
+def test_decision_37_a_sequence_that_is_twice_in_one_publish_is_added_once(queue: MessageQueue) -> None:
+    queue.register_subscription("billing", "orders")
+    one = Message(data=b"one", producer_id="p", sequence=1)
+
+    ids = queue.publish("orders", [one, Message(data=b"between"), one])
+
+    assert ids[0] == ids[2] != ids[1]
+    assert [message.id for message in queue.pull("billing", 10)] == ids[:2]
+
+
 def test_decision_37_ack_many_and_nack_many_settle_the_valid_ones_and_return_the_rest(queue: MessageQueue) -> None:
     queue.register_subscription("billing", "orders")
     queue.register_subscription("shipping", "orders")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock import Message, MessageQueue, SubscriptionOptions
+from penstock import Message, MessageQueue, SubscriptionOptions, TopicMetadata
 from penstock.errors import InvalidArgument, NotFound
 from penstock.testing import ManualClock
 
@@ -84,6 +84,14 @@ def test_br_002_a_registered_topic_is_listed_with_its_metadata(queue: MessageQue
     assert (topic.name, topic.created) == ("payments", clock.time)
     assert [one.name for one in queue.get_all_topics()] == ["orders", "payments"]
     assert queue.get_topic("missing") is None
+
+
+def test_br_002_given_metadata_keeps_the_time_of_creation(queue: MessageQueue, clock: ManualClock) -> None:
+    made = clock.time - timedelta(days=30)
+
+    queue.register_topic("payments", TopicMetadata("payments", made))
+
+    assert queue.get_topic("payments") == TopicMetadata("payments", made)
 
 
 def test_br_002_a_new_topic_has_no_messages(queue: MessageQueue) -> None:
@@ -360,6 +368,21 @@ def test_br_018_only_the_current_ack_id_of_a_message_is_valid(
     verb(queue, second.ack_id)
     with pytest.raises(InvalidArgument):
         verb(queue, second.ack_id)
+
+
+def test_br_018_an_ack_id_is_not_used_again_when_a_seek_brings_its_message_back(queue: MessageQueue) -> None:
+    subscribe(queue)
+    publish(queue, b"a")
+    [old] = queue.pull("billing")
+    queue.ack(old.ack_id)
+    queue.seek("billing", offset=0)
+
+    [new] = queue.pull("billing")
+
+    assert (new.id, new.delivery_attempt) == (old.id, 1)
+    with pytest.raises(InvalidArgument):
+        queue.ack(old.ack_id)
+    queue.ack(new.ack_id)
 
 
 def test_br_019_messages_come_oldest_first_and_a_redelivered_one_at_its_age(queue: MessageQueue) -> None:

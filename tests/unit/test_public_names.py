@@ -24,7 +24,7 @@ from penstock import (
 from penstock.testing import ManualClock
 
 MESSAGE_QUEUE = {
-    "register_topic": "topic_name",
+    "register_topic": "topic_name metadata",
     "unregister_topic": "topic_name",
     "topic_exists": "topic_name",
     "get_topic": "topic_name",
@@ -54,7 +54,7 @@ MESSAGE_QUEUE = {
 QUEUE_MANAGER = {
     "create": "queue config",
     "publish": "queue payload *priority *ttl *headers *max_retries *delay *deliver_at *producer_id *sequence",
-    "consume": "queue consumer_id *timeout *ack_deadline *prefetch",
+    "consume": "queue consumer_id timeout *ack_deadline *prefetch",
     "consume_many": "queue consumer_id *max_messages *timeout *ack_deadline *prefetch",
     "ack": "queue message_id consumer_id",
     "nack": "queue message_id requeue *consumer_id *error",

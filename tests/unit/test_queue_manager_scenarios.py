@@ -86,7 +86,7 @@ def test_scenario_3_multiple_consumers_share_the_load_and_nobody_gets_a_message_
 
     assert sorted(got) == [*range(9)]
     assert manager.consume("tasks", "w4") is None
-    assert manager.stats("tasks").consumers == 4
+    assert manager.stats("tasks").consumers == 3
 
 
 def test_scenario_3_a_consumer_at_its_prefetch_leaves_the_rest_to_the_others(manager: QueueManager) -> None:

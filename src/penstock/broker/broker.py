@@ -189,7 +189,7 @@ class Broker:
             self._commits.add(event)
             if isinstance(event, events.Stranded):
                 log.warning("dead letter of %r stays: topic %r is missing or has no room", queue.name, event.target)
-            elif isinstance(event, events.DeadRemoved):
+            elif isinstance(event, events.DeadRemoved) and queue.policy.dead_letter_size:
                 log.warning("dead letter list of %r is full: the oldest left it (it stays in the log)", queue.name)
         if outcome.burials:
             self._commits.forward(queue, outcome.burials, now)

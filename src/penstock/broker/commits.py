@@ -148,7 +148,7 @@ class Commits:
         with lock:
             commit = self._stage(tickets, self._broker.clock.now())
         try:
-            if commit.appends or commit.events:
+            if commit.appends or commit.events or self.trouble is not None:
                 self._journal.append(commit)
         except Exception as error:  # noqa: BLE001  # the writer's top: whatever it is, publishers hear of it and the writer goes on
             with lock:
@@ -160,7 +160,7 @@ class Commits:
             self._arrive()
             self._find_positions(tickets)
             self._apply(commit)
-            if self.trouble is not None and (commit.appends or commit.events):
+            if self.trouble is not None:
                 log.warning("the journal writes again")
                 self.trouble = None
         self._since_checkpoint += sum(event.count for event in commit.events)

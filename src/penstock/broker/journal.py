@@ -50,7 +50,10 @@ class Journal(Protocol):
         """The last checkpoint, and every event since; an empty state for a new journal. Called once, first."""
 
     def append(self, commit: Commit) -> None:
-        """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored."""
+        """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored.
+
+        An empty commit is a probe: it succeeds only when writing does.
+        """
 
     def checkpoint(self, state: State) -> None:
         """Replace the checkpoint by the state as of the last commit; events before it are no longer needed to start."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
+from penstock.broker.core.chunk import Summary
+from penstock.broker.core.events import Ranges
 from penstock.broker.core.image import QueueImage
 from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Piece
@@ -93,26 +95,46 @@ def read(journal: Journal, stream: int, start: int, stop: int) -> Iterator[tuple
 
 
 def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
-    """What a queue is restored from. Chunks of plain, untouched messages are not read, only counted."""
+    """What a queue is restored from. Every chunk is read once at the most; plain, untouched ones are only counted."""
     touched = sorted(image.traces)
-    for start, stop in image.unsettled:
-        expected = start
-        for summary in journal.summaries(image.stream, start, stop):
-            low, high = max(start, summary.first), min(stop, summary.first + summary.count)
-            if low != expected:
-                break
-            expected = high
-            is_whole = low == summary.first and high == summary.first + summary.count
-            is_matched = not image.policy.filter or high <= image.high
-            is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
-            if is_whole and is_matched and is_free and not _any_between(touched, low, high):
-                yield Piece(low, high - low, summary.priority or 0, summary.size)
-            else:
-                for first, messages in read(journal, image.stream, low, high):
-                    yield Piece(first, len(messages), messages=messages)
-        if expected < stop:
-            where = f"offset {expected} of stream {image.stream}, which {image.name!r} has still to deliver"
-            raise CorruptLog(getattr(journal, "path", "memory"), where, "the message is not in the log")
+    unsettled = iter(image.unsettled)
+    span = next(unsettled, None)
+    if span is None:
+        return
+    expected = span[0]
+    for summary in journal.summaries(image.stream, span[0], image.unsettled[-1][1]):
+        end = summary.first + summary.count
+        parts: Ranges = []
+        while span is not None and expected < end and span[0] < end:
+            if expected < summary.first:
+                raise _missing(journal, image, expected)
+            parts.append((expected, min(span[1], end)))
+            expected = parts[-1][1]
+            if expected == span[1]:
+                span = next(unsettled, None)
+                expected = span[0] if span is not None else expected
+        if parts:
+            yield from _pieces_of(journal, image, summary, parts, touched)
+    if span is not None:
+        raise _missing(journal, image, expected)
+
+
+def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ranges, touched: list[int]) -> Iterator[Piece]:
+    """The pieces that lie in one chunk."""
+    first, end = summary.first, summary.first + summary.count
+    is_matched = not image.policy.filter or end <= image.high
+    is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
+    if parts == [(first, end)] and is_matched and is_free and not _any_between(touched, first, end):
+        yield Piece(first, summary.count, summary.priority or 0, summary.size)
+        return
+    for start, messages in read(journal, image.stream, first, end):
+        for low, high in parts:
+            yield Piece(low, high - low, messages=messages[low - start : high - start])
+
+
+def _missing(journal: Journal, image: QueueImage, offset: int) -> CorruptLog:
+    where = f"offset {offset} of stream {image.stream}, which {image.name!r} has still to deliver"
+    return CorruptLog(getattr(journal, "path", "memory"), where, "the message is not in the log")
 
 
 def _any_between(sorted_offsets: list[int], low: int, high: int) -> bool:

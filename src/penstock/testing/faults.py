@@ -61,11 +61,7 @@ class _Vfs(ctypes.Structure):
         ("data", _POINTER),
         ("open", _POINTER),
         ("delete", _POINTER),
-        *(
-            (name, _POINTER)
-            for name in "access full_path dl_open dl_error dl_symbol dl_close randomness sleep time error".split()
-        ),
-        *((name, _POINTER) for name in "time64 set_call get_call next_call".split()),
+        ("others", _POINTER * 14),
     )
 
 
@@ -74,11 +70,12 @@ class _Methods(ctypes.Structure):
 
     _fields_ = (
         ("version", ctypes.c_int),
-        *(
-            (name, _POINTER)
-            for name in "close read write truncate sync size lock unlock check_lock control sector traits".split()
-        ),
-        *((name, _POINTER) for name in "shm_map shm_lock shm_barrier shm_unmap fetch unfetch".split()),
+        ("close", _POINTER),
+        ("read", _POINTER),
+        ("write", _POINTER),
+        ("truncate", _POINTER),
+        ("sync", _POINTER),
+        ("others", _POINTER * 13),
     )
 
 
@@ -164,10 +161,10 @@ class FaultyDisk:
         with self._lock:
             target.mkdir()
             for path in sorted(source.iterdir()):
-                is_synced = path.name != "high-water"
-                if path.is_file() and str(path) not in self._files and not path.name.endswith("-shm"):
-                    if is_synced or rng.random() < 0.5:
-                        (target / path.name).write_bytes(path.read_bytes())
+                is_ours = str(path) in self._files or path.name.endswith("-shm")
+                is_kept = path.name != "high-water" or rng.random() < 0.5
+                if path.is_file() and not is_ours and is_kept:
+                    (target / path.name).write_bytes(path.read_bytes())
             for name in sorted({*self._files, *self._safe_names}):
                 choice = self._files.get(name) if rng.random() < 0.5 else self._safe_names.get(name)
                 if choice is not None and Path(name).parent == source:

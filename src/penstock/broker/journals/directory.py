@@ -57,6 +57,8 @@ class Directory:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"process {os.getpid()}\n".encode(), 0)
         self.database = self.path / "penstock.db"
+        self._wal = self.path / "penstock.db-wal"
+        self._had_wal = self._wal.exists()
         self._mark: int | None = None
 
     @property
@@ -70,6 +72,12 @@ class Directory:
 
     def check(self) -> None:
         """Refuse a directory whose files are not what was left there."""
+        try:
+            self._check()
+        except OSError as error:
+            raise CorruptLog(str(self.path), Path(error.filename or "").name, error.strerror or "cannot be read") from error
+
+    def _check(self) -> None:
         name = str(self.path)
         text = (self.path / "FORMAT").read_text(errors="replace")
         if text != _FORMAT_TEXT:
@@ -85,7 +93,7 @@ class Directory:
         page_size = int.from_bytes(header[16:18], "big")
         page_size = 65_536 if page_size == 1 else page_size
         pages = int.from_bytes(header[28:32], "big")
-        if length < pages * page_size and not _in_wal(self.path / "penstock.db-wal", range(length // page_size + 1, pages + 1)):
+        if length < pages * page_size and not _in_wal(self._wal, range(length // page_size + 1, pages + 1)):
             raise CorruptLog(name, self.database.name, f"cut short: {length} bytes where {pages * page_size} were written")
 
     def confirm(self) -> None:
@@ -125,6 +133,9 @@ class Directory:
             os.close(self._mark)
             self._mark = None
         if self._lock >= 0:
+            if not self._had_wal and self._wal.exists() and not self._wal.stat().st_size:
+                # SQLite made it when it looked; a refusal leaves things as they were.
+                self._wal.unlink()
             os.close(self._lock)
             self._lock = -1
 

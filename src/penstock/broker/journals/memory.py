@@ -60,8 +60,9 @@ class MemoryJournal:
             if log.messages and len(log.messages[-1]) < MERGED:
                 log.messages[-1] += append.batch.messages
             else:
-                log.firsts.append(append.first)
+                # Readers in other threads look only as far as `firsts` goes.
                 log.messages.append(list(append.batch.messages))
+                log.firsts.append(append.first)
         for event in commit.events:
             self.note(event)
 
@@ -91,10 +92,12 @@ class MemoryJournal:
     def trim(self, stream: int, chunks: list[int]) -> None:
         log = self._logs.get(stream)
         if log is not None:
-            gone = set(chunks)
-            kept = [(first, messages) for first, messages in zip(log.firsts, log.messages, strict=True) if first not in gone]
-            log.firsts = [first for first, _ in kept]
-            log.messages = [messages for _, messages in kept]
+            gone, kept = set(chunks), _Log()
+            for first, messages in zip(log.firsts, log.messages, strict=True):
+                if first not in gone:
+                    kept.messages.append(messages)
+                    kept.firsts.append(first)
+            self._logs[stream] = kept
 
     def trim_events(self, before: int) -> None:
         while self._events and self._events[0][1] < before:

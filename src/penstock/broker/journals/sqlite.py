@@ -27,7 +27,8 @@ from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable
 
 STREAM_BITS = 40
 CHECKPOINT_PAGES = 1_000
-_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.ConstraintError)
+# Our own SQL is fixed: an error in it, or a broken constraint, can only come from the file.
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.ConstraintError, apsw.SQLError)
 _SUMMARY = "SELECT position, count, size, published_at, plain, keyed"
 
 
@@ -81,6 +82,8 @@ class SqliteJournal:
                 body = events.encode(commit.events)
                 mark = (self._next_event, count, commit.at)
                 writer.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (*mark, _crc(mark, body), body))
+            if not rows and not count:
+                writer.execute("INSERT OR REPLACE INTO meta VALUES ('probe', ?)", (commit.at,))
         self._next_event += count
         self._directory.mark(self._next_event)
 
@@ -144,11 +147,17 @@ class SqliteJournal:
                 if finding != "ok":
                     raise CorruptLog(self.path, "the database", str(finding))
             streams = [row[0] for row in reader.execute(f"SELECT DISTINCT position >> {STREAM_BITS} FROM chunks")]
+        _, since_checkpoint = self.load()
+        for _ in since_checkpoint:
+            pass
+        expected = self.event_range()[0]
+        for first, event in self.read_events(0, self._next_event):
+            if first != expected:
+                raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+            expected = first + event.count
         for stream in streams:
             for _ in self.read(stream, 0, 1 << STREAM_BITS):
                 pass
-        for _ in self.read_events(0, self._next_event):
-            pass
 
     def close(self) -> None:
         if not self._is_open:
@@ -176,12 +185,14 @@ class SqliteJournal:
             writer = self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             # Until something is written here, closing must leave every byte as it was found: a refusal keeps the evidence.
             writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            writer.execute("PRAGMA journal_mode = WAL")
             writer.execute("PRAGMA synchronous = FULL")
             writer.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             self._check_tables(writer, is_new)
+            writer.execute("PRAGMA journal_mode = WAL")
             row = writer.execute("SELECT first + count FROM events ORDER BY first DESC LIMIT 1").fetchone()
             self._next_event = row[0] if row else 0
+            if not isinstance(self._next_event, int):
+                raise CorruptLog(self.path, "the last event record", "a row makes no sense")
         if self._next_event < directory.marked():
             problem = (
                 f"the log ends at event {self._next_event}, but {directory.marked()} were confirmed: a file was cut or replaced"
@@ -194,10 +205,11 @@ class SqliteJournal:
         name = self._directory.database.name
         tables = {str(table) for (table,) in writer.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if is_new and not tables:
-            with writer:
+            with self._writing():
                 for _ in writer.execute(files("penstock.broker.journals").joinpath("sqlite.sql").read_text()):
                     pass
                 writer.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+            self._has_written = False
         elif not {"meta", "chunks", "events", "checkpoint"} <= tables:
             raise CorruptLog(self.path, name, f"tables are missing, found {sorted(tables)}")
         elif is_new and writer.execute("SELECT count(*) FROM events").fetchone() != (0,):
@@ -262,6 +274,9 @@ class SqliteJournal:
                 reader = self._connect(apsw.SQLITE_OPEN_READONLY)
             try:
                 yield reader
+            except (TypeError, ValueError, OverflowError) as error:
+                # A damaged row has columns of other types, or a body that does not decode.
+                raise CorruptLog(self.path, where, f"a row makes no sense: {error}") from error
             finally:
                 self._give_back(reader)
 

@@ -1,0 +1,330 @@
+"""The structures that make the core fast, each against the plain thing it stands for."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.backoff import exponential
+from penstock.broker.core import leases as leases_module
+from penstock.broker.core.image import holds, overlaps, subtract
+from penstock.broker.core.leases import Consumer, Lease, Leases
+from penstock.broker.core.message import StoredMessage
+from penstock.broker.core.ordering import Lanes
+from penstock.broker.core.pages import PAGE, Pages
+from penstock.broker.core.ready import Level, Ready, merge
+from penstock.durations import instant, micros, to_datetime
+from penstock.errors import InvalidArgument
+from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+
+spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), max_size=8).map(
+    lambda pairs: [(start, start + length) for start, length in pairs]
+)
+picks = st.integers(0, 1 << 16)
+
+
+def offsets_of(ranges: list[tuple[int, int]]) -> set[int]:
+    return {offset for start, stop in ranges for offset in range(start, stop)}
+
+
+# ── ready ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def take(level: Level, most: int) -> list[int]:
+    """Take offsets the way a queue does: runs where there are runs, one by one where not."""
+    taken: list[int] = []
+    while level.count and len(taken) < most:
+        start, stop = level.run(most - len(taken))
+        if start < stop:
+            taken += range(start, stop)
+            level.skip(stop - start)
+        else:
+            taken.append(level.first())
+            level.pop()
+    return taken
+
+
+LEVEL_MOVES = st.lists(
+    st.tuples(st.sampled_from(["publish", "publish", "take", "take", "return", "return", "remove"]), picks), max_size=60
+)
+
+
+@given(moves=LEVEL_MOVES)
+def test_a_level_gives_its_offsets_in_order_of_age_like_a_sorted_list(moves: list[tuple[str, int]]) -> None:
+    level, waiting, away, fresh = Level(), list[int](), list[int](), 0
+    for move, pick in moves:
+        match move:
+            case "publish":
+                fresh += pick // 4 % 2  # sometimes a gap: an offset of another priority
+                level.add(fresh, fresh + 1 + pick % 4)
+                waiting += range(fresh, fresh + 1 + pick % 4)
+                fresh += 1 + pick % 4
+            case "take":
+                taken = take(level, pick % 5)
+                assert taken == waiting[: pick % 5]
+                del waiting[: len(taken)]
+                away += taken
+            case "return" if away:
+                offset = away.pop(pick % len(away))
+                level.add(offset, offset + 1)
+                waiting = sorted([*waiting, offset])
+            case "remove" if waiting:
+                offset = waiting.pop(pick % len(waiting))
+                level.remove(offset)
+                away.append(offset)
+            case _:
+                continue
+        assert level.count == len(waiting)
+        assert merge(level.ranges()) == merge((offset, offset + 1) for offset in waiting)
+        assert sum(stop - start for start, stop in level.ranges()) == len(waiting)
+        assert [offset for offset in range(fresh) if offset in level] == waiting
+    assert take(level, len(waiting)) == waiting
+
+
+@given(messages=st.lists(st.integers(0, 9), max_size=40), removed=st.sets(st.integers(0, 39)))
+def test_ready_gives_the_most_urgent_first_and_the_oldest_of_them(messages: list[int], removed: set[int]) -> None:
+    ready = Ready()
+    for offset, priority in enumerate(messages):
+        ready.add(priority, offset, offset + 1)
+    for offset in removed & set(range(len(messages))):
+        ready.remove(messages[offset], offset)
+    left = [offset for offset in range(len(messages)) if offset not in removed]
+    assert len(ready) == len(left)
+    assert merge(ready.ranges()) == merge((offset, offset + 1) for offset in left)
+    for priority in range(10):
+        assert ready.ahead(priority) == sum(messages[offset] >= priority for offset in left)
+    taken = [offset for level in ready.levels for offset in take(level, level.count)]
+    assert taken == sorted(left, key=lambda offset: (-messages[offset], offset))
+
+
+# ── ordering ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(moves=st.lists(st.tuples(st.sampled_from(["enter", "enter", "leave"]), st.sampled_from("abc"), picks), max_size=60))
+def test_one_message_leads_its_key_and_the_next_oldest_follows_it(moves: list[tuple[str, str, int]]) -> None:
+    lanes, model = Lanes(), dict[str, list[int]]()
+    for offset, (move, key, pick) in enumerate(moves):
+        lane = model.setdefault(key, [])
+        if move == "enter":
+            assert lanes.enter(key, offset, pick % 10) == (not lane)
+            lane.append(offset)
+        elif lane:
+            was_head = pick % 3 > 0
+            leaving = lane[0] if was_head else lane[pick % len(lane)]
+            following = lanes.leave(key, leaving)
+            was_head = leaving == lane[0]
+            lane.remove(leaving)
+            assert following == ((lane[0], moves[lane[0]][2] % 10) if was_head and lane else None)
+        assert {key: lanes.head(key) for key in model} == {key: lane[0] if lane else None for key, lane in model.items()}
+        assert sorted(lanes.heads()) == sorted((key, lane[0]) for key, lane in model.items() if lane)
+        assert sorted(lanes.waiting()) == sorted(
+            (key, behind, moves[behind][2] % 10) for key, lane in model.items() for behind in lane[1:]
+        )
+        assert lanes.count == sum(len(lane[1:]) for lane in model.values())
+
+
+# ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+LEASE_MOVES = st.lists(
+    st.tuples(st.sampled_from(["grant", "grant", "end", "move", "move", "due", "next"]), picks, st.integers(0, 6)), max_size=60
+)
+
+
+@given(moves=LEASE_MOVES)
+def test_leases_end_at_their_deadline_and_only_the_live_ones(moves: list[tuple[str, int, int]]) -> None:
+    leases, live, consumers = Leases(), dict[int, Lease](), [Consumer("w1"), Consumer("w2"), None]
+    fresh = now = 0
+    with mock.patch.object(leases_module, "_LEFTOVERS", 3):  # so that sweeping happens in a short life, too
+        for move, pick, step in moves:
+            some = live[sorted(live)[pick % len(live)]] if live else None
+            if move == "grant":
+                consumer = consumers[pick % 3]
+                granted = [Lease(now + step, fresh + i, 1, 0, stored(pick % 7), consumer) for i in range(1 + pick % 4)]
+                granted = granted[::-1] if pick % 2 else granted  # urgent ones come first, whatever their age
+                leases.grant(granted, now + step)
+                live |= {lease.offset: lease for lease in granted}
+                fresh += len(granted)
+                if consumer is not None:
+                    consumer.in_flight += len(granted)
+            elif move == "end" and some is not None:
+                leases.end([some])
+                del live[some.offset]
+            elif move == "move" and some is not None:
+                leases.move(some, now + step)
+                moved = leases.get(some.offset)
+                assert moved is not None
+                live[some.offset] = moved
+            elif move == "due":
+                now += step
+                ended = []
+                for lease in leases.due(now):
+                    leases.end([lease])
+                    ended.append(lease)
+                assert {lease.offset for lease in ended} == {o for o, lease in live.items() if lease.deadline <= now}
+                assert [lease.deadline for lease in ended] == sorted(lease.deadline for lease in ended)
+                live = {offset: lease for offset, lease in live.items() if lease.deadline > now}
+            elif move == "next":
+                assert leases.next_deadline() == min((lease.deadline for lease in live.values()), default=None)
+            assert len(leases) == len(live)
+            assert {lease.offset: lease.deadline for lease in leases.live()} == {o: lease.deadline for o, lease in live.items()}
+            assert leases.size == sum(lease.message.size for lease in live.values())
+            for consumer in consumers[:2]:
+                assert consumer is not None
+                assert consumer.in_flight == sum(lease.consumer is consumer for lease in live.values())
+
+
+def stored(size: int) -> StoredMessage:
+    return StoredMessage(0, b"x" * size, None, "", 5, size)
+
+
+# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    moves=st.lists(
+        st.tuples(st.sampled_from(["append", "append", "put", "drop"]), st.integers(0, 3 * PAGE), st.integers(1, PAGE + 9)),
+        max_size=12,
+    ),
+    looks=st.lists(st.tuples(st.integers(0, 4 * PAGE), st.integers(0, 2 * PAGE)), max_size=6),
+)
+def test_pages_hold_messages_like_a_dict(moves: list[tuple[str, int, int]], looks: list[tuple[int, int]]) -> None:
+    pages, model = Pages(), dict[int, StoredMessage]()
+    for move, at, count in moves:
+        if move == "drop":
+            page = range(at // PAGE * PAGE, at // PAGE * PAGE + PAGE)
+            assert pages.drop(at // PAGE) == sum(model.pop(offset).size for offset in page if offset in model)
+        else:
+            first = max(model, default=-1) + 1 if move == "append" else at
+            if any(offset in model for offset in range(first, first + count)):
+                continue
+            messages = [stored(offset % 5) for offset in range(first, first + count)]
+            pages.put(first, messages, sum(message.size for message in messages))
+            model |= dict(enumerate(messages, first))
+        assert pages.size == sum(message.size for message in model.values())
+    for start, length in looks:
+        assert pages.get(start) is model.get(start)
+        expected = []
+        for offset in range(start, start + length):
+            if offset not in model:
+                break
+            expected.append(model[offset])
+        found = pages.span(start, start + length)
+        assert len(found) == len(expected)
+        assert all(one is other for one, other in zip(found, expected, strict=True))
+        number, stop = start // PAGE, start + length
+        wanted = range(number * PAGE, min(number * PAGE + PAGE, stop))
+        if wanted:
+            assert (pages.missing(number, stop) is None) == all(offset in model for offset in wanted)
+    assert set(pages.page_numbers()) >= {offset // PAGE for offset in model}
+
+
+# ── ranges ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(ranges=spans)
+def test_merged_ranges_are_sorted_disjoint_and_hold_the_same_offsets(ranges: list[tuple[int, int]]) -> None:
+    merged = merge(ranges)
+    assert offsets_of(merged) == offsets_of(ranges)
+    assert all(stop < start for (_, stop), (start, _) in pairwise(merged))
+    assert merge(merged) == merged
+
+
+@given(ranges=spans, holes=spans)
+def test_subtracting_ranges_is_subtracting_sets(ranges: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
+    left = subtract(merge(ranges), merge(holes))
+    assert offsets_of(left) == offsets_of(ranges) - offsets_of(holes)
+    assert left == sorted(left)
+    assert all(start < stop for start, stop in left)
+
+
+@given(ranges=spans, start=st.integers(0, 50), length=st.integers(0, 8))
+def test_asking_ranges_is_asking_sets(ranges: list[tuple[int, int]], start: int, length: int) -> None:
+    merged, offsets = merge(ranges), offsets_of(ranges)
+    assert holds(merged, start) == (start in offsets)
+    if length:
+        assert overlaps(merged, start, start + length) == bool(offsets & set(range(start, start + length)))
+
+
+# ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+places = st.tuples(st.integers(0, (1 << 56) - 1), st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 40) - 1))
+deliveries = st.tuples(
+    st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - 1)
+)
+
+
+@given(place=places, other=places)
+def test_decision_30_message_ids_come_back_and_sort_by_time(place: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    assert parse_message_id(message_id(*place)) == place
+    assert (message_id(*place) < message_id(*other)) == (place < other)
+    assert (message_id(*place) == message_id(*other)) == (place == other)
+
+
+@given(delivery=deliveries, place=places)
+def test_ack_ids_come_back_and_are_never_taken_for_message_ids(
+    delivery: tuple[int, int, int, int], place: tuple[int, int, int]
+) -> None:
+    assert parse_ack_id(ack_id(*delivery)) == delivery
+    assert parse_message_id(ack_id(*delivery)) is None
+    assert parse_ack_id(message_id(*place)) is None
+
+
+ID_LIKE = st.one_of(st.text(), st.text("0123456789abcdefABCDEF+-_ xX٣", min_size=29, max_size=33), st.integers(), st.none())
+
+
+@given(text=ID_LIKE)
+def test_a_text_is_an_id_only_if_the_broker_would_write_it_so(text: object) -> None:
+    place, delivery = parse_message_id(text), parse_ack_id(text)
+    assert place is None or message_id(*place) == text
+    assert delivery is None or ack_id(*delivery) == text
+
+
+# ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CENTURY = 100 * 365 * 86_400 * 1_000_000
+
+
+@given(span=st.integers(0, CENTURY))
+def test_decision_35_a_duration_is_exact_to_the_microsecond(span: int) -> None:
+    assert micros(timedelta(microseconds=span), "span") == span
+    assert micros(span // 1_000_000, "span") == span // 1_000_000 * 1_000_000
+    if span < CENTURY // 100:  # a float has no more digits than that
+        assert micros(span / 1_000_000, "span") == span
+
+
+@given(at=st.integers(0, CENTURY), hours=st.integers(-23, 23))
+def test_decision_35_an_instant_comes_back_as_the_same_utc_datetime(at: int, hours: int) -> None:
+    moment = to_datetime(at)
+    assert moment.tzinfo is UTC
+    assert instant(moment, "at") == at
+    assert instant(moment.astimezone(timezone(timedelta(hours=hours))), "at") == at
+
+
+@given(
+    value=st.one_of(
+        st.floats(max_value=-1e-6),
+        st.sampled_from([math.nan, math.inf, -math.inf, True, False, None, "5", b"5"]),
+        st.timedeltas(max_value=timedelta(microseconds=-1)),
+    )
+)
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    with pytest.raises(InvalidArgument):
+        micros(value, "span")
+
+
+def test_an_instant_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="time zone"):
+        instant(datetime(2026, 1, 1), "at")  # noqa: DTZ001  # that it is naive is the point
+
+
+@given(attempt=st.integers(1, 80), minimum=st.integers(0, 10**13), maximum=st.integers(0, 10**13))
+def test_decision_3_backoff_doubles_up_to_its_maximum(attempt: int, minimum: int, maximum: int) -> None:
+    assert exponential(attempt, minimum, maximum) == min(minimum * 2 ** (attempt - 1), maximum)
+    assert exponential(attempt + 10**6, minimum, maximum) == (maximum if minimum else 0)

@@ -3,15 +3,10 @@
 from penstock.broker.broker import Broker
 from penstock.broker.core.message import Message
 from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
-from penstock.message_queue import (
-    Explanation,
-    MessageQueue,
-    ReceivedMessage,
-    SubscriptionMetadata,
-    SubscriptionStats,
-    TopicMetadata,
-)
-from penstock.queue_manager import DeadLetter, NackResult, PublishResult, QueueManager, QueueMessage, QueueStats
+from penstock.message_queue import MessageQueue
+from penstock.queue_manager import QueueManager
+from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats
 
 __version__ = "0.1.0"
 

@@ -31,7 +31,7 @@ def micros(value: object, name: str, *, minimum: float = 0, maximum: float | Non
         result = value // _MICROSECOND
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument.of(name, value, wanted, hint=type_error_hint)
-    elif isinstance(value, float) and not math.isfinite(value):
+    elif isinstance(value, float) and not math.isfinite(value * SECOND):
         raise InvalidArgument.of(name, value, wanted)
     else:
         result = round(value * SECOND)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
@@ -16,7 +15,7 @@ from penstock.broker.core import events
 from penstock.broker.core.events import Event, Ranges
 from penstock.broker.core.image import Position, subtract
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Message, StoredMessage, accept, check_name
+from penstock.broker.core.message import Message, accept, check_name
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.broker.core.queue import Queue
@@ -26,100 +25,19 @@ from penstock.clock import Clock
 from penstock.durations import instant, micros, to_datetime
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidAckId, InvalidArgument, OutOfRange
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+from penstock.subscription import (
+    Explanation,
+    ReceivedMessage,
+    SubscriptionMetadata,
+    SubscriptionStats,
+    TopicMetadata,
+    subscription_metadata,
+    topic_metadata,
+)
 
 MAX_EXTENSION_SECONDS = 86_400
 
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
-    """A topic."""
-
-    name: str
-    created: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionMetadata:
-    """A subscription. `detached` is set when its topic was deleted; `topic` keeps the name."""
-
-    name: str
-    topic: str
-    created: datetime
-    options: SubscriptionOptions
-    detached: bool = False
-
-
-class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
-    """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` gives an empty `ack_id`."""
-
-    id: str
-    ack_id: str
-    delivery_attempt: int
-    _stored: StoredMessage
-
-    @property
-    def data(self) -> bytes:
-        """The payload."""
-        return self._stored.data
-
-    @property
-    def attributes(self) -> dict[str, str]:
-        """The attributes, as a dict of your own."""
-        return dict(self._stored.attributes or {})
-
-    @property
-    def ordering_key(self) -> str | None:
-        """The ordering key, None when there is none."""
-        return self._stored.key or None
-
-    @property
-    def publish_time(self) -> datetime:
-        """When it was published; a dead letter keeps the time of its first publication."""
-        return to_datetime(self._stored.origin_at or self._stored.publish_at)
-
-    @property
-    def length(self) -> int:
-        """Bytes of data."""
-        return len(self._stored.data)
-
-    @property
-    def priority(self) -> int:
-        """0–9, 9 is delivered first."""
-        return self._stored.priority
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionStats:
-    """The state of a subscription in numbers. backlog = ready + delayed + in_flight; ready includes messages behind their key."""
-
-    ready: int
-    delayed: int
-    in_flight: int
-    in_flight_bytes: int
-    backlog: int
-    backlog_bytes: int
-    oldest_age_seconds: float
-    delivered_total: int
-    acked_total: int
-    nacked_total: int
-    expired_total: int
-    dead_lettered_total: int
-    discarded_total: int
-    dead_letter_failures_total: int
-    ttl_expired_total: int = 0
-    retired_total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a message is not delivered now. `reason` is None when nothing keeps it."""
-
-    reason: str | None
-    until: datetime | None = None
-    by: str | None = None
-    """The id of the message that must be settled first."""
 
 
 class MessageQueue:
@@ -159,12 +77,12 @@ class MessageQueue:
             instance.close()
 
     def register_topic(self, topic_name: str, metadata: TopicMetadata | None = None) -> None:
-        """Create a topic. AlreadyExists when there is one. With `metadata`, for example of a copied topic, its `created` is kept."""
+        """Create a topic. AlreadyExists when there is one. `metadata`, as of a topic that is copied, keeps its `created`."""
         name = check_name(topic_name, "topic_name")
         if metadata is not None and not isinstance(metadata, TopicMetadata):
             raise InvalidArgument.of("metadata", metadata, "a TopicMetadata or None")
         created = instant(metadata.created, "metadata.created") if metadata is not None else None
-        self._change(lambda catalog, now: catalog.create_topic(name, now if created is None else created))
+        self._change(lambda catalog, now: catalog.create_topic(name, now, created))
 
     def unregister_topic(self, topic_name: str) -> None:
         """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
@@ -181,13 +99,13 @@ class MessageQueue:
         with self.broker.lock:
             self.broker.check_open()
             stream = self.broker.catalog.topics.get(topic_name)
-            return _topic(stream) if stream is not None else None
+            return topic_metadata(stream) if stream is not None else None
 
     def get_all_topics(self) -> list[TopicMetadata]:
         """All topics."""
         with self.broker.lock:
             self.broker.check_open()
-            return [_topic(stream) for stream in self.broker.catalog.topics.values()]
+            return [topic_metadata(stream) for stream in self.broker.catalog.topics.values()]
 
     def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
         """Create a subscription that receives what is published from now on."""
@@ -215,7 +133,7 @@ class MessageQueue:
         with self.broker.lock:
             self.broker.check_open()
             queue = self.broker.catalog.subscriptions.get(subscription_name)
-            return _subscription(queue) if queue is not None else None
+            return subscription_metadata(queue) if queue is not None else None
 
     def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
         """The subscriptions attached to a topic."""
@@ -223,13 +141,13 @@ class MessageQueue:
         with self.broker.lock:
             self.broker.check_open()
             stream = self.broker.catalog.topics.get(topic_name)
-            return [_subscription(queue) for queue in stream.queues] if stream is not None else []
+            return [subscription_metadata(queue) for queue in stream.queues] if stream is not None else []
 
     def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
         """All subscriptions, detached ones too."""
         with self.broker.lock:
             self.broker.check_open()
-            return [_subscription(queue) for queue in self.broker.catalog.subscriptions.values()]
+            return [subscription_metadata(queue) for queue in self.broker.catalog.subscriptions.values()]
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
         """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
@@ -313,6 +231,8 @@ class MessageQueue:
                     raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
                 position = Position(queue.number, stream.number, now, [], max(target, stream.earliest))
             unsettled, high = _reachable(queue, stream, position)
+            if queue.policy.filter and position.queue != queue.number:
+                unsettled = broker.matching(queue, unsettled)
             broker.reposition(queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
         broker.sync()
 
@@ -441,7 +361,7 @@ class MessageQueue:
                 raise InvalidAckId(ack_id)
             has_forwards = broker.settle(found[0], [found[1]], now, settle)
         if has_forwards:
-            broker.sync()
+            broker.deliver_forwards()
 
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
         if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
@@ -466,7 +386,7 @@ class MessageQueue:
             for queue, leases in groups.values():
                 has_forwards |= broker.settle(queue, list(leases.values()), now, settle)
         if has_forwards:
-            broker.sync()
+            broker.deliver_forwards()
         return failed
 
 
@@ -493,12 +413,3 @@ def _reachable(queue: Queue, stream: Stream, position: Position) -> tuple[Ranges
     wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
     outside = subtract([(0, stream.next_offset)], wanted)
     return subtract(queue.unsettled(), outside), stream.next_offset
-
-
-def _topic(stream: Stream) -> TopicMetadata:
-    return TopicMetadata(stream.name, to_datetime(stream.created_at))
-
-
-def _subscription(queue: Queue) -> SubscriptionMetadata:
-    topic, options = msgspec.msgpack.decode(queue.spec, type=tuple[str, SubscriptionOptions])
-    return SubscriptionMetadata(queue.name, topic, to_datetime(queue.created_at), options, queue.detached)

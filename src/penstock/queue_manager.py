@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +14,7 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.image import DeadLetterEntry
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import (
-    MAX_MESSAGE_BYTES,
     Batch,
-    StoredMessage,
-    check_attributes,
     check_name,
     check_priority,
     check_producer,
@@ -33,80 +29,12 @@ from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, instant, micros, to_datetime
 from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound
 from penstock.ids import message_id, parse_message_id
+from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats, queue_message, stored
 
 MAX_ERROR_BYTES = 64 * 1024
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
-
-_BYTES, _TEXT, _JSON = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class PublishResult:
-    """Where a message went: its id, and its 1-based place among the messages that are ready."""
-
-    message_id: str
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class NackResult:
-    """What became of a message that was given back: `action` is 'requeued' or 'dead_lettered'."""
-
-    action: str
-    success: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class QueueMessage:
-    """A message of a work queue. The payload comes back as it was given: bytes, str or a JSON value."""
-
-    message_id: str
-    payload: Any
-    priority: int
-    retry_count: int
-    max_retries: int
-    headers: dict[str, str]
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A message that could not be processed, and why."""
-
-    message: QueueMessage
-    reason: str
-    original_queue: str
-    dead_lettered_at: datetime
-    attempts: int
-    last_error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """The state of a work queue in numbers, as specification 003 lists them, and more."""
-
-    queue: str
-    depth: int
-    consumers: int
-    published_total: int
-    consumed_total: int
-    acked_total: int
-    nacked_total: int
-    dead_lettered_total: int
-    avg_wait_time_ms: float
-    oldest_message_age_secs: float
-    delayed: int
-    in_flight: int
-    in_flight_bytes: int
-    backlog_bytes: int
-    expired_total: int
-    dead_letters: int
-    dead_letters_evicted_total: int
-    ttl_expired_total: int
-    discarded_total: int
-    paused: bool
 
 
 # Inside the class the name `list` is the method that specification 003 asks for.
@@ -189,7 +117,7 @@ class QueueManager:
         now = broker.clock.now()
         with broker.lock:
             config = self._config(broker.catalog.work_queue(queue))
-        message = _stored(payload, config.default_priority if priority is None else check_priority(priority), headers, now)
+        message = stored(payload, config.default_priority if priority is None else check_priority(priority), headers, now)
         if max_retries is not None:
             message.max_attempts = check_count(max_retries, "max_retries", 0, 1_000_000) + 1
         life = config.message_ttl if ttl is None else ttl
@@ -253,7 +181,7 @@ class QueueManager:
             prefetch=prefetch,
             wait=wait,
         )
-        return [_message(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        return [queue_message(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
@@ -317,7 +245,7 @@ class QueueManager:
             broker.check_open()
             entry = broker.catalog.work_queue(queue)
             for offset, attempts, message in broker.upcoming(entry, 1):
-                return _message(entry, offset, message, attempts)
+                return queue_message(entry, offset, message, attempts)
         return None
 
     def purge(self, queue: str) -> int:
@@ -469,62 +397,10 @@ class QueueManager:
             raise MessageNotFound(message_id(letter.publish_at, stream.number, letter.offset))
         retries = max(letter.attempts - 1, 0)
         return DeadLetter(
-            _message(entry, letter.offset, message, retries),
+            queue_message(entry, letter.offset, message, retries),
             letter.reason,
             entry.name,
             to_datetime(letter.at),
             letter.attempts,
             letter.error,
         )
-
-
-def _stored(payload: object, priority: int, headers: Mapping[str, str] | None, now: int) -> StoredMessage:
-    """What the log keeps of a payload."""
-    if isinstance(payload, bytes | bytearray | memoryview):
-        data, content = bytes(payload), _BYTES
-    elif isinstance(payload, str):
-        try:
-            data, content = payload.encode(), _TEXT
-        except UnicodeEncodeError:
-            raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
-    else:
-        data, content = _json(payload), _JSON
-    attributes, extra = check_attributes(headers, "headers") if headers is not None else (None, 0)
-    size = len(data) + extra
-    if size > MAX_MESSAGE_BYTES:
-        raise InvalidArgument(
-            f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
-            hint="store large bodies elsewhere and send a reference",
-        )
-    return StoredMessage(now, data, attributes or None, "", priority, size, content=content)
-
-
-def _json(payload: object) -> bytes:
-    """The payload as JSON, only if it comes back the same."""
-    wanted = "bytes, str, or a JSON value (None, bool, int, float, list, dict with str keys)"
-    try:
-        data = msgspec.json.encode(payload)
-        is_same = msgspec.json.decode(data) == payload
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        raise InvalidArgument.of("payload", payload, wanted) from None
-    if not is_same:
-        raise InvalidArgument.of("payload", payload, wanted)
-    return data
-
-
-def _message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
-    limit = message.max_attempts or entry.policy.max_attempts or 1
-    payload: Any = message.data
-    if message.content == _TEXT:
-        payload = message.data.decode()
-    elif message.content == _JSON:
-        payload = msgspec.json.decode(message.data)
-    return QueueMessage(
-        message_id(message.publish_at, entry.stream, offset),
-        payload,
-        message.priority,
-        retry_count,
-        limit - 1,
-        dict(message.attributes or {}),
-        to_datetime(message.publish_at),
-    )

@@ -42,9 +42,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.core": PURE | PURE_KERNEL,
     "penstock.client": ANY | KERNEL | {"penstock.runtime"},
     # the in-process APIs over a broker, and the public names
-    "penstock.message_queue": ANY | KERNEL | {"penstock.broker"},
-    "penstock.queue_manager": ANY | KERNEL | {"penstock.broker"},
-    "penstock": ANY | KERNEL | {"penstock.broker", "penstock.client", "penstock.message_queue", "penstock.queue_manager"},
+    "penstock.subscription": ANY | KERNEL | {"penstock.broker"},
+    "penstock.work": ANY | KERNEL | {"penstock.broker"},
+    "penstock.message_queue": ANY | KERNEL | {"penstock.broker", "penstock.subscription"},
+    "penstock.queue_manager": ANY | KERNEL | {"penstock.broker", "penstock.work"},
+    "penstock": ANY
+    | KERNEL
+    | {
+        "penstock.broker",
+        "penstock.client",
+        "penstock.message_queue",
+        "penstock.queue_manager",
+        "penstock.subscription",
+        "penstock.work",
+    },
     # the pipeline runs in other processes, so it reaches the broker through the client; its route job runs the router's rules
     "penstock.pipeline": ANY | KERNEL | {"penstock.client", "penstock.router.core", "pyspark", "pyarrow"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},

@@ -39,7 +39,7 @@ class UntidyJournal(MemoryJournal):
     """Trims one chunk too many."""
 
     def trim(self, stream: int, chunks: list[int]) -> None:
-        super().trim(stream, [*chunks, *(summary.first for summary in self.summaries(stream, 1, 2))])
+        super().trim(stream, [*chunks, *(summary.first for summary in self.summaries(stream, 102, 103))])
 
 
 class AmnesiacJournal(MemoryJournal):

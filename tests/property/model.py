@@ -13,6 +13,8 @@ from dataclasses import Field, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
+from hypothesis.vendor.pretty import RepresentationPrinter
+
 NEVER_FULL = 1 << 60
 
 
@@ -22,8 +24,11 @@ class Terse:
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
     def __repr__(self) -> str:
-        shown = [one.name for one in fields(self) if getattr(self, one.name) not in (one.default, {}, "")]
+        shown = [one.name for one in fields(self) if one.repr and getattr(self, one.name) not in (one.default, {}, "")]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def _repr_pretty_(self, printer: RepresentationPrinter, cycle: bool) -> None:
+        printer.text(repr(self))
 
 
 @dataclass(frozen=True, repr=False)

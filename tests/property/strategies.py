@@ -5,16 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from penstock import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
-from tests.property.model import Draft, Rules
+from tests.property.model import Draft, Rules, Terse
 
 SECOND = 1_000_000
 
+_EXAMPLES = settings().max_examples
 
-@dataclass(frozen=True)
-class Setting:
+
+def effort(share: float) -> settings:
+    """The settings of the profile with a share of its examples: cheap lives are tried more often than dear ones."""
+    # Explaining a failure traces every line of every try; the shrunk example explains enough.
+    phases = [phase for phase in Phase if phase is not Phase.explain]
+    return settings(max_examples=max(int(_EXAMPLES * share), 1), phases=phases)
+
+
+patience = pytest.mark.timeout(120 * max(_EXAMPLES // 25, 1))
+"""The time limit of a machine: two minutes where a default run takes seconds, hours where a thorough one takes many."""
+
+
+@dataclass(frozen=True, repr=False)
+class Setting(Terse):
     """The same settings in the words of Penstock and of the model. The dead-letter topic is that of the subscription."""
 
     options: SubscriptionOptions = field(repr=False)
@@ -87,8 +102,8 @@ def drafts(draw: st.DrawFn) -> Draft:
     )
 
 
-@dataclass(frozen=True)
-class QueueSetting:
+@dataclass(frozen=True, repr=False)
+class QueueSetting(Terse):
     """The settings of a work queue in the words of Penstock and of the model, which keeps the time to live apart."""
 
     config: QueueConfig = field(repr=False)

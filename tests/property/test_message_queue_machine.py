@@ -8,13 +8,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock import DeadLetterPolicy, Message, MessageQueue
+from penstock import DeadLetterPolicy, Message, MessageQueue, ReceivedMessage, SubscriptionStats
 from penstock.errors import FailedPrecondition, InvalidAckId, SubscriptionFull
 from penstock.ids import message_id, parse_message_id
-from penstock.message_queue import ReceivedMessage, SubscriptionStats
 from penstock.testing import ManualClock
 from tests.property.model import Draft, Entry, Full, Item, Log, ModelQueue
-from tests.property.strategies import GRAVE_SETTINGS, SECOND, STEPS, Setting, drafts, instant, settings_of_a_subscription
+from tests.property.strategies import (
+    GRAVE_SETTINGS,
+    SECOND,
+    STEPS,
+    Setting,
+    drafts,
+    effort,
+    instant,
+    patience,
+    settings_of_a_subscription,
+)
 
 TOPIC = "orders"
 SUBSCRIPTIONS = ("s0", "s1")
@@ -418,4 +427,5 @@ def expected_stats(model: ModelQueue, now: int) -> SubscriptionStats:
     )
 
 
-TestSubscriptionsInMemory = SubscriptionMachine.TestCase
+TestSubscriptionsInMemory = patience(SubscriptionMachine.TestCase)
+TestSubscriptionsInMemory.settings = effort(3)

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock import QueueManager
+from penstock import QueueManager, QueueMessage, QueueStats
 from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, MessageNotFound, PenstockError, QueueFull
 from penstock.ids import message_id, parse_message_id
-from penstock.queue_manager import QueueMessage, QueueStats
 from penstock.testing import ManualClock
 from tests.property.model import Draft, Entry, Full, Item, Log, ModelQueue, Rules
-from tests.property.strategies import SECOND, STEPS, QueueSetting, instant, settings_of_a_queue, work
+from tests.property.strategies import SECOND, STEPS, QueueSetting, effort, instant, patience, settings_of_a_queue, work
 
 NAME = "tasks"
 CONSUMERS = ["w1", "w2"]
@@ -302,4 +301,5 @@ class QueueMachine(RuleBasedStateMachine):
         return message_id(item.at, self.model.log.stream, item.offset)
 
 
-TestQueuesInMemory = QueueMachine.TestCase
+TestQueuesInMemory = patience(QueueMachine.TestCase)
+TestQueuesInMemory.settings = effort(3)

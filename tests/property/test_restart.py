@@ -7,15 +7,38 @@ deliveries, ack ids from before, reasons, dead letters, delays, snapshots, pause
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
-from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from penstock import Broker, MessageQueue, QueueManager
+from penstock.broker import window
+from penstock.broker.broker import WINDOW_BYTES
+from penstock.broker.core import pages
+from tests.property.strategies import effort, patience
 from tests.property.test_message_queue_machine import SubscriptionMachine
 from tests.property.test_queue_manager_machine import QueueMachine
+
+# How much of the backlog is in memory must not matter: nothing, a message or two, everything.
+windows = st.sampled_from([0, 50, WINDOW_BYTES])
+
+
+def tiny_pages() -> ExitStack:
+    """Pages of four messages until it is closed, so that a short life has many of them."""
+    stack = ExitStack()
+    for module, name, value in (
+        (pages, "PAGE", 4),
+        (pages, "_SHIFT", 2),
+        (pages, "_MASK", 3),
+        (window, "PAGE", 4),
+        (window, "READ_AHEAD", 8),
+    ):
+        stack.enter_context(mock.patch.object(module, name, value))
+    return stack
 
 
 class DataDirectory:
@@ -45,57 +68,65 @@ class DataDirectory:
 class DurableSubscriptionMachine(SubscriptionMachine):
     """Subscriptions that live on disk."""
 
-    def open(self) -> MessageQueue:
+    def __init__(self) -> None:
+        self.patches = tiny_pages()
+        super().__init__()
+
+    def open(self, held: int = WINDOW_BYTES) -> MessageQueue:
         if not hasattr(self, "directory"):
             self.directory = DataDirectory()
-        return MessageQueue(clock=self.clock, data_dir=self.directory.path)
+        return MessageQueue(broker=Broker(data_dir=self.directory.path, clock=self.clock, window_bytes=held))
 
     def teardown(self) -> None:
-        super().teardown()
+        self.queue.broker.close()
+        self.patches.close()
         self.directory.remove()
 
-    @rule()
-    def restart(self) -> None:
-        self.queue.close()
-        self.queue = self.open()
+    @rule(held=windows)
+    def restart(self, held: int) -> None:
+        self.queue.broker.close()
+        self.queue = self.open(held)
 
-    @rule()
-    def crash(self) -> None:
-        abandoned = self.queue
-        self.directory.copy(abandoned.broker)
-        self.queue = self.open()
+    @rule(held=windows)
+    def crash(self, held: int) -> None:
+        abandoned = self.queue.broker
+        self.directory.copy(abandoned)
+        self.queue = self.open(held)
         abandoned.close()
 
 
 class DurableQueueMachine(QueueMachine):
     """A work queue that lives on disk."""
 
-    def open(self) -> QueueManager:
+    def __init__(self) -> None:
+        self.patches = tiny_pages()
+        super().__init__()
+
+    def open(self, held: int = WINDOW_BYTES) -> QueueManager:
         if not hasattr(self, "directory"):
             self.directory = DataDirectory()
-        return QueueManager(clock=self.clock, data_dir=self.directory.path)
+        return QueueManager(broker=Broker(data_dir=self.directory.path, clock=self.clock, window_bytes=held))
 
     def teardown(self) -> None:
-        super().teardown()
+        self.manager.broker.close()
+        self.patches.close()
         self.directory.remove()
 
-    @rule()
-    def restart(self) -> None:
-        self.manager.close()
-        self.manager = self.open()
+    @rule(held=windows)
+    def restart(self, held: int) -> None:
+        self.manager.broker.close()
+        self.manager = self.open(held)
 
-    @rule()
-    def crash(self) -> None:
-        abandoned = self.manager
-        self.directory.copy(abandoned.broker)
-        self.manager = self.open()
+    @rule(held=windows)
+    def crash(self, held: int) -> None:
+        abandoned = self.manager.broker
+        self.directory.copy(abandoned)
+        self.manager = self.open(held)
         abandoned.close()
 
 
-# Every step writes to a disk and every crash opens a database, so a default run tries fewer lives.
-_fewer = settings(max_examples=max(settings.default.max_examples // 2, 1)) if settings.default else settings()
-
-TestSubscriptionsAcrossRestarts = DurableSubscriptionMachine.TestCase
-TestSubscriptionsAcrossRestarts.settings = _fewer
-TestQueuesAcrossRestarts = DurableQueueMachine.TestCase
-TestQueuesAcrossRestarts.settings = _fewer
+# Every step writes to a disk and every restart opens a database, so fewer lives are tried.
+TestSubscriptionsAcrossRestarts = patience(DurableSubscriptionMachine.TestCase)
+TestSubscriptionsAcrossRestarts.settings = effort(0.6)
+TestQueuesAcrossRestarts = patience(DurableQueueMachine.TestCase)
+TestQueuesAcrossRestarts.settings = effort(0.6)

@@ -16,6 +16,7 @@ from penstock.broker.core.events import Event
 from penstock.broker.core.image import State, Trace
 from penstock.broker.core.message import StoredMessage
 from tests.property.model import ModelQueue
+from tests.property.strategies import effort, patience
 from tests.property.test_message_queue_machine import SubscriptionMachine
 from tests.property.test_queue_manager_machine import QueueMachine
 
@@ -137,5 +138,7 @@ class FoldedQueueMachine(QueueMachine):
             assert_folds_to_the_present(self.manager.broker, [self.model], self.clock.now())
 
 
-TestSubscriptionsFolded = FoldedSubscriptionMachine.TestCase
-TestQueuesFolded = FoldedQueueMachine.TestCase
+TestSubscriptionsFolded = patience(FoldedSubscriptionMachine.TestCase)
+TestSubscriptionsFolded.settings = effort(1)
+TestQueuesFolded = patience(FoldedQueueMachine.TestCase)
+TestQueuesFolded.settings = effort(1)

@@ -82,7 +82,7 @@ def read_stream(
     stop = latest if stop is None else stop
     if not earliest <= start <= stop <= latest:
         raise OutOfRange(name, stop if start >= earliest and start <= stop else start, earliest, latest)
-    return _batches(broker, number, name, range(start, stop), names, batch_rows)
+    return _batches(broker, number, name, range(start, stop), names=names, batch_rows=batch_rows)
 
 
 def read_events(
@@ -105,7 +105,9 @@ def read_events(
         yield _event_batch(gathered, streams, queues)
 
 
-def _batches(broker: Broker, number: int, name: str, span: range, names: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    broker: Broker, number: int, name: str, span: range, *, names: list[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
     group: list[tuple[Summary, Chunk]] = []
     count = size = 0
     for summary, chunk in broker.journal.read(number, span.start, span.stop):

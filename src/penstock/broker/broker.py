@@ -21,23 +21,25 @@ from collections.abc import Callable, Iterable
 from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
 from penstock.broker.core import events
-from penstock.broker.core.events import Event
+from penstock.broker.core.events import Event, Ranges
+from penstock.broker.core.filter import Filter
 from penstock.broker.core.image import QUEUE, TOPIC, Fold
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
+from penstock.broker.core.ready import merge
 from penstock.broker.core.stream import Stream
 from penstock.broker.history import Row, concerns, rows
 from penstock.broker.journal import Journal
 from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
-from penstock.broker.window import Window, pieces
+from penstock.broker.window import Window, pieces, read
 from penstock.broker.writer import Placed, Ticket
 from penstock.clock import Clock, SystemClock
 from penstock.durations import FOREVER, SECOND
-from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError
+from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
 from penstock.ids import parse_message_id
 
 log = logging.getLogger("penstock.broker")
@@ -122,7 +124,7 @@ class Broker:
         prefetch: int | None = None,
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
-        """Hand out up to `want` messages of the queue that `find` finds by name, waiting up to `wait` microseconds for the first."""
+        """Hand out up to `want` messages of the queue that `find` finds by name, waiting at most `wait` microseconds for one."""
         until = None
         while True:
             now = self.clock.now()
@@ -155,10 +157,7 @@ class Broker:
     def settle(
         self, queue: Queue, leases: list[Lease], now: int, settle: Callable[[Queue, list[Lease], int], Event | Outcome]
     ) -> bool:
-        """End live leases by a verb of the core. Call it with the lock held; sync after it when it returns True.
-
-        Then dead letters are on their way to their topic, and the caller should not go on before they are there.
-        """
+        """End live leases by a verb of the core. Call it with the lock held; `deliver_forwards` after it when it returns True."""
         if queue.policy.dead_letter_topic is not None:
             self._commits.open_outlet(queue)
         outcome = settle(queue, leases, now)
@@ -198,6 +197,13 @@ class Broker:
         """Return when everything so far is durable. Call it without the lock."""
         self._commits.sync()
 
+    def deliver_forwards(self) -> None:
+        """Return when dead letters have arrived, or have to wait for a disk that refuses. Call it without the lock."""
+        try:
+            self._commits.sync()
+        except Unavailable:
+            log.debug("dead letters wait for the journal")
+
     def wake(self) -> None:
         """Something may be deliverable: let those who wait look. Call it with the lock held."""
         if self._waiters:
@@ -220,8 +226,8 @@ class Broker:
         if now >= self._next_due:
             with self.lock:
                 has_forwards = self._tick(now)
-            if has_forwards and self.is_durable:
-                self._commits.sync()
+            if has_forwards:
+                self.deliver_forwards()
         return now
 
     @property
@@ -322,6 +328,16 @@ class Broker:
                 for row in rows(0, event, {queue.number: queue.stream}):
                     fate = row.kind if row.message_offset == offset else fate
         return fate
+
+    def matching(self, queue: Queue, ranges: Ranges) -> Ranges:
+        """Those offsets whose messages pass a queue's filter. Call it with the lock held."""
+        wanted = Filter.parse(queue.policy.filter)
+        matched = []
+        for start, stop in ranges:
+            for first, messages in read(self.journal, queue.stream, start, stop):
+                offsets = (offset for offset, message in enumerate(messages, first) if wanted.matches(message.attributes or {}))
+                matched += [(offset, offset + 1) for offset in offsets]
+        return merge(matched)
 
     def reposition(self, queue: Queue, event: events.Seeked) -> None:
         """Set a queue to another position, by the same path as a restart. Call it with the lock held."""

@@ -73,13 +73,14 @@ class Catalog:
             raise SnapshotNotFound(check_name(name, "snapshot"))
         return position
 
-    def create_topic(self, name: str, now: int) -> events.TopicCreated:
-        """A new topic."""
+    def create_topic(self, name: str, now: int, created: int | None = None) -> events.TopicCreated:
+        """A new topic; `created` is what it says of itself, when that is another time than now."""
         if name in self.topics:
             raise AlreadyExists("Topic", name)
         number = self._number()
-        self._add_stream(Stream(StreamImage(number, TOPIC, name, now)))
-        return events.TopicCreated(number, now, name)
+        created = now if created is None else created
+        self._add_stream(Stream(StreamImage(number, TOPIC, name, created)))
+        return events.TopicCreated(number, now, name, created)
 
     def delete_topic(self, name: str, now: int) -> events.TopicDeleted:
         """Remove a topic; its subscriptions stay, detached and empty."""

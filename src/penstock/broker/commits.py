@@ -54,6 +54,7 @@ class Commits:
 
     @property
     def has_forwards(self) -> bool:
+        """Whether dead letters are on their way to their topics."""
         return bool(self._forwards)
 
     def _add(self, event: Event) -> None:
@@ -75,7 +76,7 @@ class Commits:
     def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placed:
         """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
         if batch.producers is None and not stream.may_refuse and stream.kind == TOPIC:
-            at = now if now > stream.published_at else stream.published_at
+            at = max(now, stream.published_at)
             first, messages = stream.next_offset, batch.messages
             if messages[0].publish_at != at:
                 for message in messages:

@@ -80,7 +80,8 @@ class Ticket:
     def placed(self) -> Placed:
         """Wait, and tell where the messages are."""
         self.wait()
-        assert self.batch is not None and self.stream is not None, "only a publish has places"
+        assert self.batch is not None, "only a publish has places"
+        assert self.stream is not None, "only a publish has places"
         return Placed(self.stream.number, self.first, self.at, len(self.batch.messages), self.places, self.position)
 
 
@@ -99,7 +100,7 @@ class Writer:
     def submit(self, ticket: Ticket) -> None:
         """Have a ticket committed soon."""
         if self._is_stopped:
-            raise BrokerClosed()
+            raise BrokerClosed
         self._inbox.put(ticket)
 
     def sync(self) -> None:

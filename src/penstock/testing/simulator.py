@@ -40,7 +40,8 @@ from penstock.broker.core.message import Message
 from penstock.broker.core.policy import DeadLetterPolicy, Policy, RetryPolicy, SubscriptionOptions, subscription_policy
 from penstock.durations import DAY, SECOND, instant, micros
 from penstock.errors import InvalidAckId
-from penstock.message_queue import MessageQueue, ReceivedMessage
+from penstock.message_queue import MessageQueue
+from penstock.subscription import ReceivedMessage
 from penstock.testing.clock import ManualClock
 
 TOPIC = "work"

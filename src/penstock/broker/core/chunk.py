@@ -6,7 +6,6 @@ one buffer with their ends, which is just how Arrow wants them. A column that sa
 
 from __future__ import annotations
 
-import sys
 from array import array
 from itertools import accumulate
 from typing import TypeVar
@@ -16,6 +15,8 @@ import msgspec
 from penstock.broker.core.message import StoredMessage, summarize
 
 T = TypeVar("T")
+
+_IS_BIG_ENDIAN = array("I", [1]).tobytes()[0] == 0
 
 
 class Chunk(msgspec.Struct, array_like=True, gc=False):
@@ -37,6 +38,7 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def count(self) -> int:
+        """How many messages it holds."""
         return len(self.ends) // 4
 
     def messages(self, published_at: int) -> list[StoredMessage]:
@@ -92,7 +94,7 @@ def pack(messages: list[StoredMessage]) -> Chunk:
     """The columns of messages."""
     payloads = [message.data for message in messages]
     ends = array("I", accumulate(map(len, payloads)))
-    if sys.byteorder == "big":
+    if _IS_BIG_ENDIAN:
         ends.byteswap()
     chunk = Chunk(ends.tobytes(), b"".join(payloads))
     chunk.attributes = _unless_empty([message.attributes for message in messages])
@@ -121,7 +123,7 @@ def size_of(message: StoredMessage) -> int:
 def numbers(ends: bytes) -> array[int]:
     """The column of ends as numbers."""
     values = array("I", ends)
-    if sys.byteorder == "big":
+    if _IS_BIG_ENDIAN:
         values.byteswap()
     return values
 

@@ -38,6 +38,7 @@ class _Many(_One):
 
     @property
     def count(self) -> int:
+        """How many offsets of the event log the record covers."""
         return len(self.offsets)
 
 
@@ -52,6 +53,7 @@ class Published(_One, tag=1):
 
     @property
     def count(self) -> int:
+        """How many offsets of the event log the record covers."""
         return self.size
 
 
@@ -115,6 +117,7 @@ class Dropped(_One, tag=8):
 
     @property
     def count(self) -> int:
+        """How many offsets of the event log the record covers."""
         return sum(stop - start for start, stop in self.ranges)
 
 
@@ -131,7 +134,7 @@ class DeadRemoved(_Many, tag=10):
 
 
 class Seeked(_One, tag=11):
-    """A queue's position was set: unsettled are these offsets below `high` and, as far as the filter lets them, all from there on.
+    """A queue's position was set: unsettled are these offsets below `high` and, as the filter lets them, all from there on.
 
     No lease outlives it.
     """
@@ -157,6 +160,8 @@ class TopicCreated(_One, tag=13):
     stream: int
     at: int
     name: str
+    created: int | None = None
+    """What the topic says of itself, when it is another time than `at`."""
 
 
 class TopicDeleted(_One, tag=14):

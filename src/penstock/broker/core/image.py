@@ -135,6 +135,7 @@ class QueueImage(msgspec.Struct, array_like=True):
 
     @property
     def is_subscription(self) -> bool:
+        """Whether a topic feeds it; a work queue has a stream of its own."""
         return self.stream != self.number
 
 
@@ -185,7 +186,9 @@ class State(msgspec.Struct, array_like=True):
                 stream.next_offset = event.first + event.count
                 stream.published_at = event.at
             case events.TopicCreated():
-                self.streams[event.stream] = StreamImage(event.stream, TOPIC, event.name, event.at)
+                self.streams[event.stream] = StreamImage(
+                    event.stream, TOPIC, event.name, event.at if event.created is None else event.created
+                )
                 self.last_number = event.stream
             case events.TopicDeleted():
                 del self.streams[event.stream]
@@ -260,7 +263,7 @@ class Fold:
         self._fate: dict[int, bool] = {}
         """Overrides `unsettled` for single offsets: True is unsettled."""
 
-    def apply(self, event: QueueEvent, streams: dict[int, StreamImage]) -> None:
+    def apply(self, event: QueueEvent, streams: dict[int, StreamImage]) -> None:  # noqa: PLR0912, PLR0915  # one case for each event
         """Change the image by what happened."""
         image, traces, fate = self._image, self._image.traces, self._fate
         image.counters.note(event)
@@ -322,7 +325,7 @@ class Fold:
                 assert_never(event)
 
     def finish(self, streams: dict[int, StreamImage]) -> None:
-        """Bring what was published since and every single fate into `unsettled`. `high` stays: the filter is still to be asked."""
+        """Bring what was published since and every single fate into `unsettled`. `high` stays: the filter is not asked yet."""
         image, stream = self._image, streams.get(self._image.stream)
         ranges = list(image.unsettled)
         if stream is not None and not image.detached and stream.next_offset > self._covered:
@@ -350,7 +353,8 @@ def subtract(ranges: Ranges, holes: Ranges) -> Ranges:
     """The ranges less the holes; both are sorted and disjoint."""
     result: Ranges = []
     index = 0
-    for start, stop in ranges:
+    for first, stop in ranges:
+        start = first
         while index < len(holes) and holes[index][1] <= start:
             index += 1
         at = index

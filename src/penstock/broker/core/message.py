@@ -81,7 +81,7 @@ def summarize(messages: list[StoredMessage]) -> Batch:
     return Batch(messages, size, first if plain else None, keyed)
 
 
-def accept(messages: Sequence[Message], now: int) -> Batch:
+def accept(messages: Sequence[Message], now: int) -> Batch:  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
     """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")

@@ -42,7 +42,7 @@ class Queue(QueueState):
     __slots__ = ()
 
     def offer(self, first: int, batch: Batch, now: int) -> events.Dropped | None:
-        """Take newly published messages. What the filter refuses is settled; what finds no room is dropped, where policy says so."""
+        """Take newly published messages. What the filter refuses is settled; what has no room may be dropped, as policy says."""
         policy, count = self.policy, len(batch.messages)
         self.high = first + count
         bounded = policy.overflow == _DISCARD
@@ -139,8 +139,7 @@ class Queue(QueueState):
             if holder is not None:
                 holder.in_flight += len(granted)
                 self._know(holder)
-            if deadline < self.soonest:
-                self.soonest = deadline
+            self.soonest = min(self.soonest, deadline)
         return granted
 
     def leased(self, leases: list[Lease], now: int) -> events.Leased:
@@ -331,7 +330,7 @@ class Queue(QueueState):
             heappush(self._mortal_heap, (expires_at, offset))
             self.soonest = min(self.soonest, expires_at)
 
-    def _die(
+    def _die(  # noqa: PLR0917  # what a dead letter is made of
         self,
         offset: int,
         message: StoredMessage,

@@ -108,7 +108,8 @@ class Level:
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Every waiting offset, as ranges in no particular order."""
         runs = [(self._start, self._stop), *(self._later or ()), *((offset, offset + 1) for offset in self._returned)]
-        for start, stop in runs:
+        for first, stop in runs:
+            start = first
             for hole in sorted(offset for offset in self._gone if start <= offset < stop):
                 if start < hole:
                     yield start, hole

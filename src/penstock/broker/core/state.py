@@ -162,14 +162,17 @@ class QueueState:
 
     @property
     def in_flight(self) -> int:
+        """How many are leased."""
         return len(self._leases)
 
     @property
     def in_flight_bytes(self) -> int:
+        """Bytes of what is leased."""
         return self._leases.size
 
     @property
     def delayed(self) -> int:
+        """How many wait for an instant."""
         return self._waiting.delayed
 
     @property

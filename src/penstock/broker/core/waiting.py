@@ -83,6 +83,7 @@ class Waiting:
 
     @property
     def delayed(self) -> int:
+        """How many wait for an instant."""
         return len(self._delayed)
 
     def due(self, offset: int) -> int | None:

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from benchmarks.row import Benchmark, Row, Run, alternate, paired_ratio, payloads, spread
 from penstock import Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
 
@@ -15,44 +17,62 @@ BATCH = 100
 TEN_SECONDS = 10_000_000
 
 
+class Record(msgspec.Struct, gc=False):
+    """A message as a consumer of specification 000 gets it."""
+
+    id: str
+    ack_id: str
+    data: bytes
+    attributes: dict[str, str]
+    publish_at: int
+    ordering_key: str
+    delivery_attempt: int
+
+
 class Bare:
-    """A queue with ids, leases and deadlines that expire, and nothing else: no checks, no locks, no policies, no log."""
+    """The least that specification 000 asks of a queue, and nothing else: no checks, locks, policies, keys, log or events.
+
+    A message record with a unique id, an ack id for each delivery in the specification's own form, a dict of leases by ack id,
+    a heap of deadlines that expire.
+    """
 
     def __init__(self) -> None:
-        self.ready: deque[tuple[int, int, bytes]] = deque()
-        self.leases: dict[int, tuple[int, tuple[int, int, bytes]]] = {}
-        self.deadlines: list[tuple[int, int]] = []
+        self.ready: deque[Record] = deque()
+        self.leases: dict[str, Record] = {}
+        self.deadlines: list[tuple[int, str]] = []
         self.next = 0
 
-    def publish(self, batch: list[bytes]) -> list[int]:
+    def publish(self, batch: list[bytes]) -> list[str]:
         now = time.time_ns() // 1000
         ids = []
         for data in batch:
-            number = self.next
-            self.next = number + 1
-            self.ready.append((number, now, data))
-            ids.append(number)
+            self.next += 1
+            record = Record(f"{now}-{self.next}", "", data, {}, now, "", 0)
+            self.ready.append(record)
+            ids.append(record.id)
         return ids
 
-    def pull(self, most: int) -> list[tuple[int, int, bytes]]:
+    def pull(self, most: int) -> list[Record]:
         now = time.time_ns() // 1000
         ready, leases, deadlines = self.ready, self.leases, self.deadlines
         while deadlines and deadlines[0][0] <= now:
-            lease = leases.pop(heapq.heappop(deadlines)[1], None)
-            if lease is not None:
-                ready.appendleft(lease[1])
+            expired = leases.pop(heapq.heappop(deadlines)[1], None)
+            if expired is not None:
+                ready.appendleft(expired)
         deadline = now + TEN_SECONDS
-        pulled: list[tuple[int, int, bytes]] = []
+        pulled: list[Record] = []
         while ready and len(pulled) < most:
-            message = ready.popleft()
-            leases[message[0]] = (deadline, message)
-            heapq.heappush(deadlines, (deadline, message[0]))
-            pulled.append(message)
+            record = ready.popleft()
+            record.delivery_attempt += 1
+            record.ack_id = f"{record.id}-{record.delivery_attempt}"
+            leases[record.ack_id] = record
+            heapq.heappush(deadlines, (deadline, record.ack_id))
+            pulled.append(record)
         return pulled
 
-    def ack(self, ids: list[int]) -> list[int]:
+    def ack(self, ids: list[str]) -> list[str]:
         leases, deadlines = self.leases, self.deadlines
-        unknown = [number for number in ids if leases.pop(number, None) is None]
+        unknown = [ack_id for ack_id in ids if leases.pop(ack_id, None) is None]
         while deadlines and deadlines[0][1] not in leases:
             heapq.heappop(deadlines)
         return unknown
@@ -63,7 +83,7 @@ def bare_batches(data: list[bytes]) -> float:
     start = time.perf_counter()
     for at in range(0, len(data), BATCH):
         queue.publish(data[at : at + BATCH])
-        queue.ack([number for number, _, _ in queue.pull(BATCH)])
+        queue.ack([record.ack_id for record in queue.pull(BATCH)])
     return len(data) / (time.perf_counter() - start)
 
 
@@ -72,8 +92,8 @@ def bare_singles(data: list[bytes]) -> float:
     start = time.perf_counter()
     for each in data:
         queue.publish([each])
-        for number, _, _ in queue.pull(1):
-            queue.ack([number])
+        for record in queue.pull(1):
+            queue.ack([record.ack_id])
     return len(data) / (time.perf_counter() - start)
 
 

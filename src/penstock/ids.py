@@ -28,6 +28,12 @@ def parse_message_id(text: object) -> tuple[int, int, int] | None:
     return int(text[:14], 16), int(text[14:20], 16), int(text[20:], 16)
 
 
+def message_ids(publish_at: int, stream: int, offsets: range) -> list[str]:
+    """The ids of messages published together."""
+    prefix = f"{publish_at:014x}{stream:06x}"
+    return [f"{prefix}{offset:010x}" for offset in offsets]
+
+
 def ack_id(queue: int, offset: int, attempt: int, epoch: int) -> str:
     """The id of one delivery: the same message delivered again gets another."""
     return f"{queue:06x}{offset:010x}{attempt:08x}{epoch:08x}"
@@ -37,7 +43,9 @@ def parse_ack_id(text: object) -> tuple[int, int, int, int] | None:
     """(queue, offset, attempt, epoch), or None when this was never an ack id."""
     if not _is_hex(text, _ACK_ID):
         return None
-    return int(text[:6], 16), int(text[6:16], 16), int(text[16:24], 16), int(text[24:], 16)
+    # One number cut into its parts: cheaper than to cut the text.
+    number = int(text, 16)
+    return number >> 104, number >> 64 & 0xFFFFFFFFFF, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF
 
 
 def _is_hex(text: object, width: int) -> TypeGuard[str]:

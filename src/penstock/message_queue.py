@@ -17,7 +17,7 @@ from penstock.broker.core.image import Position, subtract
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message, accept, check_name
 from penstock.broker.core.outcome import Outcome
-from penstock.broker.core.policy import SubscriptionOptions, as_plain, check_count, subscription_policy
+from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.ready import merge
 from penstock.broker.core.stream import Stream
@@ -156,15 +156,13 @@ class MessageQueue:
 
     def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
-        check_count(max_messages, "max_messages", 1)
+        if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
+            check_count(max_messages, "max_messages", 1)
         queue, leases = self.broker.lease(Catalog.subscription, subscription_name, max_messages)
         number, stream = queue.number, queue.stream
         return [
             ReceivedMessage(
-                message_id(lease.message.publish_at, stream, lease.offset),
-                ack_id(number, lease.offset, lease.attempt, lease.epoch),
-                lease.attempt,
-                lease.message,
+                ack_id(number, lease.offset, lease.attempt, lease.epoch), lease.attempt, lease.message, stream, lease.offset
             )
             for lease in leases
         ]
@@ -277,10 +275,7 @@ class MessageQueue:
             broker.check_open()
             queue = broker.catalog.subscription(subscription)
             upcoming = broker.upcoming(queue, max_messages)
-        return [
-            ReceivedMessage(message_id(message.publish_at, queue.stream, offset), "", attempts + 1, message)
-            for offset, attempts, message in upcoming
-        ]
+        return [ReceivedMessage("", attempts + 1, message, queue.stream, offset) for offset, attempts, message in upcoming]
 
     def stats(self, subscription: str) -> SubscriptionStats:
         """The state of a subscription in numbers."""
@@ -367,24 +362,27 @@ class MessageQueue:
         if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
             raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
         failed: list[str] = []
-        groups: dict[int, tuple[Queue, dict[int, Lease]]] = {}
-        broker = self.broker
+        found: dict[int, dict[int, Lease]] = {}
+        broker, queues = self.broker, self.broker.catalog.queues
         now = broker.catch_up()
+        has_forwards = False
         with broker.lock:
             broker.check_open()
             for one in ack_ids:
-                found = self._find(one)
-                if found is None:
+                delivery = parse_ack_id(one)
+                queue = queues.get(delivery[0]) if delivery is not None else None
+                lease = queue.find(*delivery[1:]) if queue is not None and delivery is not None else None
+                if queue is None or lease is None:
                     failed.append(one)
                     continue
-                queue, lease = found
-                leases = groups.setdefault(queue.number, (queue, {}))[1]
+                leases = found.get(queue.number)
+                if leases is None:
+                    leases = found[queue.number] = {}
                 if lease.offset in leases:
                     failed.append(one)
                 leases[lease.offset] = lease
-            has_forwards = False
-            for queue, leases in groups.values():
-                has_forwards |= broker.settle(queue, list(leases.values()), now, settle)
+            for number, leases in found.items():
+                has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
         if has_forwards:
             broker.deliver_forwards()
         return failed

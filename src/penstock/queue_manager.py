@@ -59,7 +59,7 @@ class QueueManager:
             raise InvalidArgument.of("broker", broker, "a penstock.Broker")
         self._owns_broker = broker is None
         self.broker = broker or Broker(clock=clock, data_dir=data_dir)
-        self._configs: dict[int, QueueConfig] = {}
+        self._configs: dict[bytes, QueueConfig] = {}
 
     def create(self, queue: str, config: QueueConfig | None = None) -> None:
         """Create a queue. AlreadyExists when there is one."""
@@ -363,9 +363,9 @@ class QueueManager:
         self.close()
 
     def _config(self, entry: Queue) -> QueueConfig:
-        config = self._configs.get(entry.number)
+        config = self._configs.get(entry.spec)
         if config is None:
-            config = self._configs[entry.number] = msgspec.msgpack.decode(entry.spec, type=QueueConfig)
+            config = self._configs[entry.spec] = msgspec.msgpack.decode(entry.spec, type=QueueConfig)
         return config
 
     def _held(self, entry: Queue, message_id: str, consumer_id: str | None) -> Lease:

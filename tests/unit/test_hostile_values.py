@@ -250,16 +250,13 @@ def test_what_was_checked_when_it_was_built_cannot_be_changed_afterwards(thing: 
 
 
 def test_ack_many_settles_what_is_valid_among_whatever_else_is_in_the_list(world: World) -> None:
-    hostile = [None, 7, b"x", "", w_leased(world)[::-1], world.settled_ack_id, world.expired_ack_id, "f" * 32, world.leased.id]
+    live = world.leased.ack_id
+    hostile = [None, 7, b"x", "", live[::-1], world.settled_ack_id, world.expired_ack_id, "f" * 32, world.leased.id]
 
-    failed = world.mq.ack_many([*hostile, w_leased(world), w_leased(world)])
+    failed = world.mq.ack_many([*hostile, live, live])
 
-    assert failed == [*hostile, w_leased(world)]
+    assert failed == [*hostile, live]
     assert world.mq.stats("billing").in_flight == 0
-
-
-def w_leased(world: World) -> str:
-    return str(world.leased.ack_id)
 
 
 def test_explain_knows_nothing_of_what_is_not_in_the_subscription(world: World) -> None:

@@ -27,6 +27,9 @@ class Catalog:
         self.subscriptions: dict[str, Queue] = {}
         self.work_queues: dict[str, Queue] = {}
         self.snapshots: dict[str, Position] = dict(state.snapshots)
+        self._policies: dict[Policy, tuple[Policy, bytes]] = {}
+        """One object and one stored form for all queues with the same policy: there may be many thousands of them."""
+        self._specs: dict[bytes, bytes] = {}
         for stream_image in state.streams.values():
             self._add_stream(Stream(stream_image))
         for image in state.queues.values():
@@ -97,9 +100,7 @@ class Catalog:
         stream = self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists("Subscription", name)
-        image = QueueImage(self._number(), name, stream.number, now, policy, spec, stream.next_offset)
-        self._add_queue(image)
-        return _created(image)
+        return self._create(QueueImage(self._number(), name, stream.number, now, policy, spec, stream.next_offset))
 
     def create_work_queue(self, name: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
         """A new work queue with its own stream."""
@@ -107,9 +108,7 @@ class Catalog:
             raise AlreadyExists("Queue", name)
         number = self._number()
         self._add_stream(Stream(StreamImage(number, QUEUE, name, now)))
-        image = QueueImage(number, name, number, now, policy, spec, 0)
-        self._add_queue(image)
-        return _created(image)
+        return self._create(QueueImage(number, name, number, now, policy, spec, 0))
 
     def delete_queue(self, queue: Queue, now: int) -> events.QueueDeleted:
         """Remove a subscription, or a work queue with its stream."""
@@ -150,7 +149,15 @@ class Catalog:
         if stream.kind == TOPIC:
             self.topics[stream.name] = stream
 
+    def _create(self, image: QueueImage) -> events.QueueCreated:
+        self._add_queue(image)
+        _, policy = self._policies[image.policy]
+        return events.QueueCreated(image.number, image.created_at, image.name, image.stream, image.high, policy, image.spec)
+
     def _add_queue(self, image: QueueImage) -> None:
+        if image.policy not in self._policies:
+            self._policies[image.policy] = (image.policy, msgspec.msgpack.encode(image.policy))
+        image.policy, image.spec = self._policies[image.policy][0], self._specs.setdefault(image.spec, image.spec)
         stream = self.streams.get(image.stream)
         queue = Queue(image, stream.pages if stream is not None else Pages())
         self.queues[queue.number] = queue
@@ -168,8 +175,3 @@ class Catalog:
             )
         self._last_number += 1
         return self._last_number
-
-
-def _created(image: QueueImage) -> events.QueueCreated:
-    policy = msgspec.msgpack.encode(image.policy)
-    return events.QueueCreated(image.number, image.created_at, image.name, image.stream, image.high, policy, image.spec)

@@ -84,7 +84,7 @@ class Commits:
             append = Append(stream.number, first, at, batch)
             commit = Commit(at, [append], [events.Published(stream.number, at, first, len(messages))])
             self._journal.append(commit)
-            self._apply(commit)
+            self._take_in(stream, append)
             self._retention.run(now)
             return Placed(stream.number, first, at, len(messages))
         ticket = Ticket(stream, batch)
@@ -165,6 +165,8 @@ class Commits:
                 log.warning("the journal writes again")
                 self.trouble = None
         self._since_checkpoint += sum(event.count for event in commit.events)
+        if self._writer is not None and self._needs_maintenance():
+            self._writer.nudge()
         return True
 
     def _stage(self, tickets: list[Ticket], now: int) -> Commit:
@@ -209,28 +211,28 @@ class Commits:
 
     def _apply(self, commit: Commit) -> None:
         """Make visible what is written."""
-        catalog, window = self._broker.catalog, self._broker.window
         for append in commit.appends:
-            stream = catalog.streams.get(append.stream)
-            if stream is None:
-                continue
-            batch = append.batch
-            stream.next_offset = append.first + len(batch.messages)
-            stream.published_at = append.at
-            if batch.producers:
-                stream.producers.learn(batch.producers, append.first, append.at)
-            window.admit(stream, append.first, batch)
-            for queue in stream.queues:
-                dropped = queue.offer(append.first, batch, append.at)
-                if dropped is not None:
-                    self.add(dropped)
-                    log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
-                if queue.soonest < queue.scheduled:
-                    self._broker.reschedule(queue)
-            if stream.pages.size >= self._retention.shed_at and self._writer is None:
-                self._retention.shed(stream)
-        if commit.appends:
-            self._broker.wake()
+            stream = self._broker.catalog.streams.get(append.stream)
+            if stream is not None:
+                self._take_in(stream, append)
+
+    def _take_in(self, stream: Stream, append: Append) -> None:
+        batch, first = append.batch, append.first
+        stream.next_offset = first + len(batch.messages)
+        stream.published_at = append.at
+        if batch.producers:
+            stream.producers.learn(batch.producers, first, append.at)
+        self._broker.window.admit(stream, first, batch)
+        for queue in stream.queues:
+            dropped = queue.offer(first, batch, append.at)
+            if dropped is not None:
+                self.add(dropped)
+                log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
+            if queue.soonest < queue.scheduled:
+                self._broker.reschedule(queue)
+        if stream.pages.size >= self._retention.shed_at and self._writer is None:
+            self._retention.shed(stream)
+        self._broker.wake()
 
     def _find_positions(self, tickets: list[Ticket]) -> None:
         """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""
@@ -268,13 +270,16 @@ class Commits:
 
     def _maintain(self) -> None:
         """Between commits, in the writer's thread."""
-        if self.trouble is None:
+        if self.trouble is None and self._needs_maintenance():
             try:
                 if self._since_checkpoint >= CHECKPOINT_EVENTS:
                     self._checkpoint()
                 self._retention.run(self._broker.clock.now())
             except PenstockError as error:
                 log.error("maintenance of the journal failed, will try again: %s", error)
+
+    def _needs_maintenance(self) -> bool:
+        return self._since_checkpoint >= CHECKPOINT_EVENTS or self._broker.clock.now() >= self._retention.due_at
 
     def _checkpoint(self) -> None:
         """Store the state as of the last event, so that a start need not replay what came before."""

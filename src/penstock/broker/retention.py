@@ -29,14 +29,15 @@ class Retention:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._next = 0
+        self.due_at = 0
+        """When the streams are looked over next."""
         self.shed_at = HISTORY_BYTES
         """In memory: how large a stream may be before it is looked over."""
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
-        if now >= self._next:
-            self._next = now + INTERVAL
+        if now >= self.due_at:
+            self.due_at = now + INTERVAL
             for stream in list(self._broker.catalog.streams.values()):
                 self._trim(stream, before=now - stream_retention(stream))
             self._broker.journal.trim_events(

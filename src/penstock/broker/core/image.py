@@ -8,8 +8,8 @@ play no part in it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from typing import assert_never
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, assert_never
 
 import msgspec
 
@@ -70,45 +70,66 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
 
     def note(self, event: Event) -> None:
         """Count what happened."""
-        match event:
-            case events.Leased():
-                self.delivered += event.count
-                if event.attempts == 1 and isinstance(event.published, int):
-                    self.waited += (event.at - event.published) * event.count
-                    self.first_deliveries += event.count
-                else:
-                    attempts, published = spread(event.attempts, event.count), spread(event.published, event.count)
-                    waits = [event.at - since for attempt, since in zip(attempts, published, strict=True) if attempt == 1]
-                    self.waited += sum(waits)
-                    self.first_deliveries += len(waits)
-            case events.Acked():
-                self.acked += event.count
-            case events.Returned():
-                self._failed(event.cause, event.count)
-            case events.Buried():
-                self._failed(event.cause, event.count)
-                self.dead_lettered += event.count
-                if event.reason == "ttl_expired":
-                    self.ttl_expired += event.count
-            case events.Stranded():
-                self.dead_letter_failures += event.count
-            case events.Dropped(why="overflow"):
-                self.discarded += event.count
-            case events.Dropped(why="ttl"):
-                self._failed(event.cause, event.count)
-                self.ttl_expired += event.count
-            case events.Dropped(why="retention"):
-                self.retired += event.count
-            case events.DeadRemoved(why="evicted"):
-                self.evicted += event.count
-            case _:
-                pass
+        count = _COUNTED.get(type(event))
+        if count is not None:
+            count(self, event)
+
+    def _leased(self, event: events.Leased) -> None:
+        self.delivered += len(event.offsets)
+        if event.attempts == 1 and type(event.published) is int:
+            self.waited += (event.at - event.published) * len(event.offsets)
+            self.first_deliveries += len(event.offsets)
+        else:
+            attempts, published = spread(event.attempts, event.count), spread(event.published, event.count)
+            waits = [event.at - since for attempt, since in zip(attempts, published, strict=True) if attempt == 1]
+            self.waited += sum(waits)
+            self.first_deliveries += len(waits)
+
+    def _acked(self, event: events.Acked) -> None:
+        self.acked += len(event.offsets)
+
+    def _returned(self, event: events.Returned) -> None:
+        self._failed(event.cause, event.count)
+
+    def _buried(self, event: events.Buried) -> None:
+        self._failed(event.cause, event.count)
+        self.dead_lettered += event.count
+        if event.reason == "ttl_expired":
+            self.ttl_expired += event.count
+
+    def _stranded(self, event: events.Stranded) -> None:
+        self.dead_letter_failures += event.count
+
+    def _dropped(self, event: events.Dropped) -> None:
+        self._failed(event.cause, event.count)
+        if event.why == "overflow":
+            self.discarded += event.count
+        elif event.why == "ttl":
+            self.ttl_expired += event.count
+        elif event.why == "retention":
+            self.retired += event.count
+
+    def _dead_removed(self, event: events.DeadRemoved) -> None:
+        if event.why == "evicted":
+            self.evicted += event.count
 
     def _failed(self, cause: str, count: int) -> None:
         if cause == "nacked":
             self.nacked += count
         elif cause == "expired":
             self.expired += count
+
+
+# Looked up by type: this is on the way of every delivery.
+_COUNTED: dict[type, Callable[[Counters, Any], None]] = {
+    events.Leased: Counters._leased,
+    events.Acked: Counters._acked,
+    events.Returned: Counters._returned,
+    events.Buried: Counters._buried,
+    events.Stranded: Counters._stranded,
+    events.Dropped: Counters._dropped,
+    events.DeadRemoved: Counters._dead_removed,
+}
 
 
 class QueueImage(msgspec.Struct, array_like=True):

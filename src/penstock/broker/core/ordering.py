@@ -28,7 +28,8 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
-        self._gone: set[int] = set()
+        self._gone: set[int] | None = None
+        """Settled out of turn, still in line; made when first needed, since most queues never do."""
         self.count = 0
         """How many wait behind a head."""
 
@@ -48,13 +49,14 @@ class Lanes:
         """Settle a message of the key; returns the (offset, priority) that becomes head, if one does."""
         lane = self._lanes[key]
         if lane.head != offset:
+            self._gone = self._gone or set()
             self._gone.add(offset)
             self.count -= 1
             return None
         while lane.waiting:
             packed = lane.waiting.popleft()
             following = packed >> 4
-            if following in self._gone:
+            if self._gone and following in self._gone:
                 self._gone.discard(following)
                 continue
             lane.head = following
@@ -72,7 +74,7 @@ class Lanes:
         """Every waiting message as (key, offset, priority)."""
         for key, lane in self._lanes.items():
             for packed in lane.waiting or ():
-                if packed >> 4 not in self._gone:
+                if not self._gone or packed >> 4 not in self._gone:
                     yield key, packed >> 4, packed & 15
 
     def heads(self) -> Iterator[tuple[str, int]]:

@@ -155,7 +155,8 @@ class Queue(QueueState):
             published = column([lease.message.publish_at for lease in leases])
             attempts = column([lease.attempt for lease in leases])
             event = events.Leased(self.number, now, offsets, published, attempts, first.epoch, first.deadline, holder)
-        return self._noted(event)
+        self.counters.note(event)
+        return event
 
     def extend(self, lease: Lease, deadline: int, now: int) -> events.Extended:
         """Give a live lease another deadline."""
@@ -178,9 +179,14 @@ class Queue(QueueState):
         self._leases.end(leases)
         self.backlog -= len(leases)
         self.size -= size
-        offsets = [lease.offset for lease in leases]
-        published = column([lease.message.publish_at for lease in leases])
-        return self._noted(events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases])))
+        if len(leases) == 1:
+            only = leases[0]
+            event = events.Acked(self.number, now, [only.offset], only.message.publish_at, only.attempt)
+        else:
+            offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
+            event = events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases]))
+        self.counters.note(event)
+        return event
 
     def nack(self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None) -> Outcome:
         """End live leases without success: back to the queue, or dead."""

@@ -113,8 +113,12 @@ class SqliteJournal:
         with self._reading("the event log") as reader:
             low = reader.execute("SELECT max(first) FROM events WHERE first <= ?", (start,)).fetchone()
             begin = start if low is None or low[0] is None else low[0]
+            expected = None
             for *header, crc, body in reader.execute(query, (begin, stop)):
                 first, count, _ = header
+                if expected is not None and first != expected:
+                    raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+                expected = first + count
                 if first + count <= start:
                     continue
                 self._verify(tuple(header), body, crc, f"events {first} to {first + count - 1}")
@@ -304,4 +308,6 @@ def _crc(header: tuple[int | None, ...], body: bytes) -> int:
 
 def _summary(row: Sequence[int]) -> Summary:
     position, count, size, published_at, plain, keyed = row
+    if not all(type(value) is int for value in (position, count, size, published_at, keyed, plain or 0)):
+        raise TypeError(f"columns {row!r}")
     return Summary(position & (1 << STREAM_BITS) - 1, count, size, published_at, plain, bool(keyed))

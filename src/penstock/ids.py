@@ -1,11 +1,13 @@
 """Identifiers that carry their own address: nothing has to be indexed to find what they name.
 
-A message id is publish time, stream and offset; an ack id is queue, offset, attempt and epoch. Both are lower-case
-hexadecimal of fixed width, so message ids sort by time as plain text, and an id of one can never be taken for the other.
+A message id is publish time, stream and offset; an ack id is queue, epoch, attempt and offset. Both are lower-case hexadecimal
+of fixed width, so message ids sort by time as plain text, and an id of one can never be taken for the other. The offset comes
+last in both: what is published or delivered together shares the rest, which is then made and read once for all.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeGuard
 
 MAX_STREAMS = 1 << 23
@@ -14,11 +16,18 @@ MAX_OFFSET = 1 << 40
 _DIGITS = "0123456789abcdef"
 _MESSAGE_ID = 30
 _ACK_ID = 32
+_ACK_PREFIX = 22
 
 
 def message_id(publish_at: int, stream: int, offset: int) -> str:
     """The id of the message at `offset` of `stream`, published at `publish_at`."""
     return f"{publish_at:014x}{stream:06x}{offset:010x}"
+
+
+def message_ids(publish_at: int, stream: int, offsets: range) -> list[str]:
+    """The ids of messages published together."""
+    prefix = f"{publish_at:014x}{stream:06x}"
+    return [f"{prefix}{offset:010x}" for offset in offsets]
 
 
 def parse_message_id(text: object) -> tuple[int, int, int] | None:
@@ -28,24 +37,33 @@ def parse_message_id(text: object) -> tuple[int, int, int] | None:
     return int(text[:14], 16), int(text[14:20], 16), int(text[20:], 16)
 
 
-def message_ids(publish_at: int, stream: int, offsets: range) -> list[str]:
-    """The ids of messages published together."""
-    prefix = f"{publish_at:014x}{stream:06x}"
-    return [f"{prefix}{offset:010x}" for offset in offsets]
-
-
 def ack_id(queue: int, offset: int, attempt: int, epoch: int) -> str:
     """The id of one delivery: the same message delivered again gets another."""
-    return f"{queue:06x}{offset:010x}{attempt:08x}{epoch:08x}"
+    return f"{ack_prefix(queue, epoch, attempt)}{offset:010x}"
+
+
+@lru_cache(maxsize=4096)
+def ack_prefix(queue: int, epoch: int, attempt: int) -> str:
+    """What the ack ids of deliveries share; the offset, in ten digits, completes it."""
+    return f"{queue:06x}{epoch:08x}{attempt:08x}"
 
 
 def parse_ack_id(text: object) -> tuple[int, int, int, int] | None:
     """(queue, offset, attempt, epoch), or None when this was never an ack id."""
-    if not _is_hex(text, _ACK_ID):
+    if type(text) is not str or len(text) != _ACK_ID:
         return None
-    # One number cut into its parts: cheaper than to cut the text.
-    number = int(text, 16)
-    return number >> 104, number >> 64 & 0xFFFFFFFFFF, number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF
+    prefix, digits = _parse_prefix(text[:_ACK_PREFIX]), text[_ACK_PREFIX:]
+    if prefix is None or digits.strip(_DIGITS):
+        return None
+    queue, epoch, attempt = prefix
+    return queue, int(digits, 16), attempt, epoch
+
+
+@lru_cache(maxsize=4096)
+def _parse_prefix(text: str) -> tuple[int, int, int] | None:
+    if not _is_hex(text, _ACK_PREFIX):
+        return None
+    return int(text[:6], 16), int(text[6:14], 16), int(text[14:], 16)
 
 
 def _is_hex(text: object, width: int) -> TypeGuard[str]:

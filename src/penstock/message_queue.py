@@ -24,7 +24,7 @@ from penstock.broker.core.stream import Stream
 from penstock.clock import Clock
 from penstock.durations import instant, micros, to_datetime
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidAckId, InvalidArgument, OutOfRange
-from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+from penstock.ids import ack_prefix, message_id, parse_ack_id, parse_message_id
 from penstock.subscription import (
     Explanation,
     ReceivedMessage,
@@ -151,8 +151,8 @@ class MessageQueue:
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
         """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
-        batch = accept(messages, self.broker.clock.now())
-        return self.broker.publish(Catalog.topic, topic_name, batch).message_ids()
+        now = self.broker.clock.now()
+        return self.broker.publish(Catalog.topic, topic_name, accept(messages, now), now).message_ids()
 
     def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
@@ -162,7 +162,11 @@ class MessageQueue:
         number, stream = queue.number, queue.stream
         return [
             ReceivedMessage(
-                ack_id(number, lease.offset, lease.attempt, lease.epoch), lease.attempt, lease.message, stream, lease.offset
+                f"{ack_prefix(number, lease.epoch, lease.attempt)}{lease.offset:010x}",
+                lease.attempt,
+                lease.message,
+                stream,
+                lease.offset,
             )
             for lease in leases
         ]
@@ -369,18 +373,16 @@ class MessageQueue:
         with broker.lock:
             broker.check_open()
             for one in ack_ids:
-                delivery = parse_ack_id(one)
-                queue = queues.get(delivery[0]) if delivery is not None else None
-                lease = queue.find(*delivery[1:]) if queue is not None and delivery is not None else None
-                if queue is None or lease is None:
+                number, offset, attempt, epoch = parse_ack_id(one) or (0, 0, 0, 0)
+                queue = queues.get(number)
+                lease = queue.find(offset, attempt, epoch) if queue is not None else None
+                leases = found.get(number)
+                if lease is None or (leases is not None and offset in leases):
                     failed.append(one)
-                    continue
-                leases = found.get(queue.number)
-                if leases is None:
-                    leases = found[queue.number] = {}
-                if lease.offset in leases:
-                    failed.append(one)
-                leases[lease.offset] = lease
+                elif leases is None:
+                    found[number] = {offset: lease}
+                else:
+                    leases[offset] = lease
             for number, leases in found.items():
                 has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
         if has_forwards:

@@ -132,7 +132,7 @@ class QueueManager:
         batch = summarize([message])
         if producer_id is not None or sequence is not None:
             batch = Batch(batch.messages, batch.size, batch.priority, False, [check_producer(producer_id, sequence, "publish")])
-        placed = broker.publish(Catalog.work_stream, queue, batch)
+        placed = broker.publish(Catalog.work_stream, queue, batch, now)
         return PublishResult(placed.message_ids()[0], placed.position)
 
     def consume(

@@ -103,7 +103,7 @@ def reopened(world: World) -> World:
         Message(bytes(MIB10)),
         Message(bytes(MIB10 - 3), {"k": "v"}, "k"),
     ],
-    ids=lambda message: repr(message)[:60],
+    ids=lambda message: repr(message).split(" at 0x", maxsplit=1)[0][:60],
 )
 def test_a_message_at_the_limit_arrives_as_it_was(message: Any, world: World) -> None:
     (message_id,) = world.mq.publish("scratch", [message])
@@ -140,7 +140,7 @@ def test_a_message_at_the_limit_arrives_as_it_was(message: Any, world: World) ->
         bytearray(b"x"),
         memoryview(b"x"),
     ],
-    ids=lambda payload: repr(payload)[:40],
+    ids=lambda payload: repr(payload).split(" at 0x", maxsplit=1)[0][:40],
 )
 def test_decision_51_a_payload_comes_back_as_it_was_given(payload: object, world: World) -> None:
     world.qm.publish("scratch", payload)
@@ -241,7 +241,11 @@ def test_what_is_changed_after_publish_or_after_delivery_changes_nothing_in_the_
     assert (task.payload, task.headers) == ({"k": ["v"]}, {"h": "v"})
 
 
-@pytest.mark.parametrize("thing", [Message(b"x"), Options(), Config(), penstock.RetryPolicy(), penstock.FlowControl()], ids=repr)
+@pytest.mark.parametrize(
+    "thing",
+    [Message(b"x"), Options(), Config(), penstock.RetryPolicy(), penstock.FlowControl()],
+    ids=lambda value: repr(value).split(" at 0x", maxsplit=1)[0][:60],
+)
 def test_what_was_checked_when_it_was_built_cannot_be_changed_afterwards(thing: Any) -> None:
     name = next(iter(getattr(thing, "__struct_fields__", None) or thing.__dataclass_fields__))
 

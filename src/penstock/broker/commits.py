@@ -85,7 +85,8 @@ class Commits:
             commit = Commit(at, [append], [events.Published(stream.number, at, first, len(messages))])
             self._journal.append(commit)
             self._take_in(stream, append)
-            self._retention.run(now)
+            if now >= self._retention.due_at:
+                self._retention.run(now)
             return Placed(stream.number, first, at, len(messages))
         ticket = Ticket(stream, batch)
         self.commit_now([ticket], now)

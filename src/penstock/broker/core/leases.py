@@ -40,25 +40,26 @@ class Lease(msgspec.Struct, gc=False):
 class Leases:
     """The live leases of one queue."""
 
-    __slots__ = ("_by_offset", "_heap", "_latest", "size")
+    __slots__ = ("_heap", "_latest", "by_offset", "size")
 
     def __init__(self) -> None:
-        self._by_offset: dict[int, Lease] = {}
+        self.by_offset: dict[int, Lease] = {}
+        """The live leases; read it as you like, change it only here."""
         self._heap: list[Lease] = []
         self._latest = 0
         self.size = 0
         """Bytes in flight."""
 
     def __len__(self) -> int:
-        return len(self._by_offset)
+        return len(self.by_offset)
 
     def get(self, offset: int) -> Lease | None:
         """The live lease of an offset."""
-        return self._by_offset.get(offset)
+        return self.by_offset.get(offset)
 
     def grant(self, leases: list[Lease], deadline: int) -> None:
         """Add leases that share one deadline."""
-        by_offset, size = self._by_offset, 0
+        by_offset, size = self.by_offset, 0
         for lease in leases:
             by_offset[lease.offset] = lease
             size += lease.message.size
@@ -70,11 +71,12 @@ class Leases:
         else:
             for lease in leases:
                 heappush(self._heap, lease)
-        self._sweep()
+        if len(self._heap) > 2 * len(by_offset) + _LEFTOVERS:
+            self._sweep()
 
     def end(self, leases: list[Lease]) -> None:
         """Take away live leases."""
-        by_offset, size = self._by_offset, 0
+        by_offset, size = self.by_offset, 0
         for lease in leases:
             del by_offset[lease.offset]
             size += lease.message.size
@@ -85,16 +87,17 @@ class Leases:
     def move(self, lease: Lease, deadline: int) -> None:
         """Give a live lease another deadline."""
         moved = Lease(deadline, lease.offset, lease.attempt, lease.epoch, lease.message, lease.consumer)
-        self._by_offset[lease.offset] = moved
+        self.by_offset[lease.offset] = moved
         heappush(self._heap, moved)
         self._latest = max(self._latest, deadline)
-        self._sweep()
+        if len(self._heap) > 2 * len(self.by_offset) + _LEFTOVERS:
+            self._sweep()
 
     def due(self, now: int) -> Iterator[Lease]:
         """Leases whose deadline has come, oldest deadline first; each is still live and must be ended by the caller."""
         while self._heap and self._heap[0].deadline <= now:
             lease = heappop(self._heap)
-            if self._by_offset.get(lease.offset) is lease:
+            if self.by_offset.get(lease.offset) is lease:
                 yield lease
         if not self._heap:
             self._latest = 0
@@ -103,7 +106,7 @@ class Leases:
         """The earliest deadline of a live lease."""
         while self._heap:
             lease = self._heap[0]
-            if self._by_offset.get(lease.offset) is lease:
+            if self.by_offset.get(lease.offset) is lease:
                 return lease.deadline
             heappop(self._heap)
         self._latest = 0
@@ -111,9 +114,9 @@ class Leases:
 
     def live(self) -> ValuesView[Lease]:
         """All of them, in no particular order."""
-        return self._by_offset.values()
+        return self.by_offset.values()
 
     def _sweep(self) -> None:
-        if len(self._heap) > 2 * len(self._by_offset) + _LEFTOVERS:
-            self._heap = list(self._by_offset.values())
-            heapify(self._heap)
+        """Most of the heap is leftovers: build it again from what is live."""
+        self._heap = list(self.by_offset.values())
+        heapify(self._heap)

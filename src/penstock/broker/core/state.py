@@ -244,7 +244,7 @@ class QueueState:
 
     def find(self, offset: int, attempt: int, epoch: int) -> Lease | None:
         """The live lease of exactly this delivery."""
-        lease = self._leases.get(offset)
+        lease = self._leases.by_offset.get(offset)
         return lease if lease is not None and lease.attempt == attempt and lease.epoch == epoch else None
 
     def lease_of(self, offset: int) -> Lease | None:

@@ -50,7 +50,7 @@ def ack_prefix(queue: int, epoch: int, attempt: int) -> str:
 
 def parse_ack_id(text: object) -> tuple[int, int, int, int] | None:
     """(queue, offset, attempt, epoch), or None when this was never an ack id."""
-    if type(text) is not str or len(text) != _ACK_ID:
+    if not isinstance(text, str) or len(text) != _ACK_ID:
         return None
     prefix, digits = _parse_prefix(text[:_ACK_PREFIX]), text[_ACK_PREFIX:]
     if prefix is None or digits.strip(_DIGITS):

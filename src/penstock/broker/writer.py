@@ -113,9 +113,11 @@ class Writer:
             return
         try:
             self._is_nudged = False
-            self._commit([ticket])
+            is_written = self._commit([ticket])
         finally:
             self._pen.release()
+        if not is_written:
+            self.nudge()
         ticket.finish()
 
     def sync(self) -> None:

@@ -185,7 +185,7 @@ class Hasty(Broker):
     """Knows no ordering keys."""
 
     def publish(self, *args: Any) -> Any:
-        for message in args[-1].messages:
+        for message in args[2].messages:
             message.key = ""
         return super().publish(*args)
 
@@ -194,7 +194,7 @@ class Garbling(Broker):
     """Gives every message the same payload."""
 
     def publish(self, *args: Any) -> Any:
-        for message in args[-1].messages:
+        for message in args[2].messages:
             message.data = b"lorem ipsum"
         return super().publish(*args)
 

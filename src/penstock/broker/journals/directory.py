@@ -41,9 +41,9 @@ class Directory:
             is_usable = False
         if not is_usable:
             raise InvalidArgument.of("data_dir", path, "a path without NUL that the file system can encode")
-        if self.path.exists() and not self.path.is_dir():
-            raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
             _make(self.path)
             self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

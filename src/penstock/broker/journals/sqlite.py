@@ -23,7 +23,7 @@ from penstock.broker.core.events import Event
 from penstock.broker.core.image import State
 from penstock.broker.journal import Commit
 from penstock.broker.journals.directory import FORMAT, Directory
-from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable
+from penstock.errors import BrokerClosed, CorruptLog, JournalUnavailable, PenstockError
 
 STREAM_BITS = 40
 CHECKPOINT_PAGES = 1_000
@@ -42,6 +42,7 @@ class SqliteJournal:
         self._vfs = vfs
         self._readers: list[apsw.Connection] = []
         self._readers_lock = threading.Lock()
+        self._first_event = 0
         self._next_event = 0
         self._is_open = True
         self._has_written = False
@@ -110,14 +111,13 @@ class SqliteJournal:
 
     def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
         query = "SELECT first, count, at, crc, body FROM events WHERE first >= ? AND first < ? ORDER BY first"
+        limit = min(stop, self._next_event)
         with self._reading("the event log") as reader:
-            low = reader.execute("SELECT max(first) FROM events WHERE first <= ?", (start,)).fetchone()
-            begin = start if low is None or low[0] is None else low[0]
-            expected = None
+            begin = self._record_of(reader, start)
+            expected = begin
             for *header, crc, body in reader.execute(query, (begin, stop)):
                 first, count, _ = header
-                if expected is not None and first != expected:
-                    raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
+                self._check_dense(expected, first)
                 expected = first + count
                 if first + count <= start:
                     continue
@@ -126,23 +126,37 @@ class SqliteJournal:
                     if first < stop and first + event.count > start:
                         yield first, event
                     first += event.count
+            self._check_dense(expected, limit)
+
+    def _check_dense(self, expected: int, found: int) -> None:
+        """Refuse a hole in the event log; one that retention made in the meantime is none."""
+        if max(expected, self._first_event) < found:
+            raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
 
     def event_range(self) -> tuple[int, int]:
-        with self._reading("the event log") as reader:
-            row = reader.execute("SELECT min(first) FROM events").fetchone()
-        return (self._next_event if row is None or row[0] is None else row[0]), self._next_event
+        return self._first_event, self._next_event
 
     def trim(self, stream: int, chunks: list[int]) -> None:
         with self._writing() as writer:
             writer.executemany("DELETE FROM chunks WHERE position = ?", [(stream << STREAM_BITS | first,) for first in chunks])
 
     def trim_events(self, before: int) -> None:
-        with self._writing() as writer:
-            writer.execute(
-                "DELETE FROM events WHERE at < ? AND first + count <= (SELECT events FROM checkpoint)"
-                " AND first < (SELECT max(first) FROM events)",
-                (before,),
-            )
+        query = (
+            "DELETE FROM events WHERE at < ? AND first + count <= (SELECT events FROM checkpoint)"
+            " AND first < (SELECT max(first) FROM events)"
+        )
+        known = self._first_event
+        try:
+            with self._writing() as writer:
+                writer.execute(query, (before,))
+                if writer.changes():
+                    row = writer.execute("SELECT min(first) FROM events").fetchone()
+                    # Known to readers before they can see the gap.
+                    self._first_event = row[0] if row is not None else known
+                    writer.execute("INSERT OR REPLACE INTO meta VALUES ('first_event', ?)", (self._first_event,))
+        except PenstockError:
+            self._first_event = known
+            raise
 
     def verify(self) -> None:
         """Read everything, as a restore from backup should; raises CorruptLog at the first byte that is wrong."""
@@ -154,11 +168,8 @@ class SqliteJournal:
         _, since_checkpoint = self.load()
         for _ in since_checkpoint:
             pass
-        expected = self.event_range()[0]
-        for first, event in self.read_events(0, self._next_event):
-            if first != expected:
-                raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
-            expected = first + event.count
+        for _ in self.read_events(self._first_event, self._next_event):
+            pass
         for stream in streams:
             for _ in self.read(stream, 0, 1 << STREAM_BITS):
                 pass
@@ -195,8 +206,10 @@ class SqliteJournal:
             writer.execute("PRAGMA journal_mode = WAL")
             row = writer.execute("SELECT first + count FROM events ORDER BY first DESC LIMIT 1").fetchone()
             self._next_event = row[0] if row else 0
-            if not isinstance(self._next_event, int):
-                raise CorruptLog(self.path, "the last event record", "a row makes no sense")
+            row = writer.execute("SELECT value FROM meta WHERE name = 'first_event'").fetchone()
+            self._first_event = row[0] if row else 0
+            if type(self._next_event) is not int or type(self._first_event) is not int:
+                raise CorruptLog(self.path, "the ends of the event log", "a row makes no sense")
         if self._next_event < directory.marked():
             problem = (
                 f"the log ends at event {self._next_event}, but {directory.marked()} were confirmed: a file was cut or replaced"
@@ -227,6 +240,13 @@ class SqliteJournal:
         connection.set_busy_timeout(5_000)
         return connection
 
+    def _record_of(self, reader: apsw.Connection, event: int) -> int:
+        """The first offset of the record that holds an event, or of the oldest record when the event is older."""
+        if event <= self._first_event:
+            return self._first_event
+        row = reader.execute("SELECT max(first) FROM events WHERE first <= ?", (event,)).fetchone()
+        return event if row is None or row[0] is None else row[0]
+
     @staticmethod
     def _span(reader: apsw.Connection, stream: int, start: int, stop: int) -> tuple[int, int]:
         """The positions of the chunks that overlap a range: the first may begin before it."""
@@ -240,9 +260,8 @@ class SqliteJournal:
         """The events after the checkpoint; a gap is refused, not skipped."""
         expected = since
         for first, event in self.read_events(since, self._next_event):
-            if first != expected:
-                break
-            expected += event.count
+            self._check_dense(expected, first)
+            expected = first + event.count
             yield event
         if expected != self._next_event:
             raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")

@@ -14,14 +14,14 @@ from tests.property.model import Draft, Rules, Terse
 
 SECOND = 1_000_000
 
-_EXAMPLES = settings().max_examples
+_EXAMPLES, _STEPS = settings().max_examples, settings().stateful_step_count
 
 
 def effort(share: float) -> settings:
     """The settings of the profile with a share of its examples: cheap lives are tried more often than dear ones."""
     # Explaining a failure traces every line of every try; the shrunk example explains enough.
     phases = [phase for phase in Phase if phase is not Phase.explain]
-    return settings(max_examples=max(int(_EXAMPLES * share), 1), phases=phases)
+    return settings(max_examples=max(int(_EXAMPLES * share), 1), stateful_step_count=max(_STEPS, 50), phases=phases)
 
 
 patience = pytest.mark.timeout(120 * max(_EXAMPLES // 25, 1))

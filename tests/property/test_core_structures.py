@@ -22,6 +22,7 @@ from penstock.broker.core.ready import Level, Ready, merge
 from penstock.durations import instant, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+from tests.property.strategies import effort
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), max_size=8).map(
     lambda pairs: [(start, start + length) for start, length in pairs]
@@ -40,10 +41,9 @@ def take(level: Level, most: int) -> list[int]:
     """Take offsets the way a queue does: runs where there are runs, one by one where not."""
     taken: list[int] = []
     while level.count and len(taken) < most:
-        start, stop = level.run(most - len(taken))
+        start, stop = level.take(most - len(taken))
         if start < stop:
             taken += range(start, stop)
-            level.skip(stop - start)
         else:
             taken.append(level.first())
             level.pop()
@@ -55,6 +55,7 @@ LEVEL_MOVES = st.lists(
 )
 
 
+@effort(8)
 @given(moves=LEVEL_MOVES)
 def test_a_level_gives_its_offsets_in_order_of_age_like_a_sorted_list(moves: list[tuple[str, int]]) -> None:
     level, waiting, away, fresh = Level(), list[int](), list[int](), 0
@@ -87,6 +88,7 @@ def test_a_level_gives_its_offsets_in_order_of_age_like_a_sorted_list(moves: lis
     assert take(level, len(waiting)) == waiting
 
 
+@effort(8)
 @given(messages=st.lists(st.integers(0, 9), max_size=40), removed=st.sets(st.integers(0, 39)))
 def test_ready_gives_the_most_urgent_first_and_the_oldest_of_them(messages: list[int], removed: set[int]) -> None:
     ready = Ready()
@@ -106,6 +108,7 @@ def test_ready_gives_the_most_urgent_first_and_the_oldest_of_them(messages: list
 # ── ordering ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@effort(8)
 @given(moves=st.lists(st.tuples(st.sampled_from(["enter", "enter", "leave"]), st.sampled_from("abc"), picks), max_size=60))
 def test_one_message_leads_its_key_and_the_next_oldest_follows_it(moves: list[tuple[str, str, int]]) -> None:
     lanes, model = Lanes(), dict[str, list[int]]()
@@ -137,6 +140,7 @@ LEASE_MOVES = st.lists(
 )
 
 
+@effort(8)
 @given(moves=LEASE_MOVES)
 def test_leases_end_at_their_deadline_and_only_the_live_ones(moves: list[tuple[str, int, int]]) -> None:
     leases, live, consumers = Leases(), dict[int, Lease](), [Consumer("w1"), Consumer("w2"), None]
@@ -187,6 +191,7 @@ def stored(size: int) -> StoredMessage:
 # ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@effort(8)
 @given(
     moves=st.lists(
         st.tuples(st.sampled_from(["append", "append", "put", "drop"]), st.integers(0, 3 * PAGE), st.integers(1, PAGE + 9)),
@@ -228,6 +233,7 @@ def test_pages_hold_messages_like_a_dict(moves: list[tuple[str, int, int]], look
 # ── ranges ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@effort(8)
 @given(ranges=spans)
 def test_merged_ranges_are_sorted_disjoint_and_hold_the_same_offsets(ranges: list[tuple[int, int]]) -> None:
     merged = merge(ranges)
@@ -236,6 +242,7 @@ def test_merged_ranges_are_sorted_disjoint_and_hold_the_same_offsets(ranges: lis
     assert merge(merged) == merged
 
 
+@effort(8)
 @given(ranges=spans, holes=spans)
 def test_subtracting_ranges_is_subtracting_sets(ranges: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
     left = subtract(merge(ranges), merge(holes))
@@ -244,6 +251,7 @@ def test_subtracting_ranges_is_subtracting_sets(ranges: list[tuple[int, int]], h
     assert all(start < stop for start, stop in left)
 
 
+@effort(8)
 @given(ranges=spans, start=st.integers(0, 50), length=st.integers(0, 8))
 def test_asking_ranges_is_asking_sets(ranges: list[tuple[int, int]], start: int, length: int) -> None:
     merged, offsets = merge(ranges), offsets_of(ranges)
@@ -260,6 +268,7 @@ deliveries = st.tuples(
 )
 
 
+@effort(8)
 @given(place=places, other=places)
 def test_decision_30_message_ids_come_back_and_sort_by_time(place: tuple[int, int, int], other: tuple[int, int, int]) -> None:
     assert parse_message_id(message_id(*place)) == place
@@ -267,6 +276,7 @@ def test_decision_30_message_ids_come_back_and_sort_by_time(place: tuple[int, in
     assert (message_id(*place) == message_id(*other)) == (place == other)
 
 
+@effort(8)
 @given(delivery=deliveries, place=places)
 def test_ack_ids_come_back_and_are_never_taken_for_message_ids(
     delivery: tuple[int, int, int, int], place: tuple[int, int, int]
@@ -279,6 +289,7 @@ def test_ack_ids_come_back_and_are_never_taken_for_message_ids(
 ID_LIKE = st.one_of(st.text(), st.text("0123456789abcdefABCDEF+-_ xX٣", min_size=29, max_size=33), st.integers(), st.none())
 
 
+@effort(8)
 @given(text=ID_LIKE)
 def test_a_text_is_an_id_only_if_the_broker_would_write_it_so(text: object) -> None:
     place, delivery = parse_message_id(text), parse_ack_id(text)
@@ -291,6 +302,7 @@ def test_a_text_is_an_id_only_if_the_broker_would_write_it_so(text: object) -> N
 CENTURY = 100 * 365 * 86_400 * 1_000_000
 
 
+@effort(8)
 @given(span=st.integers(0, CENTURY))
 def test_decision_35_a_duration_is_exact_to_the_microsecond(span: int) -> None:
     assert micros(timedelta(microseconds=span), "span") == span
@@ -299,6 +311,7 @@ def test_decision_35_a_duration_is_exact_to_the_microsecond(span: int) -> None:
         assert micros(span / 1_000_000, "span") == span
 
 
+@effort(8)
 @given(at=st.integers(0, CENTURY), hours=st.integers(-23, 23))
 def test_decision_35_an_instant_comes_back_as_the_same_utc_datetime(at: int, hours: int) -> None:
     moment = to_datetime(at)
@@ -307,6 +320,7 @@ def test_decision_35_an_instant_comes_back_as_the_same_utc_datetime(at: int, hou
     assert instant(moment.astimezone(timezone(timedelta(hours=hours))), "at") == at
 
 
+@effort(8)
 @given(
     value=st.one_of(
         st.floats(max_value=-1e-6),
@@ -324,6 +338,7 @@ def test_an_instant_without_a_time_zone_is_refused() -> None:
         instant(datetime(2026, 1, 1), "at")  # noqa: DTZ001  # that it is naive is the point
 
 
+@effort(8)
 @given(attempt=st.integers(1, 80), minimum=st.integers(0, 10**13), maximum=st.integers(0, 10**13))
 def test_decision_3_backoff_doubles_up_to_its_maximum(attempt: int, minimum: int, maximum: int) -> None:
     assert exponential(attempt, minimum, maximum) == min(minimum * 2 ** (attempt - 1), maximum)

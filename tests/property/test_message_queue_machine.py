@@ -65,8 +65,13 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.queue.close()
 
-    @initialize(first=settings_of_a_subscription(), second=settings_of_a_subscription(), has_grave=st.booleans())
-    def create(self, first: Setting, second: Setting, has_grave: bool) -> None:
+    @initialize(
+        first=settings_of_a_subscription(),
+        second=settings_of_a_subscription(),
+        has_grave=st.booleans(),
+        batches=st.lists(st.lists(drafts(), min_size=1, max_size=4), max_size=3),
+    )
+    def create(self, first: Setting, second: Setting, has_grave: bool, batches: list[list[Draft]]) -> None:
         for name in (TOPIC, "dead-s0", "dead-s1"):
             self.queue.register_topic(name)
             self.logs[name] = Log()
@@ -74,6 +79,8 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.subscribe("s1", second)
         if has_grave:
             self.dig("g0", GRAVE_SETTINGS[0])
+        for batch in batches:
+            self.publish(batch)
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,6 +133,14 @@ class SubscriptionMachine(RuleBasedStateMachine):
             assert_same_content(one, delivery.item)
             assert one.ack_id not in [token.ack_id for token in self.tokens]
             self.tokens.append(Token(model, delivery.number, one.ack_id))
+
+    @rule(name=names, want=st.integers(1, 5), is_ack=st.sampled_from([False, False, True]))
+    def work(self, name: str, want: int, is_ack: bool) -> None:
+        """Pull and settle all of it, or fail at all of it: the way to high attempts, to dead letters, to the end of a key."""
+        before = len(self.tokens)
+        self.pull(name, want)
+        if len(self.tokens) > before:
+            self.settle_many([*range(len(self.tokens) - before)], is_ack)
 
     @precondition(lambda self: self.tokens)
     @rule(pick=picks)
@@ -428,4 +443,4 @@ def expected_stats(model: ModelQueue, now: int) -> SubscriptionStats:
 
 
 TestSubscriptionsInMemory = patience(SubscriptionMachine.TestCase)
-TestSubscriptionsInMemory.settings = effort(3)
+TestSubscriptionsInMemory.settings = effort(4)

@@ -36,11 +36,13 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.manager.close()
 
-    @initialize(setting=settings_of_a_queue())
-    def create(self, setting: QueueSetting) -> None:
+    @initialize(setting=settings_of_a_queue(), drafts=st.lists(work(), max_size=6))
+    def create(self, setting: QueueSetting, drafts: list[Draft]) -> None:
         self.manager.create(NAME, setting.config)
         self.setting = setting
         self.model = ModelQueue(NAME, setting.rules, Log())
+        for draft in drafts:
+            self.publish(draft)
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,6 +93,16 @@ class QueueMachine(RuleBasedStateMachine):
         ]
         for one, delivery in zip(received, expected, strict=True):
             self.check_content(one, delivery.item)
+
+    @rule(consumer=st.sampled_from(CONSUMERS), want=st.integers(1, 4))
+    def fail(self, consumer: str, want: int) -> None:
+        """Consume and fail at all of it: the way to many retries and to dead letters."""
+        self.consume(consumer, want, None, None)
+        for item in [entry.item for entry in self.model.leased() if entry.consumer == consumer]:
+            entry, _ = self.held(item, consumer)
+            assert entry is not None
+            self.manager.nack(NAME, self.id_of(item), consumer_id=consumer)
+            self.model.nack([entry], self.clock.now())
 
     @precondition(lambda self: self.model.log.items)
     @rule(pick=picks, consumer=st.sampled_from([None, None, *CONSUMERS]))
@@ -197,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.begin()
         self.manager.delete(NAME)
         assert self.manager.list() == []
-        self.create(setting)
+        self.create(setting, [])
         assert self.manager.list() == [NAME]
 
     # ── what must be true after every step ───────────────────────────────────────────────────────────────────────────────
@@ -302,4 +314,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueuesInMemory = patience(QueueMachine.TestCase)
-TestQueuesInMemory.settings = effort(3)
+TestQueuesInMemory.settings = effort(6)

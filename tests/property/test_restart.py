@@ -127,6 +127,6 @@ class DurableQueueMachine(QueueMachine):
 
 # Every step writes to a disk and every restart opens a database, so fewer lives are tried.
 TestSubscriptionsAcrossRestarts = patience(DurableSubscriptionMachine.TestCase)
-TestSubscriptionsAcrossRestarts.settings = effort(0.6)
+TestSubscriptionsAcrossRestarts.settings = effort(1)
 TestQueuesAcrossRestarts = patience(DurableQueueMachine.TestCase)
-TestQueuesAcrossRestarts.settings = effort(0.6)
+TestQueuesAcrossRestarts.settings = effort(1)

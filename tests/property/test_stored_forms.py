@@ -50,6 +50,7 @@ def stored_messages(draw: st.DrawFn) -> list[StoredMessage]:
     return messages
 
 
+@effort(8)
 @given(messages=stored_messages())
 def test_a_chunk_gives_back_the_messages_that_were_packed(messages: list[StoredMessage]) -> None:
     packed = pack(messages)
@@ -83,6 +84,7 @@ def any_event() -> st.SearchStrategy[Event]:
     return st.one_of(kinds)
 
 
+@effort(8)
 @given(happened=st.lists(any_event(), max_size=5))
 def test_events_come_back_as_they_were_written(happened: list[Event]) -> None:
     assert events.decode(events.encode(happened)) == happened
@@ -148,6 +150,6 @@ class FoldedQueueMachine(QueueMachine):
 
 
 TestSubscriptionsFolded = patience(FoldedSubscriptionMachine.TestCase)
-TestSubscriptionsFolded.settings = effort(1)
+TestSubscriptionsFolded.settings = effort(2)
 TestQueuesFolded = patience(FoldedQueueMachine.TestCase)
-TestQueuesFolded.settings = effort(1)
+TestQueuesFolded.settings = effort(2)

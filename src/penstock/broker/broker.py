@@ -168,7 +168,7 @@ class Broker:
             self.reschedule(queue)
         if self._waiters:
             self._changed.notify_all()
-        return self._commits.has_forwards
+        return bool(self._commits.forwards)
 
     # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
 
@@ -421,7 +421,7 @@ class Broker:
             self.reschedule(queue)
         self._next_due = self._schedule[0][0] if self._schedule else FOREVER
         self.wake()
-        return self._commits.has_forwards
+        return bool(self._commits.forwards)
 
     def _load(self, stream: Stream, offset: int) -> None:
         """Read a page of messages from the journal into memory."""

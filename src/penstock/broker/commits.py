@@ -19,7 +19,7 @@ from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
-from penstock.broker.journal import Append, Commit
+from penstock.broker.journal import Append, Commit, Notebook
 from penstock.broker.retention import Retention
 from penstock.broker.writer import Placed, Ticket, Writer
 from penstock.durations import to_datetime
@@ -42,20 +42,17 @@ class Commits:
         self._broker = broker
         self._journal = broker.journal
         self._pending: list[Event] = []
-        self._forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        """Dead letters that travel with the next commit."""
         self._traveling: dict[str, int] = {}
         """Dead letters on their way, by topic: they need room that nobody else may be promised."""
         self._since_checkpoint = 0
         self.trouble: str | None = None
         self._retention = Retention(broker)
-        self.add: Callable[[Event], None] = getattr(self._journal, "note", self._add)
+        self._notebook: Notebook | None = self._journal if isinstance(self._journal, Notebook) else None
+        self.add: Callable[[Event], None] = self._notebook.note if self._notebook is not None else self._add
         """Write an event down: at once where that costs nothing, with the next commit otherwise."""
         self._writer = Writer(self._commit, self._maintain, "penstock-writer") if broker.is_durable else None
-
-    @property
-    def has_forwards(self) -> bool:
-        """Whether dead letters are on their way to their topics."""
-        return bool(self._forwards)
 
     def _add(self, event: Event) -> None:
         self._pending.append(event)
@@ -67,7 +64,7 @@ class Commits:
         topic = queue.policy.dead_letter_topic
         assert topic is not None, "only a queue with a dead-letter topic forwards"
         self._traveling[topic] = self._traveling.get(topic, 0) + len(burials)
-        self._forwards += [(topic, queue, burial, _dead_letter(queue, burial, now)) for burial in burials]
+        self.forwards += [(topic, queue, burial, _dead_letter(queue, burial, now)) for burial in burials]
         if self._writer is not None:
             self._writer.nudge()
         else:
@@ -75,16 +72,15 @@ class Commits:
 
     def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placed:
         """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
-        if batch.producers is None and not stream.may_refuse and stream.kind == TOPIC:
+        if self._notebook is not None and batch.producers is None and not stream.may_refuse and stream.kind == TOPIC:
             at = max(now, stream.published_at)
             first, messages = stream.next_offset, batch.messages
             if messages[0].publish_at != at:
                 for message in messages:
                     message.publish_at = at
-            append = Append(stream.number, first, at, batch)
-            commit = Commit(at, [append], [events.Published(stream.number, at, first, len(messages))])
-            self._journal.append(commit)
-            self._take_in(stream, append)
+            self._notebook.keep(stream.number, first, messages)
+            self._notebook.note(events.Published(stream.number, at, first, len(messages)))
+            self._take_in(stream, first, at, batch)
             if now >= self._retention.due_at:
                 self._retention.run(now)
             return Placed(stream.number, first, at, len(messages))
@@ -122,7 +118,7 @@ class Commits:
             for ticket in tickets:
                 ticket.finish()
             tickets = []
-            if not self._pending and not self._forwards:
+            if not self._pending and not self.forwards:
                 break
         self._retention.run(now)
 
@@ -173,7 +169,7 @@ class Commits:
     def _stage(self, tickets: list[Ticket], now: int) -> Commit:
         """Give every message its place. A ticket that cannot be taken gets its error and is left out."""
         staged = _Staged(now)
-        forwards, self._forwards = self._forwards, []
+        forwards, self.forwards = self.forwards, []
         for forward in forwards:
             topic, queue, burial, letter = forward
             stream = self._broker.catalog.topics.get(topic)
@@ -215,17 +211,16 @@ class Commits:
         for append in commit.appends:
             stream = self._broker.catalog.streams.get(append.stream)
             if stream is not None:
-                self._take_in(stream, append)
+                self._take_in(stream, append.first, append.at, append.batch)
 
-    def _take_in(self, stream: Stream, append: Append) -> None:
-        batch, first = append.batch, append.first
+    def _take_in(self, stream: Stream, first: int, at: int, batch: Batch) -> None:
         stream.next_offset = first + len(batch.messages)
-        stream.published_at = append.at
+        stream.published_at = at
         if batch.producers:
-            stream.producers.learn(batch.producers, first, append.at)
+            stream.producers.learn(batch.producers, first, at)
         self._broker.window.admit(stream, first, batch)
         for queue in stream.queues:
-            dropped = queue.offer(first, batch, append.at)
+            dropped = queue.offer(first, batch, at)
             if dropped is not None:
                 self.add(dropped)
                 log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
@@ -262,7 +257,7 @@ class Commits:
         """Nothing was written: fail the publishes, keep the events and dead letters for the next try."""
         published = len(commit.appends)
         self._pending[:0] = commit.events[: len(commit.events) - published]
-        self._forwards[:0] = self._staged.forwards
+        self.forwards[:0] = self._staged.forwards
         for ticket in tickets:
             ticket.error = ticket.error or error
         if self.trouble is None:
@@ -285,7 +280,7 @@ class Commits:
     def _checkpoint(self) -> None:
         """Store the state as of the last event, so that a start need not replay what came before."""
         with self._broker.lock:
-            if self._forwards or self.trouble is not None:
+            if self.forwards or self.trouble is not None:
                 return
             pending, self._pending = self._pending, []
             state = self._broker.catalog.state()

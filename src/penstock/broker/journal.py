@@ -7,14 +7,14 @@ A journal keeps three things: the messages of every stream in chunks, the event 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from penstock.broker.core.chunk import Chunk, Summary
 from penstock.broker.core.events import Event
 from penstock.broker.core.image import State
-from penstock.broker.core.message import Batch
+from penstock.broker.core.message import Batch, StoredMessage
 
 
 class Append(msgspec.Struct, gc=False):
@@ -34,8 +34,12 @@ class Commit(msgspec.Struct, gc=False):
     events: list[Event]
 
 
+@runtime_checkable
 class Notebook(Protocol):
-    """One more ability of a journal that costs nothing to write to: events are taken one by one."""
+    """One more ability of a journal that costs nothing to write to: things are taken one by one, without a commit."""
+
+    def keep(self, stream: int, first: int, messages: list[StoredMessage]) -> None:
+        """Store messages of a stream."""
 
     def note(self, event: Event) -> None:
         """Store an event."""

@@ -44,6 +44,8 @@ class Placed(msgspec.Struct, gc=False):
     def message_ids(self) -> list[str]:
         """The id of every message, in order."""
         if self.places is None:
+            if self.count == 1:
+                return [message_id(self.at, self.stream, self.first)]
             return message_ids(self.at, self.stream, range(self.first, self.first + self.count))
         fresh = iter(range(self.first, self.first + self.count))
         places = [place if place is not None else (next(fresh), self.at) for place in self.places]

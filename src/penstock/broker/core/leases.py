@@ -59,11 +59,10 @@ class Leases:
 
     def grant(self, leases: list[Lease], deadline: int) -> None:
         """Add leases that share one deadline."""
-        by_offset, size = self.by_offset, 0
+        by_offset = self.by_offset
         for lease in leases:
             by_offset[lease.offset] = lease
-            size += lease.message.size
-        self.size += size
+            self.size += lease.message.size
         if deadline >= self._latest:
             # Nothing in the heap is later, so appending keeps it a heap.
             self._latest = deadline

@@ -35,6 +35,10 @@ class Pages:
 
     def span(self, start: int, stop: int) -> list[StoredMessage]:
         """The messages from offset `start` up to `stop`, or up to the first that is not resident."""
+        page = self._pages.get(start >> _SHIFT)
+        if page is not None and stop - start == 1 and start & _MASK < len(page):
+            message = page[start & _MASK]
+            return [message] if message is not None else []
         found: list[StoredMessage] = []
         while start < stop:
             page = self._pages.get(start >> _SHIFT)

@@ -61,19 +61,20 @@ class Level:
         self._gone.add(offset)
         self.count -= 1
 
-    def run(self, most: int) -> tuple[int, int]:
-        """The next offsets (start, stop) when they are one unbroken run and nothing older waits; (0, 0) when not: ask `first`."""
+    def take(self, most: int) -> tuple[int, int]:
+        """Take the next offsets (start, stop) when they are one run and nothing older waits; (0, 0) when not: ask `first`."""
         if self._gone or (self._returned and self._returned[0] < self._stop):
             return 0, 0
         start, stop = self._start, self._stop
-        return (start, stop) if stop - start <= most else (start, start + most)
-
-    def skip(self, count: int) -> None:
-        """Take the first `count` offsets of what `run` returned."""
-        self._start += count
-        self.count -= count
-        if self._start == self._stop:
-            self._next_run()
+        if stop - start > most:
+            stop = start + most
+            self._start = stop
+        elif self._later:
+            self._start, self._stop = self._later.popleft()
+        else:
+            self._start = stop
+        self.count -= stop - start
+        return start, stop
 
     def first(self) -> int:
         """The oldest offset, still in place; there must be one."""

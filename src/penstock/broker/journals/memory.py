@@ -54,17 +54,20 @@ class MemoryJournal:
 
     def append(self, commit: Commit) -> None:
         for append in commit.appends:
-            log = self._logs.get(append.stream)
-            if log is None:
-                log = self._logs[append.stream] = _Log()
-            if log.messages and len(log.messages[-1]) < MERGED:
-                log.messages[-1] += append.batch.messages
-            else:
-                # Readers in other threads look only as far as `firsts` goes.
-                log.messages.append(list(append.batch.messages))
-                log.firsts.append(append.first)
+            self.keep(append.stream, append.first, append.batch.messages)
         for event in commit.events:
             self.note(event)
+
+    def keep(self, stream: int, first: int, messages: list[StoredMessage]) -> None:
+        log = self._logs.get(stream)
+        if log is None:
+            log = self._logs[stream] = _Log()
+        if log.messages and len(log.messages[-1]) < MERGED:
+            log.messages[-1] += messages
+        else:
+            # Readers in other threads look only as far as `firsts` goes.
+            log.messages.append(list(messages))
+            log.firsts.append(first)
 
     def note(self, event: Event) -> None:
         self._events.append((self._next_event, event.at, event))

@@ -5,7 +5,7 @@ broker becomes visible when its commit is on disk (see `commits`); every other c
 follow in order, within `FLUSH_INTERVAL`. A crash can therefore undo the last acks and leases, which at-least-once allows, never
 a confirmed publish.
 
-    lock order: the broker's lock, then nothing. The writer thread takes it to stage and to apply, never while it writes.
+    lock order: the writer's pen, then the broker's lock, which a writer takes to stage and to apply, not while it writes.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ class Commits:
         """Write everything, with a checkpoint, and end the writer."""
         if self._writer is not None:
             self._writer.stop()
-            self._checkpoint()
+            with self._writer.pen:
+                self._checkpoint()
 
     def open_outlet(self, queue: Queue) -> None:
         """Tell a queue how many of its dead letters would be received."""

@@ -62,6 +62,9 @@ class Journal(Protocol):
     def checkpoint(self, state: State) -> None:
         """Replace the checkpoint by the state as of the last commit; events before it are no longer needed to start."""
 
+    def streams(self) -> list[int]:
+        """The numbers of the streams that have messages here."""
+
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
         """The stored chunks that overlap a range of offsets, in order, unread."""
 

@@ -1,8 +1,8 @@
 """What leaves the log, and when.
 
 A chunk of messages leaves when it is older than the retention of its stream and no queue holds any of it: unsettled, or in a
-list of dead letters. Events leave when they are older than the longest retention and the checkpoint has made them unnecessary.
-In memory, settled messages also leave when there are more than `HISTORY_BYTES` of them.
+list of dead letters. What a deleted stream left goes at once. Events leave when they are older than the longest retention and
+the checkpoint has made them unnecessary. In memory, settled messages also leave when there are more than `HISTORY_BYTES`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from penstock.broker.core.image import overlaps
 from penstock.broker.core.ready import merge
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
+from penstock.ids import MAX_OFFSET
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 RETENTION = 7 * DAY
 INTERVAL = 60 * SECOND
 HISTORY_BYTES = 64 * 1024 * 1024
+PART = 1_000
+"""How many chunks are removed at once, so that publishers need not wait long."""
 
 
 class Retention:
@@ -40,9 +43,19 @@ class Retention:
             self.due_at = now + INTERVAL
             for stream in list(self._broker.catalog.streams.values()):
                 self._trim(stream, before=now - stream_retention(stream))
+            for number in self._broker.journal.streams():
+                if number not in self._broker.catalog.streams:
+                    self._drop(number)
             self._broker.journal.trim_events(
                 now - max(map(stream_retention, self._broker.catalog.streams.values()), default=RETENTION)
             )
+
+    def _drop(self, number: int) -> None:
+        """The stream was deleted: what it left goes, a part at a time."""
+        summaries = self._broker.journal.summaries(number, 0, MAX_OFFSET)
+        firsts = [summary.first for summary in summaries]
+        for start in range(0, len(firsts), PART):
+            self._broker.journal.trim(number, firsts[start : start + PART])
 
     def shed(self, stream: Stream) -> None:
         """In memory: a stream has grown large; let the oldest settled messages go."""

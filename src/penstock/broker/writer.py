@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 import msgspec
@@ -98,26 +99,29 @@ class Writer:
         self._commit = commit
         self._idle = idle
         self._inbox: SimpleQueue[Ticket | None] = SimpleQueue()
-        self._pen = threading.Lock()
+        self.pen = threading.Lock()
+        """Hold it to use the journal for writing. Taken before the broker's lock, never under it."""
         self._company = 1
         """How many publishes the last commit served."""
         self._is_nudged = False
-        self._is_stopped = False
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, ticket: Ticket) -> None:
         """Have a ticket committed: here and now when nobody else writes, soon otherwise."""
-        if self._is_stopped:
+        if self._stopped.is_set():
             raise BrokerClosed
-        if self._company > 1 or ticket.batch is None or not self._pen.acquire(blocking=False):
+        if self._company > 1 or ticket.batch is None or not self.pen.acquire(blocking=False):
             self._inbox.put(ticket)
+            if self._stopped.is_set():
+                self._refuse_rest()
             return
         try:
             self._is_nudged = False
             is_written = self._commit([ticket])
         finally:
-            self._pen.release()
+            self.pen.release()
         if not is_written:
             self.nudge()
         ticket.finish()
@@ -136,11 +140,21 @@ class Writer:
 
     def stop(self) -> None:
         """Write what is there, then end. Returns when the thread has ended."""
-        if not self._is_stopped:
-            self._is_stopped = True
+        if not self._stopped.is_set():
+            self._stopped.set()
             self._inbox.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def _refuse_rest(self) -> None:
+        """Fail the tickets that came when the thread had ended."""
+        self._thread.join()
+        while not self._inbox.empty():
+            with suppress(Empty):
+                ticket = self._inbox.get_nowait()
+                if ticket is not None:
+                    ticket.error = BrokerClosed()
+                    ticket.finish()
 
     def _run(self) -> None:
         flush_at: int | None = None
@@ -148,20 +162,20 @@ class Writer:
         while True:
             tickets = self._gather(flush_at, spent)
             is_due = flush_at is not None and monotonic() >= flush_at
-            if tickets or is_due or self._is_stopped:
+            if tickets or is_due or self._stopped.is_set():
                 self._is_nudged = False
                 started = monotonic()
-                with self._pen:
+                with self.pen:
                     is_written = self._commit(tickets)
                 spent = monotonic() - started
                 flush_at = None if is_written else monotonic() + RETRY_INTERVAL
                 for ticket in tickets:
                     ticket.finish()
-                with self._pen:
+                with self.pen:
                     self._idle()
             elif self._is_nudged and flush_at is None:
                 flush_at = monotonic() + FLUSH_INTERVAL
-            if self._is_stopped and self._inbox.empty():
+            if self._stopped.is_set() and self._inbox.empty():
                 return
 
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:

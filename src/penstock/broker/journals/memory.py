@@ -16,10 +16,13 @@ from penstock.broker.core.events import Event
 from penstock.broker.core.image import State
 from penstock.broker.core.message import StoredMessage, summarize
 from penstock.broker.journal import Commit
+from penstock.durations import SECOND
 
 EVENT_RECORDS = 100_000
 MERGED = 64
 """Chunks smaller than this grow: chunks of one message would cost more than the message."""
+MERGED_SPAN = 60 * SECOND
+"""They do not grow for longer than this, since a chunk leaves as a whole."""
 
 
 class _Log:
@@ -62,8 +65,9 @@ class MemoryJournal:
         log = self._logs.get(stream)
         if log is None:
             log = self._logs[stream] = _Log()
-        if log.messages and len(log.messages[-1]) < MERGED:
-            log.messages[-1] += messages
+        last = log.messages[-1] if log.messages else None
+        if last is not None and len(last) < MERGED and messages[0].publish_at - last[0].publish_at < MERGED_SPAN:
+            last += messages
         else:
             # Readers in other threads look only as far as `firsts` goes.
             log.messages.append(list(messages))
@@ -75,6 +79,9 @@ class MemoryJournal:
 
     def checkpoint(self, state: State) -> None:
         """Nothing to do: there is no start to prepare for."""
+
+    def streams(self) -> list[int]:
+        return list(self._logs)
 
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
         for first, messages in self._overlapping(stream, start, stop):
@@ -100,7 +107,10 @@ class MemoryJournal:
                 if first not in gone:
                     kept.messages.append(messages)
                     kept.firsts.append(first)
-            self._logs[stream] = kept
+            if kept.firsts:
+                self._logs[stream] = kept
+            else:
+                del self._logs[stream]
 
     def trim_events(self, before: int) -> None:
         while self._events and self._events[0][1] < before:

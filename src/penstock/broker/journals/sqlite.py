@@ -94,6 +94,15 @@ class SqliteJournal:
         with self._writing() as writer:
             writer.execute("INSERT OR REPLACE INTO checkpoint VALUES (1, ?, ?, ?)", row)
 
+    def streams(self) -> list[int]:
+        found: list[int] = []
+        with self._reading("the chunks") as reader:
+            # One look-up for each stream, instead of a walk over all chunks.
+            query = f"SELECT position >> {STREAM_BITS} FROM chunks WHERE position >= ? ORDER BY position LIMIT 1"
+            while row := reader.execute(query, ((found[-1] + 1 << STREAM_BITS) if found else 0,)).fetchone():
+                found.append(row[0])
+        return found
+
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
         query = f"{_SUMMARY} FROM chunks WHERE position >= ? AND position < ? ORDER BY position"
         with self._reading(f"the chunks of stream {stream}") as reader:
@@ -164,13 +173,12 @@ class SqliteJournal:
             for (finding,) in reader.execute("PRAGMA integrity_check(1)"):
                 if finding != "ok":
                     raise CorruptLog(self.path, "the database", str(finding))
-            streams = [row[0] for row in reader.execute(f"SELECT DISTINCT position >> {STREAM_BITS} FROM chunks")]
         _, since_checkpoint = self.load()
         for _ in since_checkpoint:
             pass
         for _ in self.read_events(self._first_event, self._next_event):
             pass
-        for stream in streams:
+        for stream in self.streams():
             for _ in self.read(stream, 0, 1 << STREAM_BITS):
                 pass
 

@@ -125,6 +125,7 @@ class Broker:
     ) -> tuple[Queue, list[Lease]]:
         """Hand out up to `want` messages of the queue that `find` finds by name, waiting at most `wait` microseconds for one."""
         until = None
+        granted: list[Lease] = []
         while True:
             now = self.clock.now()
             if now >= self._next_due:
@@ -143,15 +144,23 @@ class Broker:
                     self._commits.add(queue.leased(leases, now))
                     if queue.soonest < queue.scheduled:
                         self.reschedule(queue)
-                    return queue, leases
-                until = now + wait if until is None else until
                 absent = queue.absent
                 if absent is None:
+                    if leases or granted:
+                        return queue, granted + leases if granted else leases
+                    until = now + wait if until is None else until
                     if now >= until:
                         return queue, []
                     self._wait(until - now)
                     continue
-            self._load(self.catalog.streams[queue.stream], absent)
+            granted += leases
+            want -= len(leases)
+            try:
+                self._load(self.catalog.streams[queue.stream], absent)
+            except PenstockError:
+                if granted:
+                    return queue, granted
+                raise
 
     def settle(
         self, queue: Queue, leases: list[Lease], now: int, settle: Callable[[Queue, list[Lease], int], Event | Outcome]

@@ -86,14 +86,3 @@ class Pages:
     def page_numbers(self) -> Iterator[int]:
         """The resident pages, in the order they came."""
         return iter(self._pages)
-
-    def missing(self, page_number: int, stop: int) -> range | None:
-        """The offsets of a page, below `stop`, that must be read to have it whole; None when nothing is missing."""
-        first = page_number << _SHIFT
-        last = min(first + PAGE, stop)
-        page = self._pages.get(page_number)
-        if page is None:
-            return range(first, last)
-        if len(page) < last - first or None in page:
-            return range(first, last)
-        return None

@@ -37,6 +37,8 @@ from penstock.subscription import (
 
 MAX_EXTENSION_SECONDS = 86_400
 
+_NOWHERE = (0, 0, 0, 0)
+
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
 
 
@@ -341,24 +343,19 @@ class MessageQueue:
             raise FailedPrecondition(f"Subscription {subscription_name!r} is detached: its topic was deleted")
         return queue, self.broker.catalog.streams[queue.stream]
 
-    def _find(self, ack_id: object) -> tuple[Queue, Lease] | None:
-        delivery = parse_ack_id(ack_id)
-        if delivery is None:
-            return None
-        number, offset, attempt, epoch = delivery
-        queue = self.broker.catalog.queues.get(number)
-        lease = queue.find(offset, attempt, epoch) if queue is not None else None
-        return (queue, lease) if queue is not None and lease is not None else None
-
     def _settle(self, ack_id: str, settle: Settlement) -> None:
         broker = self.broker
-        now = broker.catch_up()
+        now = broker.clock.now()
+        if now >= broker.next_due:
+            broker.catch_up()
+        number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
         with broker.lock:
             broker.check_open()
-            found = self._find(ack_id)
-            if found is None:
+            queue = broker.catalog.queues.get(number)
+            lease = queue.find(offset, attempt, epoch) if queue is not None else None
+            if queue is None or lease is None:
                 raise InvalidAckId(ack_id)
-            has_forwards = broker.settle(found[0], [found[1]], now, settle)
+            has_forwards = broker.settle(queue, [lease], now, settle)
         if has_forwards:
             broker.deliver_forwards()
 
@@ -373,7 +370,7 @@ class MessageQueue:
         with broker.lock:
             broker.check_open()
             for one in ack_ids:
-                number, offset, attempt, epoch = parse_ack_id(one) or (0, 0, 0, 0)
+                number, offset, attempt, epoch = parse_ack_id(one) or _NOWHERE
                 queue = queues.get(number)
                 lease = queue.find(offset, attempt, epoch) if queue is not None else None
                 leases = found.get(number)

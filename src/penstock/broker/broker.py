@@ -83,7 +83,8 @@ class Broker:
         self._waiters = 0
         self._is_closed = False
         self._schedule: list[tuple[int, int]] = []
-        self._next_due = FOREVER
+        self.next_due = FOREVER
+        """Nothing happens by itself before this instant; after it, `catch_up` first."""
         self.window = Window(self.journal, window_bytes if self.is_durable else None)
         try:
             self.catalog = self._recover()
@@ -98,7 +99,7 @@ class Broker:
 
     def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, now: int) -> Placed:
         """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
-        if now >= self._next_due:
+        if now >= self.next_due:
             self.catch_up()
         with self.lock:
             if self._is_closed:
@@ -128,7 +129,7 @@ class Broker:
         granted: list[Lease] = []
         while True:
             now = self.clock.now()
-            if now >= self._next_due:
+            if now >= self.next_due:
                 self.catch_up()
             with self.lock:
                 if self._is_closed:
@@ -223,25 +224,20 @@ class Broker:
         if due < queue.scheduled:
             queue.scheduled = due
             heapq.heappush(self._schedule, (due, queue.number))
-            if due < self._next_due:
-                self._next_due = due
+            if due < self.next_due:
+                self.next_due = due
                 if self._timer is not None:
                     self._timer.wake()
 
     def catch_up(self) -> int:
         """Let everything happen that has become due; returns the present."""
         now = self.clock.now()
-        if now >= self._next_due:
+        if now >= self.next_due:
             with self.lock:
                 has_forwards = self._tick(now)
             if has_forwards:
                 self.deliver_forwards()
         return now
-
-    @property
-    def next_due(self) -> int:
-        """When something is due next."""
-        return self._next_due
 
     def stream(self, name: str) -> Stream:
         """The stream of a topic or work queue; `topic:x` and `queue:x` say which where both exist. Call it with the lock held."""
@@ -428,7 +424,7 @@ class Broker:
                     break
                 self._load(self.catalog.streams[queue.stream], queue.absent)
             self.reschedule(queue)
-        self._next_due = self._schedule[0][0] if self._schedule else FOREVER
+        self.next_due = self._schedule[0][0] if self._schedule else FOREVER
         self.wake()
         return bool(self._commits.forwards)
 

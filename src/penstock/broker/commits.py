@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.core import events
 from penstock.broker.core.chunk import size_of
 from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE, TOPIC
+from penstock.broker.core.image import QUEUE
 from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
@@ -72,21 +72,26 @@ class Commits:
 
     def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placed:
         """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
-        if self._notebook is not None and batch.producers is None and not stream.may_refuse and stream.kind == TOPIC:
-            at = max(now, stream.published_at)
-            first, messages = stream.next_offset, batch.messages
-            if messages[0].publish_at != at:
-                for message in messages:
-                    message.publish_at = at
-            self._notebook.keep(stream.number, first, messages)
-            self._notebook.note(events.Published(stream.number, at, first, len(messages)))
-            self._take_in(stream, first, at, batch)
-            if now >= self._retention.due_at:
-                self._retention.run(now)
-            return Placed(stream.number, first, at, len(messages))
-        ticket = Ticket(stream, batch)
-        self.commit_now([ticket], now)
-        return ticket.placed()
+        if self._notebook is None or batch.producers is not None:
+            ticket = Ticket(stream, batch)
+            self.commit_now([ticket], now)
+            return ticket.placed()
+        if stream.may_refuse:
+            refusal = self._refusal(stream, batch, 0, 0)
+            if refusal is not None:
+                raise refusal
+        at = now if now > stream.published_at else stream.published_at  # noqa: FURB136  # a call of max() is dear here
+        first, messages = stream.next_offset, batch.messages
+        if messages[0].publish_at != at:
+            for message in messages:
+                message.publish_at = at
+        position = stream.queues[0].position(messages[-1].priority) + 1 if stream.kind == QUEUE else 0
+        self._notebook.keep(stream.number, first, messages)
+        self._notebook.note(events.Published(stream.number, at, first, len(messages)))
+        self._take_in(stream, first, at, batch)
+        if now >= self._retention.due_at:
+            self._retention.run(now)
+        return Placed(stream.number, first, at, len(messages), None, position)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a publish committed by the writer."""
@@ -185,7 +190,7 @@ class Commits:
         for ticket in tickets:
             if ticket.stream is not None and ticket.batch is not None:
                 fresh = staged.split(ticket, ticket.stream, ticket.batch)
-                ticket.error = self._refusal(ticket.stream, fresh, staged)
+                ticket.error = self._refusal(ticket.stream, fresh, *staged.waiting(ticket.stream))
                 if ticket.error is None:
                     staged.add(ticket.stream, fresh)
         pending, self._pending = self._pending, []
@@ -197,10 +202,10 @@ class Commits:
         self._staged = staged
         return commit
 
-    def _refusal(self, stream: Stream, batch: Batch, staged: _Staged) -> PenstockError | None:
+    def _refusal(self, stream: Stream, batch: Batch, count: int, size: int) -> PenstockError | None:
+        """Why a publish cannot be taken, with `count` messages of `size` bytes already on their way."""
         if self._broker.catalog.streams.get(stream.number) is not stream:
             return TopicNotFound(stream.name)
-        count, size = staged.waiting(stream)
         for queue in stream.queues:
             if not queue.has_room(batch, count, size):
                 is_work_queue = queue.number == stream.number

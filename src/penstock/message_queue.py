@@ -12,14 +12,14 @@ import msgspec
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core import events
-from penstock.broker.core.events import Event, Ranges
-from penstock.broker.core.image import Position, subtract
+from penstock.broker.core.events import Event
+from penstock.broker.core.image import Position
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message, accept, check_name
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, merge, subtract
 from penstock.broker.core.stream import Stream
 from penstock.clock import Clock
 from penstock.durations import instant, micros, to_datetime
@@ -250,7 +250,7 @@ class MessageQueue:
                 raise AlreadyExists("Snapshot", name)
             position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high)
             catalog.snapshots[name] = position
-            return events.SnapshotTaken(queue.number, now, name, position.unsettled, position.high)
+            return events.SnapshotTaken(queue.number, now, name, stream.number, position.unsettled, position.high)
 
         self._change(take)
 

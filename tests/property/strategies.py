@@ -46,7 +46,7 @@ def settings_of_a_subscription(draw: st.DrawFn) -> Setting:
     wanted = draw(st.sampled_from([None, None, "a"]))
     retention = draw(st.sampled_from([7 * 86_400, 7 * 86_400, 90]))
     overflow = draw(st.sampled_from(["discard", "reject", "spill"]))
-    room = draw(st.sampled_from([(10_000, 1 << 30), (10_000, 1 << 30), (4, 1 << 30), (10_000, 60)]))
+    room = draw(st.sampled_from([(10_000, 1 << 30)] * 4 + [(4, 1 << 30), (10_000, 60)]))
     retain = draw(st.sampled_from([True, True, False]))
     options = SubscriptionOptions(
         ack_deadline_seconds=ack_deadline,
@@ -94,7 +94,7 @@ def drafts(draw: st.DrawFn) -> Draft:
     return Draft(
         data=b"x" * draw(st.integers(1, 20)),
         attributes=draw(st.sampled_from([{}, {"kind": "a"}, {"kind": "b"}, {"kind": "a", "größe": "ü"}])),
-        key=draw(st.sampled_from(["", "", "k", "ключ"])),
+        key=draw(st.sampled_from(["", "k", "k", "ключ"])),
         priority=draw(st.sampled_from([5, 5, 5, 0, 9])),
         ttl=draw(st.sampled_from([None, None, None, 5 * SECOND, 15 * SECOND, 100 * SECOND])),
         deliver_at=draw(st.sampled_from([None, None, None, -SECOND, 0, 5 * SECOND, 30 * SECOND])),

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from penstock.backoff import exponential
 from penstock.broker.core import leases as leases_module
-from penstock.broker.core.image import holds, overlaps, subtract
 from penstock.broker.core.leases import Consumer, Lease, Leases
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.ordering import Lanes
 from penstock.broker.core.pages import PAGE, Pages
-from penstock.broker.core.ready import Level, Ready, merge
+from penstock.broker.core.ranges import holds, merge, overlaps, subtract
+from penstock.broker.core.ready import Level, Ready
 from penstock.durations import instant, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
 from penstock.broker.core import events
-from penstock.broker.core.events import Event, Ranges
+from penstock.broker.core.events import Event
 from penstock.broker.core.filter import Filter
 from penstock.broker.core.image import QUEUE, TOPIC, Fold
 from penstock.broker.core.leases import Lease
@@ -29,7 +29,7 @@ from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.stream import Stream
 from penstock.broker.history import Row, concerns, rows
 from penstock.broker.journal import Journal
@@ -37,7 +37,7 @@ from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
 from penstock.broker.window import Window, pieces, read
 from penstock.broker.writer import Placed, Ticket
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
 from penstock.ids import parse_message_id
@@ -125,7 +125,7 @@ class Broker:
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
         """Hand out up to `want` messages of the queue that `find` finds by name, waiting at most `wait` microseconds for one."""
-        until = None
+        until, started = None, monotonic() if wait else 0
         granted: list[Lease] = []
         while True:
             now = self.clock.now()
@@ -145,19 +145,21 @@ class Broker:
                     self._commits.add(queue.leased(leases, now))
                     if queue.soonest < queue.scheduled:
                         self.reschedule(queue)
-                absent = queue.absent
+                absent, stream = queue.absent, self.catalog.streams[queue.stream]
                 if absent is None:
                     if leases or granted:
                         return queue, granted + leases if granted else leases
                     until = now + wait if until is None else until
-                    if now >= until:
+                    # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
+                    left = min(until - now, wait - (monotonic() - started)) if wait else 0
+                    if left <= 0:
                         return queue, []
-                    self._wait(until - now)
+                    self._wait(left)
                     continue
             granted += leases
             want -= len(leases)
             try:
-                self._load(self.catalog.streams[queue.stream], absent)
+                self._load(stream, absent)
             except PenstockError:
                 if granted:
                     return queue, granted
@@ -256,7 +258,7 @@ class Broker:
             return None
         found = stream.pages.get(offset)
         if found is None:
-            self._load(stream, offset)
+            self._read(stream, offset)
             found = stream.pages.get(offset)
         return found
 
@@ -429,12 +431,15 @@ class Broker:
         return bool(self._commits.forwards)
 
     def _load(self, stream: Stream, offset: int) -> None:
-        """Read a page of messages from the journal into memory."""
+        """Read a message that a queue has still to deliver into memory, and its neighbours."""
+        self._read(stream, offset)
+        if stream.pages.get(offset) is None and self.catalog.streams.get(stream.number) is stream:
+            raise self._commits.lost(stream, offset)
+
+    def _read(self, stream: Stream, offset: int) -> None:
         runs = self.window.fetch(stream, offset)
         with self.lock:
             self.window.hold(stream, runs)
-            if stream.pages.get(offset) is None:
-                raise self._commits.lost(stream, offset)
 
     def _wait(self, timeout: int) -> None:
         self._waiters += 1

@@ -131,6 +131,8 @@ class Catalog:
                 return event.stream in self.streams and not self.streams[event.stream].queues
             case events.QueueCreated():
                 return event.queue in self.queues
+            case events.SnapshotTaken():
+                return event.name in self.snapshots
             case _:
                 return False
 
@@ -141,6 +143,8 @@ class Catalog:
                 self.delete_topic(event.name, event.at)
             case events.QueueCreated():
                 self.delete_queue(self.queues[event.queue], event.at)
+            case events.SnapshotTaken():
+                del self.snapshots[event.name]
             case _:
                 pass
 

@@ -48,7 +48,7 @@ class Commits:
         """Dead letters on their way, by topic: they need room that nobody else may be promised."""
         self._since_checkpoint = 0
         self.trouble: str | None = None
-        self._retention = Retention(broker)
+        self._retention = Retention(broker, self._write_pending)
         self._notebook: Notebook | None = self._journal if isinstance(self._journal, Notebook) else None
         self.add: Callable[[Event], None] = self._notebook.note if self._notebook is not None else self._add
         """Write an event down: at once where that costs nothing, with the next commit otherwise."""
@@ -99,13 +99,16 @@ class Commits:
         self._writer.submit(ticket)
 
     def sync(self) -> None:
-        """Return when everything so far is durable."""
+        """Return when everything so far is written, and durable where the journal is. Call it without the lock."""
         if self._writer is not None:
             self._writer.sync()
+        elif self._pending:
+            with self._broker.lock:
+                self.commit_now([], self._broker.clock.now())
 
     def withdraw(self, event: Event) -> bool:
         """Take back the event of something that was just made and could not be written; False when it must stay."""
-        if not self._broker.catalog.can_undo(event):
+        if not self._broker.catalog.can_undo(event) or any(_depends(other, event) for other in self._pending):
             return False
         kept = [other for other in self._pending if other is not event]
         is_withdrawn = len(kept) < len(self._pending)
@@ -182,9 +185,9 @@ class Commits:
             if stream is not None:
                 staged.add(stream, summarize([letter]))
                 staged.forwards.append(forward)
-            else:
-                self._arrived(topic)
-            if stream is None and not queue.detached:
+                continue
+            self._arrived(topic)
+            if not queue.detached:
                 # The topic went away after the message died: it comes back rather than be lost.
                 self._pending.append(queue.redrive([(burial.offset, burial.message)], now))
         for ticket in tickets:
@@ -290,6 +293,20 @@ class Commits:
                 return
             pending, self._pending = self._pending, []
             state = self._broker.catalog.state()
+        self._write(pending)
+        self._journal.checkpoint(state)
+        self._since_checkpoint = 0
+
+    def _write_pending(self) -> bool:
+        """Write the events that have gathered; False when they have to wait for the next commit."""
+        with self._broker.lock:
+            if self.forwards or self.trouble is not None:
+                return False
+            pending, self._pending = self._pending, []
+        self._write(pending)
+        return True
+
+    def _write(self, pending: list[Event]) -> None:
         if pending:
             try:
                 self._journal.append(Commit(pending[-1].at, [], pending))
@@ -297,8 +314,6 @@ class Commits:
                 with self._broker.lock:
                     self._pending[:0] = pending
                 raise
-        self._journal.checkpoint(state)
-        self._since_checkpoint = 0
 
 
 class _Staged:
@@ -344,6 +359,12 @@ class _Staged:
                 message.publish_at = at
             result.append(Append(stream.number, stream.next_offset, at, batch))
         return result
+
+
+def _depends(other: Event, made: Event) -> bool:
+    """Whether another event speaks of what an event made."""
+    number = getattr(made, "queue", None) or getattr(made, "stream", None)
+    return other is not made and number in {getattr(other, "queue", None), getattr(other, "stream", None)}
 
 
 def _join(batches: list[Batch]) -> Batch:

@@ -7,12 +7,11 @@ the checkpoint has made them unnecessary. In memory, settled messages also leave
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.core.chunk import Summary
-from penstock.broker.core.events import Ranges
-from penstock.broker.core.image import overlaps
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, merge, overlaps
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
 from penstock.ids import MAX_OFFSET
@@ -30,8 +29,9 @@ PART = 1_000
 class Retention:
     """Looks over all streams once a minute; in memory also after every so many bytes."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, write_pending: Callable[[], bool]) -> None:
         self._broker = broker
+        self._write_pending = write_pending
         self.due_at = 0
         """When the streams are looked over next."""
         self.shed_at = HISTORY_BYTES
@@ -39,23 +39,26 @@ class Retention:
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
-        if now >= self.due_at:
-            self.due_at = now + INTERVAL
-            for stream in list(self._broker.catalog.streams.values()):
-                self._trim(stream, before=now - stream_retention(stream))
-            for number in self._broker.journal.streams():
-                if number not in self._broker.catalog.streams:
-                    self._drop(number)
-            self._broker.journal.trim_events(
-                now - max(map(stream_retention, self._broker.catalog.streams.values()), default=RETENTION)
-            )
+        if now < self.due_at:
+            return
+        self.due_at = now + INTERVAL
+        with self._broker.lock:
+            streams = list(self._broker.catalog.streams.values())
+        for stream in streams:
+            self._trim(stream, before=now - stream_retention(stream))
+        self._drop_deleted()
+        self._broker.journal.trim_events(now - max(map(stream_retention, streams), default=RETENTION))
 
-    def _drop(self, number: int) -> None:
-        """The stream was deleted: what it left goes, a part at a time."""
-        summaries = self._broker.journal.summaries(number, 0, MAX_OFFSET)
-        firsts = [summary.first for summary in summaries]
-        for start in range(0, len(firsts), PART):
-            self._broker.journal.trim(number, firsts[start : start + PART])
+    def _drop_deleted(self) -> None:
+        """What deleted streams left goes, a part at a time."""
+        journal = self._broker.journal
+        with self._broker.lock:
+            deleted = [number for number in journal.streams() if number not in self._broker.catalog.streams]
+        if deleted and self._write_pending():
+            for number in deleted:
+                firsts = [summary.first for summary in journal.summaries(number, 0, MAX_OFFSET)]
+                for start in range(0, len(firsts), PART):
+                    journal.trim(number, firsts[start : start + PART])
 
     def shed(self, stream: Stream) -> None:
         """In memory: a stream has grown large; let the oldest settled messages go."""
@@ -81,7 +84,9 @@ class Retention:
             stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
             oldest = [offset for queue in stream.queues if (offset := queue.oldest()) is not None]
             broker.window.forget(stream, before=min([stream.earliest, *oldest]))
-        broker.journal.trim(stream.number, [summary.first for summary in gone])
+        # What settled these messages must be on disk before they leave it.
+        if self._write_pending():
+            broker.journal.trim(stream.number, [summary.first for summary in gone])
 
     @staticmethod
     def _free(stream: Stream, old: list[Summary], excess: int | None) -> list[Summary]:

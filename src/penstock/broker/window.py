@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from penstock.broker.core.chunk import Summary
-from penstock.broker.core.events import Ranges
 from penstock.broker.core.image import QueueImage
 from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Piece
 from penstock.broker.core.pages import PAGE
+from penstock.broker.core.ranges import Ranges
 from penstock.broker.core.stream import Stream
 from penstock.broker.journal import Journal
 from penstock.errors import CorruptLog

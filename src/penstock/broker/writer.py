@@ -11,6 +11,7 @@ may stage, append, apply and maintain.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +22,10 @@ import msgspec
 from penstock.broker.core.message import Batch
 from penstock.broker.core.stream import Place, Stream
 from penstock.clock import monotonic
-from penstock.errors import BrokerClosed, PenstockError
+from penstock.errors import BrokerClosed, PenstockError, Unavailable
 from penstock.ids import message_id, message_ids
+
+log = logging.getLogger("penstock.broker")
 
 FLUSH_INTERVAL = 50_000
 """How long events that nobody waits for may stay in memory, in microseconds."""
@@ -165,18 +168,32 @@ class Writer:
             if tickets or is_due or self._stopped.is_set():
                 self._is_nudged = False
                 started = monotonic()
-                with self.pen:
-                    is_written = self._commit(tickets)
+                is_written = self._write(tickets)
                 spent = monotonic() - started
                 flush_at = None if is_written else monotonic() + RETRY_INTERVAL
-                for ticket in tickets:
-                    ticket.finish()
-                with self.pen:
-                    self._idle()
             elif self._is_nudged and flush_at is None:
                 flush_at = monotonic() + FLUSH_INTERVAL
             if self._stopped.is_set() and self._inbox.empty():
                 return
+
+    def _write(self, tickets: list[Ticket]) -> bool:
+        """Commit, tell everybody, and tidy up. Whatever goes wrong, nobody is left waiting and the thread lives on."""
+        try:
+            with self.pen:
+                return self._commit(tickets)
+        except Exception as error:  # the top of the thread
+            log.exception("the writer failed")
+            for ticket in tickets:
+                ticket.error = ticket.error or Unavailable(f"the writer failed: {error!r}")
+            return False
+        finally:
+            for ticket in tickets:
+                ticket.finish()
+            try:
+                with self.pen:
+                    self._idle()
+            except Exception:  # the top of the thread
+                log.exception("the writer could not tidy up")
 
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:
         """Wait for something to do; returns the tickets that came."""

@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 
+from penstock.broker.core.ranges import Ranges
+
 Column = int | list[int]
-Ranges = list[tuple[int, int]]
 
 
 class _One(msgspec.Struct, array_like=True, gc=False):
@@ -196,6 +197,7 @@ class SnapshotTaken(_One, tag=17):
     queue: int
     at: int
     name: str
+    stream: int
     unsettled: Ranges
     high: int
 

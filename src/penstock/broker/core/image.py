@@ -7,17 +7,16 @@ play no part in it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, assert_never
 
 import msgspec
 
 from penstock.broker.core import events
-from penstock.broker.core.events import Event, Ranges, spread
+from penstock.broker.core.events import Event, spread
 from penstock.broker.core.policy import Policy
 from penstock.broker.core.producers import Producers
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, holds, merge, subtract
 
 TOPIC = "topic"
 QUEUE = "queue"
@@ -226,8 +225,7 @@ class State(msgspec.Struct, array_like=True):
                 if not queue.is_subscription:
                     del self.streams[queue.stream]
             case events.SnapshotTaken():
-                stream_number = self.queues[event.queue].stream
-                self.snapshots[event.name] = Position(event.queue, stream_number, event.at, event.unsettled, event.high)
+                self.snapshots[event.name] = Position(event.queue, event.stream, event.at, event.unsettled, event.high)
             case events.SnapshotDeleted():
                 del self.snapshots[event.name]
             case (
@@ -368,36 +366,6 @@ def entries(event: events.Buried) -> Iterator[DeadLetterEntry]:
     published, attempts = spread(event.published, event.count), spread(event.attempts, event.count)
     for offset, publish_at, attempt in zip(event.offsets, published, attempts, strict=True):
         yield DeadLetterEntry(offset, publish_at, event.reason, event.cause, event.at, attempt, event.error)
-
-
-def subtract(ranges: Ranges, holes: Ranges) -> Ranges:
-    """The ranges less the holes; both are sorted and disjoint."""
-    result: Ranges = []
-    index = 0
-    for first, stop in ranges:
-        start = first
-        while index < len(holes) and holes[index][1] <= start:
-            index += 1
-        at = index
-        while at < len(holes) and holes[at][0] < stop:
-            if start < holes[at][0]:
-                result.append((start, holes[at][0]))
-            start = holes[at][1]
-            at += 1
-        if start < stop:
-            result.append((start, stop))
-    return result
-
-
-def holds(ranges: Ranges, offset: int) -> bool:
-    """Whether sorted ranges contain an offset."""
-    return overlaps(ranges, offset, offset + 1)
-
-
-def overlaps(ranges: Ranges, start: int, stop: int) -> bool:
-    """Whether sorted, disjoint ranges contain any offset from `start` up to `stop`."""
-    index = bisect_right(ranges, start, key=lambda span: span[1])
-    return index < len(ranges) and ranges[index][0] < stop
 
 
 encode = msgspec.msgpack.Encoder().encode

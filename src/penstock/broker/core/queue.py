@@ -19,16 +19,16 @@ done the rest, and leaves its offset in `absent`: the shell reads it from the lo
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from penstock.broker.core import events
-from penstock.broker.core.events import Ranges, column
+from penstock.broker.core.events import column
 from penstock.broker.core.image import Trace, entries
 from penstock.broker.core.leases import Consumer, Lease, Leases
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import EXPLICIT_NACK, MAX_ATTEMPTS, TTL_EXPIRED, Burial, Outcome
 from penstock.broker.core.policy import MAX_COUNT, Overflow
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
@@ -328,8 +328,7 @@ class Queue(QueueState):
             self._retire_from(message.publish_at + self.policy.retention)
         expires_at = self._mortal.get(offset)
         if expires_at is not None:
-            heappush(self._mortal_heap, (expires_at, offset))
-            self.soonest = min(self.soonest, expires_at)
+            self._watch(offset, expires_at)
 
     def _die(  # noqa: PLR0917  # what a dead letter is made of
         self,

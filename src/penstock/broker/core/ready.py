@@ -12,6 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from penstock.broker.core.ranges import Ranges, merge, subtract
+
+_LEFTOVERS = 512
+
 
 class Level:
     """The waiting messages of one priority."""
@@ -60,6 +64,16 @@ class Level:
         """Take out an offset that is in this level."""
         self._gone.add(offset)
         self.count -= 1
+        if len(self._gone) > self.count + _LEFTOVERS or not self.count:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Most of what lies here is gone: begin again with the rest."""
+        kept = merge(self.ranges())
+        self._start = self._stop = self.count = 0
+        self._later, self._returned, self._gone = None, [], set()
+        for start, stop in kept:
+            self.add(start, stop)
 
     def take(self, most: int) -> tuple[int, int]:
         """Take the next offsets (start, stop) when they are one run and nothing older waits; (0, 0) when not: ask `first`."""
@@ -106,17 +120,11 @@ class Level:
             self._start <= offset < self._stop or any(a <= offset < b for a, b in self._later or ()) or offset in self._returned
         )
 
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """Every waiting offset, as ranges in no particular order."""
+    def ranges(self) -> Ranges:
+        """Every waiting offset."""
         runs = [(self._start, self._stop), *(self._later or ()), *((offset, offset + 1) for offset in self._returned)]
-        for first, stop in runs:
-            start = first
-            for hole in sorted(offset for offset in self._gone if start <= offset < stop):
-                if start < hole:
-                    yield start, hole
-                start = hole + 1
-            if start < stop:
-                yield start, stop
+        waiting = merge(run for run in runs if run[0] < run[1])
+        return subtract(waiting, merge((offset, offset + 1) for offset in self._gone)) if self._gone else waiting
 
     def _advance(self) -> None:
         self._start += 1
@@ -172,14 +180,3 @@ class Ready:
         """Forget everything."""
         self._levels = {}
         self.levels = []
-
-
-def merge(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sorted, disjoint, joined ranges."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged

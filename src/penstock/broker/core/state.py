@@ -7,26 +7,27 @@ new queue all go through `restore`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappush
+from heapq import heapify, heappush
 from typing import TypeVar
 
 import msgspec
 
-from penstock.broker.core.events import Event, Ranges
+from penstock.broker.core.events import Event
 from penstock.broker.core.filter import Filter
-from penstock.broker.core.image import Counters, DeadLetterEntry, QueueImage, Trace, holds
+from penstock.broker.core.image import Counters, DeadLetterEntry, QueueImage, Trace
 from penstock.broker.core.leases import Consumer, Lease, Leases
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.outcome import Piece, Why
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.policy import Policy
-from penstock.broker.core.ready import merge
+from penstock.broker.core.ranges import Ranges, holds, merge
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
 
 E = TypeVar("E", bound=Event)
 
 MAX_IDLE_CONSUMERS = 10_000
+_LEFTOVERS = 512
 
 
 class QueueState:
@@ -268,8 +269,15 @@ class QueueState:
     def _mortalize(self, offset: int, message: StoredMessage) -> None:
         if message.expires_at is not None:
             self._mortal[offset] = message.expires_at
-            heappush(self._mortal_heap, (message.expires_at, offset))
-            self.soonest = min(self.soonest, message.expires_at)
+            self._watch(offset, message.expires_at)
+
+    def _watch(self, offset: int, expires_at: int) -> None:
+        """Look at a message when its time is over."""
+        heappush(self._mortal_heap, (expires_at, offset))
+        self.soonest = min(self.soonest, expires_at)
+        if len(self._mortal_heap) > 2 * len(self._mortal) + _LEFTOVERS:
+            self._mortal_heap = [(instant, mortal) for mortal, instant in self._mortal.items()]
+            heapify(self._mortal_heap)
 
     def _key(self, message: StoredMessage) -> str:
         return message.key if self.policy.ordered else ""

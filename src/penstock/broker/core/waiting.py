@@ -6,12 +6,14 @@ has left, or is due at another time, is skipped when it comes up.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
-from penstock.broker.core.events import Ranges
 from penstock.broker.core.ordering import Lanes
-from penstock.broker.core.ready import Ready, merge
+from penstock.broker.core.ranges import Ranges, merge
+from penstock.broker.core.ready import Ready
 from penstock.durations import FOREVER
+
+_LEFTOVERS = 512
 
 
 class Waiting:
@@ -117,3 +119,6 @@ class Waiting:
     def _delay(self, offset: int, priority: int, key: str, due: int) -> None:
         self._delayed[offset] = due
         heappush(self._due, (due, offset, priority, key))
+        if len(self._due) > 2 * len(self._delayed) + _LEFTOVERS:
+            self._due = [entry for entry in self._due if self._delayed.get(entry[1]) == entry[0]]
+            heapify(self._due)

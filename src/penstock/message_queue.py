@@ -233,7 +233,7 @@ class MessageQueue:
                 target = offset if offset is not None else broker.offset_at(stream, at or 0)
                 if target > stream.next_offset:
                     raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
-                position = Position(queue.number, stream.number, now, [], max(target, stream.earliest))
+                position = Position(queue.number, stream.number, now, [], target)
             unsettled, high = _reachable(queue, stream, position)
             if queue.policy.filter and position.queue != queue.number:
                 unsettled = broker.matching(queue, unsettled)
@@ -390,10 +390,8 @@ class MessageQueue:
 def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Explanation | None:
     """Why the message at an offset of a queue's stream is not delivered now. Call it with the lock held."""
     stream = broker.catalog.streams.get(queue.stream)
-    if stream is None or not queue.is_unsettled(offset):
-        return None
-    message = broker.message(stream, offset)
-    if message is None or message.publish_at != publish_at:
+    message = broker.message(stream, offset) if stream is not None else None
+    if stream is None or message is None or message.publish_at != publish_at or not queue.is_unsettled(offset, message):
         return None
     why = queue.explain(offset, message)
     if why is None:
@@ -405,8 +403,11 @@ def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Expla
 
 def _reachable(queue: Queue, stream: Stream, position: Position) -> tuple[Ranges, int]:
     """What a seek may make unsettled: what the log still has and, without retain_acked_messages, what is not acked yet."""
-    if queue.policy.retain_acked:
-        return subtract(position.unsettled, [(0, stream.earliest)]), max(position.high, stream.earliest)
+    held = queue.unsettled()
     wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
-    outside = subtract([(0, stream.next_offset)], wanted)
-    return subtract(queue.unsettled(), outside), stream.next_offset
+    if not queue.policy.retain_acked:
+        return subtract(held, subtract([(0, stream.next_offset)], wanted)), stream.next_offset
+    # Below `earliest` the log has only what some queue holds; of that, this queue may count on its own.
+    lost = subtract([(0, stream.earliest)], held)
+    high = max(position.high, stream.earliest)
+    return subtract(subtract(wanted, [(high, stream.next_offset)]), lost), high

@@ -323,7 +323,7 @@ class QueueManager:
         if not is_listed and broker.last_fate(entry, place[2]) not in {"dead_lettered", "evicted", "purged"}:
             raise MessageNotFound(message_id)
         with broker.lock:
-            if (is_listed and place[2] not in entry.dead) or entry.is_unsettled(place[2]):
+            if (is_listed and place[2] not in entry.dead) or entry.is_unsettled(place[2], message):
                 raise MessageNotFound(message_id)
             self._redrive(entry, [place[2]])
         broker.sync()

@@ -226,6 +226,9 @@ class Broker:
         if due < queue.scheduled:
             queue.scheduled = due
             heapq.heappush(self._schedule, (due, queue.number))
+            if len(self._schedule) > 2 * len(self.catalog.queues) + 1_000:
+                self._schedule = [(other.scheduled, other.number) for other in self.catalog.queues.values()]
+                heapq.heapify(self._schedule)
             if due < self.next_due:
                 self.next_due = due
                 if self._timer is not None:
@@ -272,6 +275,8 @@ class Broker:
             if event is not None:
                 self.emit(event)
                 self.wake()
+            if isinstance(event, events.TopicDeleted | events.QueueDeleted):
+                self.window.forget_deleted(self.catalog.streams)
         if event is not None:
             try:
                 self._commits.sync()
@@ -419,16 +424,24 @@ class Broker:
             if queue is None or queue.scheduled != due:
                 continue
             queue.scheduled = FOREVER
-            self._commits.open_outlet(queue)
-            while True:
-                self.absorb(queue, queue.tick(now), now)
-                if queue.absent is None:
-                    break
-                self._load(self.catalog.streams[queue.stream], queue.absent)
+            try:
+                self._tick_queue(queue, now)
+            except PenstockError as error:
+                # One queue whose log cannot be read must not stop the others.
+                log.error("%r could not do what is due, will try again: %s", queue.name, error)
+                queue.soonest = now + SECOND
             self.reschedule(queue)
         self.next_due = self._schedule[0][0] if self._schedule else FOREVER
         self.wake()
         return bool(self._commits.forwards)
+
+    def _tick_queue(self, queue: Queue, now: int) -> None:
+        self._commits.open_outlet(queue)
+        while True:
+            self.absorb(queue, queue.tick(now), now)
+            if queue.absent is None:
+                return
+            self._load(self.catalog.streams[queue.stream], queue.absent)
 
     def _load(self, stream: Stream, offset: int) -> None:
         """Read a message that a queue has still to deliver into memory, and its neighbours."""

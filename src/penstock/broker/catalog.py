@@ -15,6 +15,8 @@ from penstock.broker.core.stream import Stream
 from penstock.errors import AlreadyExists, QueueNotFound, ResourceExhausted, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
 from penstock.ids import MAX_STREAMS
 
+MAX_SHARED = 10_000
+
 
 class Catalog:
     """Names and numbers. A number is never used twice."""
@@ -160,6 +162,9 @@ class Catalog:
 
     def _add_queue(self, image: QueueImage) -> None:
         if image.policy not in self._policies:
+            if len(self._policies) >= MAX_SHARED:
+                self._policies.clear()
+                self._specs.clear()
             self._policies[image.policy] = (image.policy, msgspec.msgpack.encode(image.policy))
         image.policy, image.spec = self._policies[image.policy][0], self._specs.setdefault(image.spec, image.spec)
         stream = self.streams.get(image.stream)

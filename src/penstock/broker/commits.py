@@ -135,7 +135,10 @@ class Commits:
         if self._writer is not None:
             self._writer.stop()
             with self._writer.pen:
-                self._checkpoint()
+                try:
+                    self._checkpoint()
+                finally:
+                    self._journal.close()
 
     def open_outlet(self, queue: Queue) -> None:
         """Tell a queue how many of its dead letters would be received."""
@@ -235,7 +238,7 @@ class Commits:
                 log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
             if queue.soonest < queue.scheduled:
                 self._broker.reschedule(queue)
-        if stream.pages.size >= self._retention.shed_at and self._writer is None:
+        if stream.pages.size >= stream.shed_at and self._writer is None:
             self._retention.shed(stream)
         self._broker.wake()
 
@@ -246,10 +249,11 @@ class Commits:
             stream, batch = ticket.stream, ticket.batch
             if ticket.error is None and stream is not None and batch is not None and stream.kind == QUEUE:
                 ahead = coming.setdefault(stream.number, [0] * 10)
-                for message in batch.messages:
+                places = ticket.places or [None] * len(batch.messages)
+                for message, place in zip(batch.messages, places, strict=True):
                     queued = stream.queues[0].position(message.priority) if stream.queues else 0
                     ticket.position = queued + sum(ahead[message.priority :]) + 1
-                    if message.deliver_at is None or message.deliver_at <= ticket.at:
+                    if place is None and (message.deliver_at is None or message.deliver_at <= ticket.at):
                         ahead[message.priority] += 1
 
     def _arrive(self) -> None:

@@ -2,7 +2,7 @@
 
 A chunk of messages leaves when it is older than the retention of its stream and no queue holds any of it: unsettled, or in a
 list of dead letters. What a deleted stream left goes at once. Events leave when they are older than the longest retention and
-the checkpoint has made them unnecessary. In memory, settled messages also leave when there are more than `HISTORY_BYTES`.
+the checkpoint has made them unnecessary. In memory, a stream that exceeds `HISTORY_BYTES` also sheds its oldest settled messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.broker.core.chunk import Summary
-from penstock.broker.core.ranges import Ranges, merge, overlaps
+from penstock.broker.core.ranges import Ranges, merge, overlaps, subtract
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
 from penstock.ids import MAX_OFFSET
@@ -34,8 +34,6 @@ class Retention:
         self._write_pending = write_pending
         self.due_at = 0
         """When the streams are looked over next."""
-        self.shed_at = HISTORY_BYTES
-        """In memory: how large a stream may be before it is looked over."""
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
@@ -61,10 +59,13 @@ class Retention:
                     journal.trim(number, firsts[start : start + PART])
 
     def shed(self, stream: Stream) -> None:
-        """In memory: a stream has grown large; let the oldest settled messages go."""
+        """In memory: a stream has grown; when it is large, let the oldest settled messages go."""
+        if stream.pages.size < HISTORY_BYTES:
+            stream.shed_at = HISTORY_BYTES
+            return
         self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
         # What is not settled stays: look again only when there is as much again.
-        self.shed_at = max(stream.pages.size, HISTORY_BYTES // 2) + HISTORY_BYTES // 2
+        stream.shed_at = max(stream.pages.size, HISTORY_BYTES // 2) + HISTORY_BYTES // 2
 
     def _trim(self, stream: Stream, *, before: int | None = None, excess: int | None = None) -> None:
         """Remove free chunks that are old enough, or as many of the oldest as make up the excess."""
@@ -82,8 +83,7 @@ class Retention:
                 return
             # From here on a seek cannot reach what is about to leave.
             stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
-            oldest = [offset for queue in stream.queues if (offset := queue.oldest()) is not None]
-            broker.window.forget(stream, before=min([stream.earliest, *oldest]))
+            broker.window.forget(stream, subtract([(0, stream.earliest)], _held(stream)))
         # What settled these messages must be on disk before they leave it.
         if self._write_pending():
             broker.journal.trim(stream.number, [summary.first for summary in gone])

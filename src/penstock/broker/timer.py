@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from penstock.durations import DAY
+from penstock.durations import DAY, SECOND
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.broker")
 
 
 class Timer:
-    """Sleeps until something is due. Holds the broker weakly: one that is dropped without close ends its timer too."""
+    """Sleeps until something is due. Holds the broker weakly: one in memory that is dropped without close ends its timer too."""
 
     def __init__(self, broker: Broker) -> None:
         self._clock = broker.clock
@@ -62,5 +62,5 @@ class Timer:
             now = broker.catch_up()
         except PenstockError as error:
             log.error("the timer could not do its work: %s", error)
-            return DAY
+            return SECOND
         return max(0, min(broker.next_due - now, DAY))

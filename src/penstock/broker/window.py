@@ -7,19 +7,21 @@ and is read when its turn comes. A page that everybody has consumed goes first.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from penstock.broker.core.chunk import Summary
 from penstock.broker.core.image import QueueImage
 from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Piece
 from penstock.broker.core.pages import PAGE
-from penstock.broker.core.ranges import Ranges
+from penstock.broker.core.ranges import Ranges, subtract
 from penstock.broker.core.stream import Stream
 from penstock.broker.journal import Journal
 from penstock.errors import CorruptLog
 
 READ_AHEAD = 4 * PAGE
+RETRY_EVERY = 64
+"""A full window looks for pages to drop only at every so many batches: looking costs a walk over all pages."""
 
 
 class Window:
@@ -29,15 +31,19 @@ class Window:
         self._journal = journal
         self._budget = budget
         self._size = 0
+        self._refused = 0
+        """Batches that found no room since the last that did."""
         self._pages: dict[tuple[int, int], Stream] = {}
 
     def admit(self, stream: Stream, first: int, batch: Batch) -> None:
         """Hold messages that were just published, if there is room."""
         if self._budget is not None:
-            if self._size + batch.size > self._budget:
+            if self._size + batch.size > self._budget and self._refused % RETRY_EVERY == 0:
                 self._shed_consumed()
             if self._size + batch.size > self._budget:
+                self._refused += 1
                 return
+            self._refused = 0
             for page in range(first // PAGE, (first + len(batch.messages) - 1) // PAGE + 1):
                 self._pages.setdefault((stream.number, page), stream)
         self._size += batch.size
@@ -64,12 +70,17 @@ class Window:
             while self._size > self._budget and len(self._pages) > len(pages):
                 self._drop(next(iter(self._pages)))
 
-    def forget(self, stream: Stream, before: int | None = None) -> None:
-        """Let go of a stream, or of its pages that lie wholly before an offset."""
+    def forget(self, stream: Stream, gone: Ranges) -> None:
+        """Let go of the pages that lie wholly in what left the log."""
         for page in list(stream.pages.page_numbers()):
-            if before is None or (page + 1) * PAGE <= before:
+            if not subtract([(page * PAGE, (page + 1) * PAGE)], gone):
                 self._size -= stream.pages.drop(page)
                 self._pages.pop((stream.number, page), None)
+
+    def forget_deleted(self, streams: Mapping[int, Stream]) -> None:
+        """Let go of the pages of streams that are no more."""
+        for name in [name for name in self._pages if name[0] not in streams]:
+            self._drop(name)
 
     def _shed_consumed(self) -> None:
         """Drop pages that no queue of their stream has still to deliver."""

@@ -59,9 +59,9 @@ class Placed(msgspec.Struct, gc=False):
 class Ticket:
     """A publish, or only the wish to have everything so far on disk (no batch)."""
 
-    __slots__ = ("_done", "at", "batch", "error", "first", "on_done", "places", "position", "stream")
+    __slots__ = ("_done", "at", "batch", "error", "first", "places", "position", "stream")
 
-    def __init__(self, stream: Stream | None, batch: Batch | None, on_done: Callable[[Ticket], None] | None = None) -> None:
+    def __init__(self, stream: Stream | None, batch: Batch | None) -> None:
         self.stream = stream
         self.batch = batch
         self.first = 0
@@ -70,15 +70,12 @@ class Ticket:
         """Where messages of an idempotent producer were already, None for new ones."""
         self.position = 0
         self.error: PenstockError | None = None
-        self.on_done = on_done
         self._done = threading.Lock()
         self._done.acquire()
 
     def finish(self) -> None:
         """Called once, when the outcome is known."""
         self._done.release()
-        if self.on_done is not None:
-            self.on_done(self)
 
     def wait(self) -> None:
         """Return when it is durable, or raise why it is not."""
@@ -121,6 +118,8 @@ class Writer:
                 self._refuse_rest()
             return
         try:
+            if self._stopped.is_set():
+                raise BrokerClosed
             self._is_nudged = False
             is_written = self._commit([ticket])
         finally:

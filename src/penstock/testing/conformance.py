@@ -432,7 +432,7 @@ def _state(name: str) -> State:
     queue.unsettled = [(1, 3), (5, 9)]
     queue.traces = {1: Trace(2, "böom", "nacked", True, START + 5), 2: Trace(1, deadline=START + 9, epoch=3, consumer="wörker")}
     queue.dead = {7: DeadLetterEntry(7, START, "ttl_expired", "ttl", START + 1, 0, None)}
-    queue.consumers = ["wörker"]
+    queue.consumers = {"wörker": None}
     topic = StreamImage(1, TOPIC, f"topic {name}", START, 9, START + 1, Producers({"prodücer": {1 << 62: (3, START)}}))
     return State(3, {1: topic, 3: StreamImage(3, QUEUE, "töpf", START)}, {2: queue}, {"märk": Position(2, 1, START, [(0, 2)], 4)})
 

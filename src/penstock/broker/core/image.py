@@ -18,6 +18,9 @@ from penstock.broker.core.policy import Policy
 from penstock.broker.core.producers import Producers
 from penstock.broker.core.ranges import Ranges, holds, merge, subtract
 
+SINGLY = 1_000
+"""Up to so many dropped messages are settled one by one; more, as ranges."""
+
 TOPIC = "topic"
 QUEUE = "queue"
 
@@ -148,7 +151,8 @@ class QueueImage(msgspec.Struct, array_like=True):
     dead: dict[int, DeadLetterEntry] = {}
     """In the order they died."""
     counters: Counters = msgspec.field(default_factory=Counters)
-    consumers: list[str] = []
+    consumers: dict[str, None] = {}
+    """In the order they came."""
     epoch: int = 0
     paused: bool = False
     detached: bool = False
@@ -292,8 +296,8 @@ class Fold:
                     trace = traces.setdefault(offset, Trace())
                     trace.attempts, trace.due = attempt, None
                     trace.deadline, trace.epoch, trace.consumer = event.deadline, event.epoch, event.consumer
-                if event.consumer is not None and event.consumer not in image.consumers:
-                    image.consumers.append(event.consumer)
+                if event.consumer is not None:
+                    image.consumers[event.consumer] = None
             case events.Acked():
                 self._settle(event.offsets)
             case events.Returned():
@@ -323,6 +327,8 @@ class Fold:
             case events.DeadRemoved():
                 for offset in event.offsets:
                     image.dead.pop(offset, None)
+            case events.Dropped() if event.count <= SINGLY:
+                self._settle([offset for start, stop in event.ranges for offset in range(start, stop)])
             case events.Dropped():
                 self.finish(streams)
                 image.unsettled = subtract(image.unsettled, event.ranges)
@@ -337,7 +343,7 @@ class Fold:
             case events.Paused():
                 image.paused = event.paused
             case events.ConsumerReleased():
-                image.consumers = [name for name in image.consumers if name != event.consumer]
+                image.consumers.pop(event.consumer, None)
             case events.Stranded():
                 pass
             case _:

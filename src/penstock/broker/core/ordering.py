@@ -24,14 +24,12 @@ class Lane:
 class Lanes:
     """All keys of a queue that have something unsettled."""
 
-    __slots__ = ("_gone", "_lanes", "count")
+    __slots__ = ("_gone", "_lanes")
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
         self._gone: set[int] | None = None
         """Settled out of turn, still in line; made when first needed, since most queues never do."""
-        self.count = 0
-        """How many wait behind a head."""
 
     def enter(self, key: str, offset: int, priority: int) -> bool:
         """True when the message is its key's head and may go on; False when it waits here."""
@@ -42,7 +40,6 @@ class Lanes:
         if lane.waiting is None:
             lane.waiting = deque()
         lane.waiting.append(offset << 4 | priority)
-        self.count += 1
         return False
 
     def leave(self, key: str, offset: int) -> tuple[int, int] | None:
@@ -51,7 +48,6 @@ class Lanes:
         if lane.head != offset:
             self._gone = self._gone or set()
             self._gone.add(offset)
-            self.count -= 1
             return None
         while lane.waiting:
             packed = lane.waiting.popleft()
@@ -60,7 +56,6 @@ class Lanes:
                 self._gone.discard(following)
                 continue
             lane.head = following
-            self.count -= 1
             return following, packed & 15
         del self._lanes[key]
         return None
@@ -70,14 +65,15 @@ class Lanes:
         lane = self._lanes.get(key)
         return lane.head if lane else None
 
+    def holds(self, key: str, offset: int) -> bool:
+        """Whether a message waits behind its key's head."""
+        lane = self._lanes.get(key)
+        waiting = lane.waiting if lane is not None else None
+        return any(packed >> 4 == offset for packed in waiting or ()) and not (self._gone and offset in self._gone)
+
     def waiting(self) -> Iterator[tuple[str, int, int]]:
         """Every waiting message as (key, offset, priority)."""
         for key, lane in self._lanes.items():
             for packed in lane.waiting or ():
                 if not self._gone or packed >> 4 not in self._gone:
                     yield key, packed >> 4, packed & 15
-
-    def heads(self) -> Iterator[tuple[str, int]]:
-        """Every key with its head."""
-        for key, lane in self._lanes.items():
-            yield key, lane.head

@@ -172,11 +172,3 @@ class Ready:
 
     def __contains__(self, offset: int) -> bool:
         return any(offset in level for level in self.levels)
-
-    def __len__(self) -> int:
-        return sum(level.count for level in self.levels)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._levels = {}
-        self.levels = []

@@ -20,7 +20,7 @@ from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.outcome import Piece, Why
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.policy import Policy
-from penstock.broker.core.ranges import Ranges, holds, merge
+from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
 
@@ -130,7 +130,7 @@ class QueueState:
             traces,
             dict(self.dead),
             msgspec.structs.replace(self.counters),
-            list(self._consumers),
+            dict.fromkeys(self._consumers),
             self.epoch,
             self.paused,
             self.detached,
@@ -199,8 +199,9 @@ class QueueState:
 
     def oldest(self) -> int | None:
         """The oldest unsettled offset."""
-        ranges = self.unsettled()
-        return ranges[0][0] if ranges else None
+        waiting = self._waiting.oldest()
+        candidates = [lease.offset for lease in self._leases.live()]
+        return min(candidates if waiting is None else [waiting, *candidates], default=None)
 
     def oldest_waiting(self) -> int | None:
         """The oldest offset that is still to be delivered."""
@@ -210,9 +211,9 @@ class QueueState:
         """Whether a message whose lease has just ended came back."""
         return offset in self._traces
 
-    def is_unsettled(self, offset: int) -> bool:
+    def is_unsettled(self, offset: int, message: StoredMessage) -> bool:
         """Whether a message is still to be delivered or settled here."""
-        return holds(self.unsettled(), offset)
+        return self._leases.get(offset) is not None or self._waiting.holds(offset, self._key(message))
 
     def attempts(self, offset: int) -> int:
         """How often a waiting message was delivered so far."""

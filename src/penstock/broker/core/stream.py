@@ -32,6 +32,7 @@ class Stream:
         "producers",
         "published_at",
         "queues",
+        "shed_at",
     )
 
     def __init__(self, image: StreamImage) -> None:
@@ -46,6 +47,8 @@ class Stream:
         self.producers: Producers = image.producers
         self.pages = Pages()
         self.queues: list[Queue] = []
+        self.shed_at = 0
+        """In memory: how large it may grow before retention looks at it."""
         self.may_refuse = False
         """Whether a publish can be refused because a queue is full."""
 

@@ -102,9 +102,13 @@ class Waiting:
         return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
     def oldest(self) -> int | None:
-        """The oldest waiting offset."""
-        ranges = self.ranges()
-        return ranges[0][0] if ranges else None
+        """The oldest waiting offset. Those behind their key's head are younger than it, so they need no look."""
+        ready = (level.first() for level in self.ready.levels if level.count)
+        return min([*ready, *self._delayed], default=None)
+
+    def holds(self, offset: int, key: str) -> bool:
+        """Whether a message waits here."""
+        return offset in self._delayed or offset in self.ready or (bool(key) and self._lanes.holds(key, offset))
 
     def upcoming(self, most: int) -> list[int]:
         """The offsets that would be delivered next, in order."""

@@ -121,7 +121,8 @@ class MemoryJournal:
 
     def _overlapping(self, stream: int, start: int, stop: int) -> list[tuple[int, list[StoredMessage]]]:
         log = self._logs.get(stream)
-        return [(log.firsts[index], log.messages[index]) for index in log.covering(start, stop)] if log else []
+        # Copies: the last chunk may grow while it is read.
+        return [(log.firsts[index], log.messages[index][:]) for index in log.covering(start, stop)] if log else []
 
 
 def _summary(first: int, messages: list[StoredMessage]) -> Summary:

@@ -162,16 +162,16 @@ class MessageQueue:
             check_count(max_messages, "max_messages", 1)
         queue, leases = self.broker.lease(Catalog.subscription, subscription_name, max_messages)
         number, stream = queue.number, queue.stream
-        return [
-            ReceivedMessage(
-                f"{ack_prefix(number, lease.epoch, lease.attempt)}{lease.offset:010x}",
-                lease.attempt,
-                lease.message,
-                stream,
-                lease.offset,
-            )
-            for lease in leases
-        ]
+        received: list[ReceivedMessage] = []
+        attempt = epoch = -1
+        prefix = ""
+        for lease in leases:
+            if lease.attempt != attempt or lease.epoch != epoch:
+                attempt, epoch = lease.attempt, lease.epoch
+                prefix = ack_prefix(number, epoch, attempt)
+            offset = lease.offset
+            received.append(ReceivedMessage(f"{prefix}{offset:010x}", attempt, lease.message, stream, offset))
+        return received
 
     def ack(self, ack_id: str) -> None:
         """Settle a delivery for good. InvalidArgument when it is settled, expired or replaced."""

@@ -80,7 +80,8 @@ class Broker:
         self.is_durable = self.journal.is_durable
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
-        self._waiters = 0
+        self.waiters = 0
+        """How many calls wait for something to be deliverable."""
         self._is_closed = False
         self._schedule: list[tuple[int, int]] = []
         self.next_due = FOREVER
@@ -125,8 +126,7 @@ class Broker:
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
         """Hand out up to `want` messages of the queue that `find` finds by name, waiting at most `wait` microseconds for one."""
-        until, started = None, monotonic() if wait else 0
-        granted: list[Lease] = []
+        until, started, granted = 0, 0, list[Lease]()
         while True:
             now = self.clock.now()
             if now >= self.next_due:
@@ -145,17 +145,18 @@ class Broker:
                     self._commits.add(queue.leased(leases, now))
                     if queue.soonest < queue.scheduled:
                         self.reschedule(queue)
-                absent, stream = queue.absent, self.catalog.streams[queue.stream]
-                if absent is None:
-                    if leases or granted:
+                if queue.absent is None:
+                    if leases or granted or not wait:
                         return queue, granted + leases if granted else leases
-                    until = now + wait if until is None else until
+                    if not started:
+                        until, started = now + wait, monotonic()
                     # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
-                    left = min(until - now, wait - (monotonic() - started)) if wait else 0
+                    left = min(until - now, wait - (monotonic() - started))
                     if left <= 0:
                         return queue, []
                     self._wait(left)
                     continue
+                absent, stream = queue.absent, self.catalog.streams[queue.stream]
             granted += leases
             want -= len(leases)
             try:
@@ -178,7 +179,7 @@ class Broker:
             self._commits.add(outcome)
         if queue.soonest < queue.scheduled:
             self.reschedule(queue)
-        if self._waiters:
+        if self.waiters:
             self._changed.notify_all()
         return bool(self._commits.forwards)
 
@@ -217,7 +218,7 @@ class Broker:
 
     def wake(self) -> None:
         """Something may be deliverable: let those who wait look. Call it with the lock held."""
-        if self._waiters:
+        if self.waiters:
             self._changed.notify_all()
 
     def reschedule(self, queue: Queue) -> None:
@@ -455,11 +456,11 @@ class Broker:
             self.window.hold(stream, runs)
 
     def _wait(self, timeout: int) -> None:
-        self._waiters += 1
+        self.waiters += 1
         try:
             self.clock.wait(self._changed, timeout)
         finally:
-            self._waiters -= 1
+            self.waiters -= 1
 
 
 def close_all(brokers: Iterable[Broker]) -> None:

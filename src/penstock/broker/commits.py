@@ -230,7 +230,10 @@ class Commits:
         stream.published_at = at
         if batch.producers:
             stream.producers.learn(batch.producers, first, at)
-        self._broker.window.admit(stream, first, batch)
+        if self._writer is None:
+            stream.pages.put(first, batch.messages, batch.size)
+        else:
+            self._broker.window.admit(stream, first, batch)
         for queue in stream.queues:
             dropped = queue.offer(first, batch, at)
             if dropped is not None:
@@ -238,9 +241,10 @@ class Commits:
                 log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
             if queue.soonest < queue.scheduled:
                 self._broker.reschedule(queue)
-        if stream.pages.size >= stream.shed_at and self._writer is None:
+        if self._writer is None and stream.pages.size >= stream.shed_at:
             self._retention.shed(stream)
-        self._broker.wake()
+        if self._broker.waiters:
+            self._broker.wake()
 
     def _find_positions(self, tickets: list[Ticket]) -> None:
         """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""

@@ -76,7 +76,8 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
         if count is not None:
             count(self, event)
 
-    def _leased(self, event: events.Leased) -> None:
+    def count_leased(self, event: events.Leased) -> None:
+        """Count a delivery."""
         self.delivered += len(event.offsets)
         if event.attempts == 1 and type(event.published) is int:
             self.waited += (event.at - event.published) * len(event.offsets)
@@ -87,7 +88,8 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
             self.waited += sum(waits)
             self.first_deliveries += len(waits)
 
-    def _acked(self, event: events.Acked) -> None:
+    def count_acked(self, event: events.Acked) -> None:
+        """Count a settlement."""
         self.acked += len(event.offsets)
 
     def _returned(self, event: events.Returned) -> None:
@@ -122,10 +124,9 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
             self.expired += count
 
 
-# Looked up by type: this is on the way of every delivery.
 _COUNTED: dict[type, Callable[[Counters, Any], None]] = {
-    events.Leased: Counters._leased,
-    events.Acked: Counters._acked,
+    events.Leased: Counters.count_leased,
+    events.Acked: Counters.count_acked,
     events.Returned: Counters._returned,
     events.Buried: Counters._buried,
     events.Stranded: Counters._stranded,

@@ -159,7 +159,7 @@ class Queue(QueueState):
             published = column([lease.message.publish_at for lease in leases])
             attempts = column([lease.attempt for lease in leases])
             event = events.Leased(self.number, now, offsets, published, attempts, first.epoch, first.deadline, holder)
-        self.counters.note(event)
+        self.counters.count_leased(event)
         return event
 
     def extend(self, lease: Lease, deadline: int, now: int) -> events.Extended:
@@ -189,7 +189,7 @@ class Queue(QueueState):
         else:
             offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
             event = events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases]))
-        self.counters.note(event)
+        self.counters.count_acked(event)
         return event
 
     def nack(self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None) -> Outcome:

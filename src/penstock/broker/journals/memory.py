@@ -49,8 +49,9 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._logs: dict[int, _Log] = {}
-        self._events: deque[tuple[int, int, Event]] = deque(maxlen=EVENT_RECORDS)
-        self._next_event = 0
+        self._events: deque[Event] = deque()
+        self._first_event = 0
+        """The offset of the oldest event kept; those of the others are counted from it when they are read."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
         return State(), ()
@@ -74,8 +75,9 @@ class MemoryJournal:
             log.firsts.append(first)
 
     def note(self, event: Event) -> None:
-        self._events.append((self._next_event, event.at, event))
-        self._next_event += event.count
+        self._events.append(event)
+        if len(self._events) > EVENT_RECORDS:
+            self._first_event += self._events.popleft().count
 
     def checkpoint(self, state: State) -> None:
         """Nothing to do: there is no start to prepare for."""
@@ -92,12 +94,14 @@ class MemoryJournal:
             yield _summary(first, messages), pack(messages)
 
     def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
-        for first, _, event in list(self._events):
+        first, kept = self._first_event, list(self._events)
+        for event in kept:
             if first < stop and first + event.count > start:
                 yield first, event
+            first += event.count
 
     def event_range(self) -> tuple[int, int]:
-        return (self._events[0][0] if self._events else self._next_event), self._next_event
+        return self._first_event, self._first_event + sum(event.count for event in list(self._events))
 
     def trim(self, stream: int, chunks: list[int]) -> None:
         log = self._logs.get(stream)
@@ -113,8 +117,8 @@ class MemoryJournal:
                 del self._logs[stream]
 
     def trim_events(self, before: int) -> None:
-        while self._events and self._events[0][1] < before:
-            self._events.popleft()
+        while self._events and self._events[0].at < before:
+            self._first_event += self._events.popleft().count
 
     def close(self) -> None:
         self._logs.clear()

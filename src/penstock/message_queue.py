@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -21,9 +20,9 @@ from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, as_plain
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.ranges import Ranges, merge, subtract
 from penstock.broker.core.stream import Stream
-from penstock.clock import Clock
 from penstock.durations import instant, micros, to_datetime
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidAckId, InvalidArgument, OutOfRange
+from penstock.face import Face
 from penstock.ids import ack_prefix, message_id, parse_ack_id, parse_message_id
 from penstock.subscription import (
     Explanation,
@@ -42,7 +41,7 @@ _NOWHERE = (0, 0, 0, 0)
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
 
 
-class MessageQueue:
+class MessageQueue(Face):
     """Topics, subscriptions, publish, pull, ack: a message broker in this process.
 
     `MessageQueue()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods may be
@@ -51,16 +50,6 @@ class MessageQueue:
 
     _instance: MessageQueue | None = None
     _instance_lock = threading.Lock()
-
-    def __init__(
-        self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
-    ) -> None:
-        if broker is not None and (clock is not None or data_dir is not None):
-            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
-        if broker is not None and not isinstance(broker, Broker):
-            raise InvalidArgument.of("broker", broker, "a penstock.Broker")
-        self._owns_broker = broker is None
-        self.broker = broker or Broker(clock=clock, data_dir=data_dir)
 
     @classmethod
     def get_instance(cls) -> MessageQueue:
@@ -98,15 +87,13 @@ class MessageQueue:
     def get_topic(self, topic_name: str) -> TopicMetadata | None:
         """The topic of that name, or None."""
         check_name(topic_name, "topic_name")
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             stream = self.broker.catalog.topics.get(topic_name)
             return topic_metadata(stream) if stream is not None else None
 
     def get_all_topics(self) -> list[TopicMetadata]:
         """All topics."""
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             return [topic_metadata(stream) for stream in self.broker.catalog.topics.values()]
 
     def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
@@ -132,23 +119,20 @@ class MessageQueue:
     def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
         """The subscription of that name, or None."""
         check_name(subscription_name, "subscription_name")
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             queue = self.broker.catalog.subscriptions.get(subscription_name)
             return subscription_metadata(queue) if queue is not None else None
 
     def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
         """The subscriptions attached to a topic."""
         check_name(topic_name, "topic_name")
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             stream = self.broker.catalog.topics.get(topic_name)
             return [subscription_metadata(queue) for queue in stream.queues] if stream is not None else []
 
     def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
         """All subscriptions, detached ones too."""
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             return [subscription_metadata(queue) for queue in self.broker.catalog.subscriptions.values()]
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
@@ -220,9 +204,7 @@ class MessageQueue:
         if offset is not None:
             offset = check_count(offset, "offset", 0)
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             broker.check_healthy()
             queue, stream = self._attached(subscription)
             if snapshot is not None:
@@ -276,9 +258,7 @@ class MessageQueue:
         """The messages that would be delivered next, without leasing them."""
         check_count(max_messages, "max_messages", 1)
         broker = self.broker
-        broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             queue = broker.catalog.subscription(subscription)
             upcoming = broker.upcoming(queue, max_messages)
         return [ReceivedMessage("", attempts + 1, message, queue.stream, offset) for offset, attempts, message in upcoming]
@@ -286,9 +266,7 @@ class MessageQueue:
     def stats(self, subscription: str) -> SubscriptionStats:
         """The state of a subscription in numbers."""
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             queue = broker.catalog.subscription(subscription)
             counters = queue.counters
             return SubscriptionStats(
@@ -313,25 +291,12 @@ class MessageQueue:
     def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
         broker = self.broker
-        broker.catch_up()
         place = parse_message_id(message_id)
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             queue = broker.catalog.subscription(subscription)
             if place is None or place[1] != queue.stream:
                 return None
             return explain(broker, queue, place[0], place[2])
-
-    def close(self) -> None:
-        """Write everything down and end; a shared broker stays open."""
-        if self._owns_broker:
-            self.broker.close()
-
-    def __enter__(self) -> MessageQueue:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _change(self, change: Callable[[Catalog, int], Event]) -> None:
         """Change what exists, durably."""

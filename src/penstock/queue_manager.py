@@ -28,6 +28,7 @@ from penstock.broker.core.stream import Stream
 from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, instant, micros, to_datetime
 from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound
+from penstock.face import Face
 from penstock.ids import message_id, parse_message_id
 from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats, queue_message, stored
 
@@ -43,7 +44,7 @@ DeadLetters = list[DeadLetter]
 Offsets = list[int]
 
 
-class QueueManager:
+class QueueManager(Face):
     """Queues with priorities, acknowledgement, retries and dead letters, in this process.
 
     `QueueManager()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods may be
@@ -53,12 +54,7 @@ class QueueManager:
     def __init__(
         self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
     ) -> None:
-        if broker is not None and (clock is not None or data_dir is not None):
-            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
-        if broker is not None and not isinstance(broker, Broker):
-            raise InvalidArgument.of("broker", broker, "a penstock.Broker")
-        self._owns_broker = broker is None
-        self.broker = broker or Broker(clock=clock, data_dir=data_dir)
+        super().__init__(clock=clock, data_dir=data_dir, broker=broker)
         self._configs: dict[bytes, QueueConfig] = {}
 
     def create(self, queue: str, config: QueueConfig | None = None) -> None:
@@ -77,21 +73,18 @@ class QueueManager:
 
     def list(self) -> list[str]:
         """The names of all queues, in the order they were created."""
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             return [*self.broker.catalog.work_queues]
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
         check_name(queue, "queue")
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             return queue in self.broker.catalog.work_queues
 
     def config(self, queue: str) -> QueueConfig:
         """The settings of a queue."""
-        with self.broker.lock:
-            self.broker.check_open()
+        with self.broker.present():
             return self._config(self.broker.catalog.work_queue(queue))
 
     def publish(
@@ -186,9 +179,7 @@ class QueueManager:
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             broker.settle(entry, [self._held(entry, message_id, consumer_id)], now, Queue.ack)
 
@@ -201,9 +192,7 @@ class QueueManager:
             check_text(error, "error", MAX_ERROR_BYTES)
             error = plain_text(error)
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
             broker.settle(entry, [lease], now, lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error))
@@ -213,9 +202,7 @@ class QueueManager:
         """Set the deadline of a message that is held to now + seconds."""
         span = check_ack_deadline(seconds, "seconds")
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
             broker.settle(entry, [lease], now, lambda queue, leases, now: queue.extend(leases[0], now + span, now))
@@ -224,9 +211,7 @@ class QueueManager:
         """Return everything a consumer holds at once, without counting a retry; returns how many."""
         check_name(consumer_id, "consumer_id")
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             if consumer_id not in entry.consumers():
                 raise ConsumerNotFound(consumer_id)
@@ -240,9 +225,7 @@ class QueueManager:
     def peek(self, queue: str) -> QueueMessage | None:
         """The message that would be consumed next, without consuming it."""
         broker = self.broker
-        broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             entry = broker.catalog.work_queue(queue)
             for offset, attempts, message in broker.upcoming(entry, 1):
                 return queue_message(entry, offset, message, attempts)
@@ -264,9 +247,7 @@ class QueueManager:
     def stats(self, queue: str) -> QueueStats:
         """The state of a queue in numbers."""
         broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             counters = entry.counters
             waits = counters.first_deliveries
@@ -298,9 +279,7 @@ class QueueManager:
         if limit is not None:
             check_count(limit, "limit", 1)
         broker = self.broker
-        broker.catch_up()
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             entry = broker.catalog.work_queue(queue)
             stream = broker.catalog.streams[entry.stream]
             return [self._dead_letter(entry, stream, letter) for letter in [*entry.dead.values()][:limit]]
@@ -308,10 +287,8 @@ class QueueManager:
     def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back into its queue: same id, no retries counted, no time to live."""
         broker = self.broker
-        broker.catch_up()
         place = parse_message_id(message_id)
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             entry = broker.catalog.work_queue(queue)
             if place is None or place[1] != entry.stream:
                 raise MessageNotFound(message_id)
@@ -350,17 +327,6 @@ class QueueManager:
         """Empty the list of dead letters; returns how many. They stay in the log until its retention."""
         event = self.broker.change(lambda catalog, now: catalog.work_queue(queue).purge_dead(now))
         return event.count if event is not None else 0
-
-    def close(self) -> None:
-        """Write everything down and end; a shared broker stays open."""
-        if self._owns_broker:
-            self.broker.close()
-
-    def __enter__(self) -> QueueManager:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _config(self, entry: Queue) -> QueueConfig:
         config = self._configs.get(entry.spec)

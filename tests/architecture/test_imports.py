@@ -42,10 +42,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.core": PURE | PURE_KERNEL,
     "penstock.client": ANY | KERNEL | {"penstock.runtime"},
     # the in-process APIs over a broker, and the public names
+    "penstock.face": ANY | KERNEL | {"penstock.broker"},
     "penstock.subscription": ANY | KERNEL | {"penstock.broker"},
     "penstock.work": ANY | KERNEL | {"penstock.broker"},
-    "penstock.message_queue": ANY | KERNEL | {"penstock.broker", "penstock.subscription"},
-    "penstock.queue_manager": ANY | KERNEL | {"penstock.broker", "penstock.work"},
+    "penstock.message_queue": ANY | KERNEL | {"penstock.broker", "penstock.face", "penstock.subscription"},
+    "penstock.queue_manager": ANY | KERNEL | {"penstock.broker", "penstock.face", "penstock.work"},
     "penstock": ANY
     | KERNEL
     | {

@@ -16,7 +16,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
@@ -184,6 +185,14 @@ class Broker:
         return bool(self._commits.forwards)
 
     # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
+
+    @contextmanager
+    def present(self) -> Iterator[int]:
+        """Hold the lock of an open broker in which everything due has happened; gives the present."""
+        now = self.catch_up()
+        with self.lock:
+            self.check_open()
+            yield now
 
     def check_open(self) -> None:
         """Raise when it is closed."""

@@ -1,0 +1,35 @@
+"""What the two faces of a broker have in common: each opens its own, or shares one that somebody else closes."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+from penstock.broker.broker import Broker
+from penstock.clock import Clock
+from penstock.errors import InvalidArgument
+
+
+class Face:
+    """A way to use a broker. `broker` is the one below; use it to share it, for `history` and for `health`."""
+
+    def __init__(
+        self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
+    ) -> None:
+        if broker is not None and (clock is not None or data_dir is not None):
+            raise InvalidArgument("broker is given together with clock or data_dir, wanted one or the other")
+        if broker is not None and not isinstance(broker, Broker):
+            raise InvalidArgument.of("broker", broker, "a penstock.Broker")
+        self._owns_broker = broker is None
+        self.broker = broker or Broker(clock=clock, data_dir=data_dir)
+
+    def close(self) -> None:
+        """Write everything down and end; a shared broker stays open."""
+        if self._owns_broker:
+            self.broker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -418,6 +418,8 @@ class Broker:
         for image in state.queues.values():
             queue = catalog.queues[image.number]
             queue.restore(image, pieces(self.journal, image), now)
+            # A lease whose event the crash took must not share its ack id with the one that is given out now.
+            queue.epoch = max(queue.epoch + 1, now // SECOND)
             if not queue.detached:
                 queue.high = catalog.streams[queue.stream].next_offset
         self.catalog = catalog

@@ -155,3 +155,18 @@ def test_a_queue_whose_log_cannot_be_read_does_not_stop_the_others(
         monkeypatch.undo()
         clock.advance(1)
         assert [letter.reason for letter in queues.dead_letters("sick")] == ["ttl_expired"]
+
+
+def test_a_delivery_that_a_crash_forgot_does_not_lend_its_ack_id_to_the_next(tmp_path: Path, clock: ManualClock) -> None:
+    with Broker(data_dir=tmp_path / "data", clock=clock) as broker:
+        queue = MessageQueue(broker=broker)
+        queue.register_topic("orders")
+        queue.register_subscription("billing", "orders")
+        queue.publish("orders", [Message(b"x")])
+        with hold_the_pen(broker):
+            (forgotten,) = queue.pull("billing")
+            with as_after_a_crash(broker, tmp_path / "crashed") as survivor:
+                (delivered,) = MessageQueue(broker=survivor).pull("billing")
+
+    assert (delivered.id, delivered.delivery_attempt) == (forgotten.id, forgotten.delivery_attempt)
+    assert delivered.ack_id != forgotten.ack_id

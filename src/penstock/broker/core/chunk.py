@@ -92,6 +92,8 @@ class Summary(msgspec.Struct, gc=False):
 
 def pack(messages: list[StoredMessage]) -> Chunk:
     """The columns of messages."""
+    if len(messages) == 1:
+        return _pack_one(messages[0])
     payloads = [message.data for message in messages]
     ends = array("I", accumulate(map(len, payloads)))
     if _IS_BIG_ENDIAN:
@@ -110,6 +112,22 @@ def pack(messages: list[StoredMessage]) -> Chunk:
     if messages[0].publish_at != messages[-1].publish_at:
         chunk.published = [message.publish_at for message in messages]
     return chunk
+
+
+def _pack_one(message: StoredMessage) -> Chunk:
+    """The same for one message, which is what a lone publisher commits: no lists to go through."""
+    return Chunk(
+        len(message.data).to_bytes(4, "little"),
+        message.data,
+        [message.attributes] if message.attributes else None,
+        [message.key] if message.key else None,
+        message.priority,
+        [message.expires_at] if message.expires_at is not None else None,
+        [message.deliver_at] if message.deliver_at is not None else None,
+        [message.max_attempts] if message.max_attempts is not None else None,
+        message.content,
+        [message.origin_at] if message.origin_at is not None else None,
+    )
 
 
 def size_of(message: StoredMessage) -> int:

@@ -8,6 +8,7 @@ nothing was stored) or `CorruptLog` (these bytes are not what was written).
 from __future__ import annotations
 
 import os
+import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,10 +76,10 @@ class SqliteJournal:
             position = append.stream << STREAM_BITS | append.first
             header = (position, len(batch.messages), batch.size, append.at, batch.priority, int(batch.keyed))
             rows.append((*header, _crc(header, body), body))
-        count = sum(event.count for event in commit.events)
+        count = sum([event.count for event in commit.events])
         with self._writing() as writer:
-            if rows:
-                writer.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            for row in rows:
+                writer.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             if count:
                 body = events.encode(commit.events)
                 mark = (self._next_event, count, commit.at)
@@ -275,24 +276,24 @@ class SqliteJournal:
             raise CorruptLog(self.path, f"event {expected}", "the event is not in the log")
 
     def _verify(self, header: tuple[int | None, ...], body: bytes, crc: int, where: str) -> None:
-        if _crc(header, body) != crc:
+        try:
+            is_intact = _crc(header, body) == crc
+        except struct.error as error:
+            raise CorruptLog(self.path, where, f"a row makes no sense: {error}") from error
+        if not is_intact:
             raise CorruptLog(self.path, where, "the checksum does not fit the bytes")
 
-    @contextmanager
-    def _writing(self) -> Iterator[apsw.Connection]:
-        writer = self._writer
-        if not self._is_open or writer is None:
+    def _writing(self) -> _Transaction:
+        """A transaction that is synced to disk at its end, or rolled back."""
+        if not self._is_open or self._writer is None:
             raise BrokerClosed
-        with self._guarded("writing"):
-            writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield writer
-                writer.execute("COMMIT")
-                self._has_written = True
-            except BaseException:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
-                raise
+        return _Transaction(self, self._writer)
+
+    def _translated(self, error: apsw.Error, where: str) -> PenstockError:
+        """What SQLite or the disk says, in our words."""
+        if isinstance(error, _DAMAGE):
+            return CorruptLog(self.path, where, str(error))
+        return JournalUnavailable(self.path, f"{where}: {error}")
 
     @contextmanager
     def _reading(self, where: str) -> Iterator[apsw.Connection]:
@@ -322,15 +323,48 @@ class SqliteJournal:
     def _guarded(self, where: str) -> Iterator[None]:
         try:
             yield
-        except _DAMAGE as error:
-            raise CorruptLog(self.path, where, str(error)) from error
         except apsw.Error as error:
-            raise JournalUnavailable(self.path, f"{where}: {error}") from error
+            raise self._translated(error, where) from error
+
+
+class _Transaction:
+    """A write to the journal. A class, not a generator: it is on the way of every publish."""
+
+    __slots__ = ("_journal", "_writer")
+
+    def __init__(self, journal: SqliteJournal, writer: apsw.Connection) -> None:
+        self._journal = journal
+        self._writer = writer
+
+    def __enter__(self) -> apsw.Connection:
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise self._journal._translated(error, "writing") from error
+        return self._writer
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            try:
+                self._writer.execute("COMMIT")
+            except apsw.Error as failure:
+                error = failure
+            else:
+                self._journal._has_written = True
+                return
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except apsw.Error as failure:
+            raise self._journal._translated(failure, "writing") from error
+        if isinstance(error, apsw.Error):
+            raise self._journal._translated(error, "writing") from error
 
 
 def _crc(header: tuple[int | None, ...], body: bytes) -> int:
     """A checksum of a row: of its small columns and its body."""
-    return zlib.crc32(body, zlib.crc32(repr(header).encode()))
+    numbers = [-1 if number is None else number for number in header]
+    return zlib.crc32(body, zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers)))
 
 
 def _summary(row: Sequence[int]) -> Summary:

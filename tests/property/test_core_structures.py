@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from unittest import mock
@@ -19,7 +20,8 @@ from penstock.broker.core.ordering import Lanes
 from penstock.broker.core.pages import PAGE, Pages
 from penstock.broker.core.ranges import holds, merge, overlaps, subtract
 from penstock.broker.core.ready import Level, Ready
-from penstock.durations import instant, micros, to_datetime
+from penstock.broker.core.waiting import Waiting
+from penstock.durations import FOREVER, instant, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
 from tests.property.strategies import effort
@@ -130,6 +132,76 @@ def test_one_message_leads_its_key_and_the_next_oldest_follows_it(moves: list[tu
             (key, behind, moves[behind][2] % 10) for key, lane in model.items() for behind in lane[1:]
         )
         assert not any(lanes.holds(key, lane[0]) for key, lane in model.items() if lane)
+
+
+# ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Waiter:
+    priority: int
+    key: str
+    due: int = 0
+    is_leased: bool = False
+
+
+WAITING_MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "lease", "come back", "settle", "remove", "wake", "wake"]),
+        picks,
+        st.integers(0, 3),
+        st.sampled_from(["", "a", "a", "b"]),
+    ),
+    max_size=60,
+)
+
+
+@effort(12)
+@given(moves=WAITING_MOVES)
+def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[tuple[str, int, int, str]]) -> None:
+    waiting, model, now = Waiting(), dict[int, Waiter](), 0
+
+    def deliverable() -> list[int]:
+        heads = {key: min(o for o, one in model.items() if one.key == key) for key in {one.key for one in model.values()}}
+        able = [
+            offset
+            for offset, one in model.items()
+            if not one.is_leased and one.due <= now and (not one.key or heads[one.key] == offset)
+        ]
+        return sorted(able, key=lambda offset: (-model[offset].priority, offset))
+
+    for fresh, (move, pick, step, key) in enumerate(moves):
+        leased = sorted(offset for offset, one in model.items() if one.is_leased)
+        here = sorted(offset for offset, one in model.items() if not one.is_leased)
+        if move == "add":
+            model[fresh] = Waiter(pick % 3, key, now + step if step else 0)
+            waiting.add(fresh, pick % 3, key, now + step if step else None)
+        elif move == "lease" and (able := deliverable()):
+            level = next(level for level in waiting.ready.levels if level.count)
+            assert take(level, 1) == able[:1]
+            model[able[0]].is_leased = True
+        elif move == "come back" and leased:
+            offset = leased[pick % len(leased)]
+            one = model[offset]
+            one.is_leased, one.due = False, now + step if step else 0
+            waiting.come_back(offset, one.priority, one.key, now + step if step else None)
+        elif move == "settle" and leased:
+            offset = leased[pick % len(leased)]
+            one = model.pop(offset)
+            if one.key:
+                waiting.settle(one.key, offset)
+        elif move == "remove" and here:
+            offset = here[pick % len(here)]
+            one = model.pop(offset)
+            waiting.remove(offset, one.priority, one.key)
+        elif move == "wake":
+            now += step
+            waiting.wake(now)
+        assert waiting.upcoming(1_000) == deliverable()
+        delayed = [one.due for one in model.values() if not one.is_leased and one.due > now]
+        assert waiting.delayed == len(delayed)
+        assert waiting.next_due() == min(delayed, default=FOREVER)
+        assert waiting.ranges() == merge((offset, offset + 1) for offset, one in model.items() if not one.is_leased)
 
 
 # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

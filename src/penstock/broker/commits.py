@@ -49,6 +49,7 @@ class Commits:
         self._since_checkpoint = 0
         self.trouble: str | None = None
         self._retention = Retention(broker, self._write_pending)
+        self._staged = _Staged(0)
         self._notebook: Notebook | None = self._journal if isinstance(self._journal, Notebook) else None
         self.add: Callable[[Event], None] = self._notebook.note if self._notebook is not None else self._add
         """Write an event down: at once where that costs nothing, with the next commit otherwise."""
@@ -180,7 +181,9 @@ class Commits:
 
     def _stage(self, tickets: list[Ticket], now: int) -> Commit:
         """Give every message its place. A ticket that cannot be taken gets its error and is left out."""
-        staged = _Staged(now)
+        self._staged = staged = _Staged(now)
+        if len(tickets) == 1 and not self.forwards and tickets[0].batch is not None and tickets[0].batch.producers is None:
+            return self._stage_one(tickets[0], tickets[0].batch, now)
         forwards, self.forwards = self.forwards, []
         for forward in forwards:
             topic, queue, burial, letter = forward
@@ -205,8 +208,21 @@ class Commits:
             events.Published(append.stream, append.at, append.first, len(append.batch.messages), append.batch.producers)
             for append in commit.appends
         ]
-        self._staged = staged
         return commit
+
+    def _stage_one(self, ticket: Ticket, batch: Batch, now: int) -> Commit:
+        """The same for a publish that is alone, as most are: nothing to join, nothing to look up."""
+        pending, self._pending = self._pending, []
+        stream = ticket.stream
+        assert stream is not None, "a publish has a stream"
+        ticket.error = self._refusal(stream, batch, 0, 0)
+        if ticket.error is not None:
+            return Commit(now, [], pending)
+        ticket.first, ticket.at = stream.next_offset, max(now, stream.published_at)
+        for message in batch.messages:
+            message.publish_at = ticket.at
+        pending.append(events.Published(stream.number, ticket.at, ticket.first, len(batch.messages)))
+        return Commit(now, [Append(stream.number, ticket.first, ticket.at, batch)], pending)
 
     def _refusal(self, stream: Stream, batch: Batch, count: int, size: int) -> PenstockError | None:
         """Why a publish cannot be taken, with `count` messages of `size` bytes already on their way."""

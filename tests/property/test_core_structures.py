@@ -24,7 +24,9 @@ from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER, instant, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
-from tests.property.strategies import effort
+from tests.property.strategies import effort, patience
+
+pytestmark = patience
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), max_size=8).map(
     lambda pairs: [(start, start + length) for start, length in pairs]

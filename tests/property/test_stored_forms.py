@@ -23,6 +23,8 @@ from tests.property.strategies import effort, patience
 from tests.property.test_message_queue_machine import SubscriptionMachine
 from tests.property.test_queue_manager_machine import QueueMachine
 
+pytestmark = patience
+
 numbers = st.integers(0, (1 << 63) - 1)
 instants = st.integers(0, 1 << 52)
 
@@ -185,7 +187,7 @@ class FoldedQueueMachine(QueueMachine):
                 self.manager = live
 
 
-TestSubscriptionsFolded = patience(FoldedSubscriptionMachine.TestCase)
+TestSubscriptionsFolded = FoldedSubscriptionMachine.TestCase
 TestSubscriptionsFolded.settings = effort(1.5)
-TestQueuesFolded = patience(FoldedQueueMachine.TestCase)
+TestQueuesFolded = FoldedQueueMachine.TestCase
 TestQueuesFolded.settings = effort(2)

@@ -1,9 +1,9 @@
 """The broker: applies the core, writes the journal, wakes who waits.
 
-One lock guards all state; nothing waits for the disk under it but the rare read of a page for a timer. A publish in a durable
-broker becomes visible when its commit is on disk (see `commits`); every other command changes the state at once and its events
-follow in order, within `FLUSH_INTERVAL`. A crash can therefore undo the last acks and leases, which at-least-once allows, never
-a confirmed publish.
+One lock guards all state. Nothing is written under it; what is read under it are pages that a timer, a seek or a question about
+one message needs and that are not in memory, while a pull reads without it. A publish in a durable broker becomes visible
+when its commit is on disk (see `commits`); every other command changes the state at once and its events follow in order, within
+`FLUSH_INTERVAL`. A crash can therefore undo the last acks and leases, which at-least-once allows, never a confirmed publish.
 
     lock order: the writer's pen, then the broker's lock, which a writer takes to stage and to apply, not while it writes.
 """

@@ -154,7 +154,7 @@ class Commits:
         return CorruptLog(path, f"offset {offset} of {stream.kind} {stream.name!r}", "the message is not in the log")
 
     def _commit(self, tickets: list[Ticket]) -> bool:
-        """Commit tickets and whatever is pending, in the writer's thread. False when it could not be written."""
+        """Commit tickets and whatever is pending, with the pen held. False when it could not be written."""
         lock = self._broker.lock
         with lock:
             commit = self._stage(tickets, self._broker.clock.now())

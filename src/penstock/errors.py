@@ -9,18 +9,22 @@
     │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
     │   └── QueueNotFound · MessageNotFound · ConsumerNotFound
     ├── AlreadyExists (6)
+    ├── PermissionDenied (7)       the token does not allow this
     ├── ResourceExhausted (8)      transient: room may come back
     │   ├── SubscriptionFull
-    │   └── QueueFull
+    │   ├── QueueFull
+    │   └── RateLimited            too many calls of one client; `retry_after` says when to come back
     ├── FailedPrecondition (9)
     │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
     │   ├── BrokerClosed
     │   └── DataDirectoryInUse
     ├── OutOfRange (11)            an offset or a time that the log does not hold
+    ├── Unimplemented (12)         a command that this door does not know
     ├── Unavailable (14)           transient
     │   └── JournalUnavailable     the disk refuses to write; nothing was stored
-    └── DataLoss (15)
-        └── CorruptLog             stored bytes are not what was written
+    ├── DataLoss (15)
+    │   └── CorruptLog             stored bytes are not what was written
+    └── Unauthenticated (16)       no token, or one that is unknown, revoked or expired
 
 `code` is the number that specification 000 gives (they are gRPC's), `reason` a stable word for programs, `transient` says
 whether the same call may succeed later. `str(error)` says what was wrong; `hint`, also shown under a traceback, says what to
@@ -190,6 +194,22 @@ class AlreadyExists(PenstockError):
         return f"{self.kind} already exists: {self.name}"
 
 
+class PermissionDenied(PenstockError):
+    """The caller is known, and may not do this."""
+
+    code = 7
+    reason = "permission_denied"
+    hint = "use a token whose verbs, names and project cover it; `penstock token list` shows what each may do"
+
+    def __init__(self, verb: str, name: str) -> None:
+        super().__init__(verb, name)
+        self.verb = verb
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"this token may not {self.verb} {_shown(self.name, bare=True)}"
+
+
 class ResourceExhausted(PenstockError):
     """A limit is reached; nothing of the call was done."""
 
@@ -225,6 +245,21 @@ class QueueFull(ResourceExhausted):
 
     def __str__(self) -> str:
         return f"Queue is full: {self.queue}"
+
+
+class RateLimited(ResourceExhausted):
+    """One client calls more often than it may."""
+
+    reason = "rate_limited"
+    hint = "slow down, send batches, or raise the server's rate limit"
+
+    def __init__(self, limit: float, retry_after: float) -> None:
+        super().__init__(limit, retry_after)
+        self.limit = limit
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"more than {self.limit:g} calls a second, try again in {self.retry_after:.3f} s"
 
 
 class FailedPrecondition(PenstockError):
@@ -292,6 +327,13 @@ class OutOfRange(PenstockError):
         )
 
 
+class Unimplemented(PenstockError):
+    """A command or option that is not known here."""
+
+    code = 12
+    reason = "unimplemented"
+
+
 class Unavailable(PenstockError):
     """Not now; the same call may succeed later."""
 
@@ -338,6 +380,21 @@ class CorruptLog(DataLoss):
 
     def __str__(self) -> str:
         return f"corrupt log {self.path!r}: {self.where}: {self.problem}"
+
+
+class Unauthenticated(PenstockError):
+    """Nobody knows who calls: there is no token, or one that is unknown, revoked or expired."""
+
+    code = 16
+    reason = "unauthenticated"
+    hint = "send `Authorization: Bearer TOKEN`; `penstock token create` makes one"
+
+    def __init__(self, problem: str = "no token was sent") -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"not authenticated: {self.problem}"
 
 
 def _shown(value: object, *, bare: bool = False) -> str:

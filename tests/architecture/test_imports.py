@@ -18,9 +18,12 @@ PURE = frozenset(
 ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library and the one dependency that everyone may use
 
 # The part of the kernel that a core may import, and which must therefore be as pure as a core.
-PURE_KERNEL = frozenset({"penstock.errors", "penstock.ids", "penstock.backoff", "penstock.durations"})
+PURE_KERNEL = frozenset({"penstock.errors", "penstock.ids", "penstock.backoff", "penstock.durations", "penstock.projects"})
 KERNEL = PURE_KERNEL | {"penstock.clock", "penstock.config", "penstock.wire"}
 CAPABILITIES = frozenset({"penstock.broker", "penstock.hub", "penstock.router", "penstock.client"})
+FACES = frozenset(
+    {"penstock", "penstock.face", "penstock.message_queue", "penstock.queue_manager", "penstock.subscription", "penstock.work"}
+)
 
 # Who may import what. The longest row that matches a module counts; the modules of one row may import each other.
 # A module without a row is refused: where it belongs is to be decided, and written here.
@@ -60,10 +63,33 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the pipeline runs in other processes, so it reaches the broker through the client; its route job runs the router's rules
     "penstock.pipeline": ANY | KERNEL | {"penstock.client", "penstock.router.core", "pyspark", "pyarrow"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
+    # what doors stand on: who may do what, what a schema accepts, what a transform makes of a message
+    "penstock.access": ANY | KERNEL,
+    "penstock.access.core": PURE | PURE_KERNEL,
+    "penstock.schemas": ANY | KERNEL | {"fastavro", "google.protobuf", "grpc_tools"},
+    "penstock.transforms": ANY | KERNEL | {"quickjs"},
     # what serves and composes
-    "penstock.doors": ANY | KERNEL | CAPABILITIES | {"penstock.runtime"},
-    "penstock.server": ANY | KERNEL | CAPABILITIES | {"penstock.runtime", "penstock.doors"},
-    "penstock.cli": ANY | KERNEL | {"penstock", "penstock.client", "penstock.pipeline", "penstock.server", "rich"},
+    "penstock.doors": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "aiohttp"},
+    "penstock.doors.pubsub": ANY
+    | KERNEL
+    | CAPABILITIES
+    | FACES
+    | {
+        "penstock.access",
+        "penstock.doors",
+        "penstock.schemas",
+        "penstock.transforms",
+        "aiohttp",
+        "google.protobuf",
+        "grpc",
+        "jwt",
+    },
+    "penstock.doors.pubsub.core": PURE
+    | PURE_KERNEL
+    | {"penstock.broker.core", "penstock.doors.pubsub.messages", "google.protobuf"},
+    "penstock.doors.pubsub.messages": PURE | {"google.protobuf"},
+    "penstock.server": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "penstock.doors", "uvloop"},
+    "penstock.cli": ANY | KERNEL | {"penstock", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
     "penstock.demo*": ANY | KERNEL | {"penstock", "rich"},
     # the shipped test kit may import all of Penstock; nothing but itself may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest"},

@@ -1,0 +1,27 @@
+"""Projects keep names apart: the same name in two projects is two things.
+
+Inside the broker a name of the default project stands alone and any other is `project/name`. So what an embedded broker made
+is found in the default project, and a name with a slash is that of another project.
+"""
+
+from __future__ import annotations
+
+DEFAULT_PROJECT = "penstock"
+
+
+class Projects:
+    """The names of a broker, project by project; `default` is the project whose names stand alone."""
+
+    __slots__ = ("default",)
+
+    def __init__(self, default: str = DEFAULT_PROJECT) -> None:
+        self.default = default
+
+    def scoped(self, project: str, name: str) -> str:
+        """The broker's name of a project's name."""
+        return name if project == self.default else f"{project}/{name}"
+
+    def split(self, scoped: str) -> tuple[str, str]:
+        """(project, name) of a broker's name."""
+        project, slash, name = scoped.partition("/")
+        return (project, name) if slash and project and name and project != self.default else (self.default, scoped)

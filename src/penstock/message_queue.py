@@ -10,24 +10,21 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core import events
 from penstock.broker.core.events import Event
-from penstock.broker.core.image import Position
-from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message, accept, check_name
-from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.ranges import Ranges, merge, subtract
-from penstock.broker.core.stream import Stream
+from penstock.broker.positions import seek, take_snapshot
+from penstock.broker.settlement import Settlement, find, settle_many
 from penstock.durations import instant, micros, to_datetime
-from penstock.errors import AlreadyExists, FailedPrecondition, InvalidAckId, InvalidArgument, OutOfRange
+from penstock.errors import InvalidAckId, InvalidArgument
 from penstock.face import Face
-from penstock.ids import ack_prefix, message_id, parse_ack_id, parse_message_id
+from penstock.ids import ack_prefix, message_id, parse_message_id
 from penstock.subscription import (
     Explanation,
     ReceivedMessage,
     SubscriptionMetadata,
+    SubscriptionSpec,
     SubscriptionStats,
     TopicMetadata,
     subscription_metadata,
@@ -35,10 +32,6 @@ from penstock.subscription import (
 )
 
 MAX_EXTENSION_SECONDS = 86_400
-
-_NOWHERE = (0, 0, 0, 0)
-
-Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
 
 
 class MessageQueue(Face):
@@ -105,7 +98,7 @@ class MessageQueue(Face):
             raise InvalidArgument.of("options", options, "a SubscriptionOptions")
         options = as_plain(options)
         policy = subscription_policy(options, durable=self.broker.is_durable)
-        spec = msgspec.msgpack.encode((topic, options))
+        spec = msgspec.msgpack.encode(SubscriptionSpec(topic, options))
         self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
     def unregister_subscription(self, subscription_name: str) -> None:
@@ -176,13 +169,13 @@ class MessageQueue(Face):
     def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
         """Extend a delivery's deadline by this many seconds. May be repeated."""
         span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
-        self._settle(ack_id, lambda queue, leases, now: queue.extend(leases[0], leases[0].deadline + span, now))
+        self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, leases[0].deadline + span, now))
 
     def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
         """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
         span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
         if span:
-            self._settle(ack_id, lambda queue, leases, now: queue.extend(leases[0], now + span, now))
+            self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, now + span, now))
         else:
             self.nack(ack_id)
 
@@ -203,48 +196,16 @@ class MessageQueue(Face):
         at = instant(time, "time") if time is not None else None
         if offset is not None:
             offset = check_count(offset, "offset", 0)
-        broker = self.broker
-        with broker.present() as now:
-            broker.check_healthy()
-            queue, stream = self._attached(subscription)
-            if snapshot is not None:
-                position = broker.catalog.snapshot(snapshot)
-                if position.stream != stream.number:
-                    raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
-            else:
-                target = offset if offset is not None else broker.offset_at(stream, at or 0)
-                if target > stream.next_offset:
-                    raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
-                position = Position(queue.number, stream.number, now, [], target)
-            unsettled, high = _reachable(queue, stream, position)
-            if queue.policy.filter and position.queue != queue.number:
-                unsettled = broker.matching(queue, unsettled)
-            broker.reposition(queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
-        broker.sync()
+        seek(self.broker, subscription, at=at, offset=offset, snapshot=snapshot)
 
     def create_snapshot(self, name: str, subscription: str) -> None:
         """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
         name = check_name(name, "name")
-
-        def take(catalog: Catalog, now: int) -> events.SnapshotTaken:
-            queue, stream = self._attached(subscription)
-            if name in catalog.snapshots:
-                raise AlreadyExists("Snapshot", name)
-            position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high)
-            catalog.snapshots[name] = position
-            return events.SnapshotTaken(queue.number, now, name, stream.number, position.unsettled, position.high)
-
-        self._change(take)
+        self._change(lambda catalog, now: take_snapshot(catalog, name, subscription, now))
 
     def delete_snapshot(self, name: str) -> None:
         """Forget a snapshot."""
-
-        def delete(catalog: Catalog, now: int) -> events.SnapshotDeleted:
-            catalog.snapshot(name)
-            del catalog.snapshots[name]
-            return events.SnapshotDeleted(name, now)
-
-        self._change(delete)
+        self._change(lambda catalog, now: catalog.delete_snapshot(name, now))
 
     def pause(self, subscription: str) -> None:
         """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
@@ -302,51 +263,28 @@ class MessageQueue(Face):
         """Change what exists, durably."""
         self.broker.change(change)
 
-    def _attached(self, subscription_name: str) -> tuple[Queue, Stream]:
-        queue = self.broker.catalog.subscription(subscription_name)
-        if queue.detached:
-            raise FailedPrecondition(f"Subscription {subscription_name!r} is detached: its topic was deleted")
-        return queue, self.broker.catalog.streams[queue.stream]
-
     def _settle(self, ack_id: str, settle: Settlement) -> None:
         broker = self.broker
         now = broker.clock.now()
         if now >= broker.next_due:
             broker.catch_up()
-        number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
         with broker.lock:
             broker.check_open()
-            queue = broker.catalog.queues.get(number)
-            lease = queue.find(offset, attempt, epoch) if queue is not None else None
-            if queue is None or lease is None:
+            delivery = find(broker, ack_id)
+            if delivery is None:
                 raise InvalidAckId(ack_id)
-            has_forwards = broker.settle(queue, [lease], now, settle)
+            has_forwards = broker.settle(delivery[0], [delivery[1]], now, settle)
         if has_forwards:
             broker.deliver_forwards()
 
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
         if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
             raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
-        failed: list[str] = []
-        found: dict[int, dict[int, Lease]] = {}
-        broker, queues = self.broker, self.broker.catalog.queues
+        broker = self.broker
         now = broker.catch_up()
-        has_forwards = False
         with broker.lock:
             broker.check_open()
-            for one in ack_ids:
-                number, offset, attempt, epoch = parse_ack_id(one) or _NOWHERE
-                queue = queues.get(number)
-                lease = queue.find(offset, attempt, epoch) if queue is not None else None
-                leases = found.get(number)
-                if lease is None or (leases is not None and offset in leases):
-                    failed.append(one)
-                elif leases is None:
-                    found[number] = {offset: lease}
-                else:
-                    leases[offset] = lease
-            for number, leases in found.items():
-                has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
+            failed, has_forwards = settle_many(broker, ack_ids, settle, now)
         if has_forwards:
             broker.deliver_forwards()
         return failed
@@ -364,15 +302,3 @@ def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Expla
     head = broker.message(stream, why.by) if why.by is not None else None
     by = message_id(head.publish_at, stream.number, why.by) if head is not None and why.by is not None else None
     return Explanation(why.reason, to_datetime(why.until) if why.until is not None else None, by)
-
-
-def _reachable(queue: Queue, stream: Stream, position: Position) -> tuple[Ranges, int]:
-    """What a seek may make unsettled: what the log still has and, without retain_acked_messages, what is not acked yet."""
-    held = queue.unsettled()
-    wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
-    if not queue.policy.retain_acked:
-        return subtract(held, subtract([(0, stream.next_offset)], wanted)), stream.next_offset
-    # Below `earliest` the log has only what some queue holds; of that, this queue may count on its own.
-    lost = subtract([(0, stream.earliest)], held)
-    high = max(position.high, stream.earliest)
-    return subtract(subtract(wanted, [(high, stream.next_offset)]), lost), high

@@ -205,7 +205,7 @@ class QueueManager(Face):
         with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.extend(leases[0], now + span, now))
+            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.extend(leases, now + span, now))
 
     def release_consumer(self, queue: str, consumer_id: str) -> int:
         """Return everything a consumer holds at once, without counting a retry; returns how many."""
@@ -219,7 +219,7 @@ class QueueManager(Face):
             for event in entry.release(consumer_id, now):
                 broker.emit(event)
             broker.reschedule(entry)
-            broker.wake()
+            broker.bells.ring(entry.number)
             return held - entry.in_flight
 
     def peek(self, queue: str) -> QueueMessage | None:
@@ -355,7 +355,7 @@ class QueueManager(Face):
         letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]
         broker.emit(entry.redrive(letters, broker.clock.now()))
         broker.reschedule(entry)
-        broker.wake()
+        broker.bells.ring(entry.number)
 
     def _dead_letter(self, entry: Queue, stream: Stream, letter: DeadLetterEntry) -> DeadLetter:
         message = self.broker.message(stream, letter.offset)

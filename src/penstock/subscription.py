@@ -34,6 +34,15 @@ class SubscriptionMetadata:
     detached: bool = False
 
 
+class SubscriptionSpec(msgspec.Struct, array_like=True):
+    """What the log keeps of a subscription's settings, as they were given."""
+
+    topic: str
+    options: SubscriptionOptions
+    form: bytes = b""
+    """The same in the words of the door that made it, with what only that door knows of."""
+
+
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """One delivery of a message. Settle it by its `ack_id` before its deadline. `peek` gives an empty `ack_id`."""
 
@@ -118,5 +127,10 @@ def topic_metadata(stream: Stream) -> TopicMetadata:
 
 def subscription_metadata(queue: Queue) -> SubscriptionMetadata:
     """A subscription as its user sees it."""
-    topic, options = msgspec.msgpack.decode(queue.spec, type=tuple[str, SubscriptionOptions])
-    return SubscriptionMetadata(queue.name, topic, to_datetime(queue.created_at), options, queue.detached)
+    spec = subscription_spec(queue)
+    return SubscriptionMetadata(queue.name, spec.topic, to_datetime(queue.created_at), spec.options, queue.detached)
+
+
+def subscription_spec(queue: Queue) -> SubscriptionSpec:
+    """The settings of a subscription, as the log keeps them."""
+    return msgspec.msgpack.decode(queue.spec, type=SubscriptionSpec)

@@ -76,7 +76,7 @@ def test_closing_ends_a_call_that_waits(broker: Broker) -> None:
         queues = QueueManager(broker=broker)
         queues.create("tasks")
         waiting = pool.submit(queues.consume, "tasks", "worker", PATIENCE)
-        while not broker.waiters:
+        while not broker.bells.rings:
             threading.Event().wait(0.001)
         broker.close()
         with pytest.raises(BrokerClosed):

@@ -23,6 +23,9 @@ CODES = {
     "OutOfRange": 11,
     "Unavailable": 14,
     "DataLoss": 15,
+    "PermissionDenied": 7,
+    "Unimplemented": 12,
+    "Unauthenticated": 16,
 }
 
 EXAMPLES: dict[str, PenstockError] = {
@@ -42,6 +45,10 @@ EXAMPLES: dict[str, PenstockError] = {
     "ResourceExhausted": errors.ResourceExhausted("no more numbers"),
     "SubscriptionFull": errors.SubscriptionFull("billing", "orders"),
     "QueueFull": errors.QueueFull("tasks"),
+    "PermissionDenied": errors.PermissionDenied("publish", "topic orders"),
+    "RateLimited": errors.RateLimited(100, 0.25),
+    "Unimplemented": errors.Unimplemented("no command 'queue.dance'"),
+    "Unauthenticated": errors.Unauthenticated("the token has expired"),
     "FailedPrecondition": errors.FailedPrecondition("not now"),
     "AckDeadlineExceeded": errors.AckDeadlineExceeded("0123"),
     "BrokerClosed": errors.BrokerClosed(),

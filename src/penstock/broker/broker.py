@@ -19,24 +19,23 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from penstock.broker.bells import Bells
 from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
 from penstock.broker.core import events
 from penstock.broker.core.events import Event
-from penstock.broker.core.filter import Filter
-from penstock.broker.core.image import QUEUE, TOPIC, Fold
+from penstock.broker.core.image import QUEUE, TOPIC
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.stream import Stream
-from penstock.broker.history import Row, concerns, rows
+from penstock.broker.history import Row, life
 from penstock.broker.journal import Journal
 from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
-from penstock.broker.window import Window, pieces, read
+from penstock.broker.window import Window, pieces
 from penstock.broker.writer import Placed, Ticket
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import FOREVER, SECOND
@@ -80,9 +79,8 @@ class Broker:
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
         self.lock = threading.RLock()
-        self._changed = threading.Condition(self.lock)
-        self.waiters = 0
-        """How many calls wait for something to be deliverable."""
+        self.bells = Bells()
+        """Who waits for something to be deliverable."""
         self._is_closed = False
         self._schedule: list[tuple[int, int]] = []
         self.next_due = FOREVER
@@ -113,6 +111,23 @@ class Broker:
         self._commits.submit(ticket)
         return ticket.placed()
 
+    def hand_in(
+        self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, now: int, done: Callable[[Ticket], None]
+    ) -> Placed | None:
+        """Publish without waiting: where the messages are, or None when `done` will be called, by the writer, with its ticket."""
+        with self.lock:
+            if self._is_closed:
+                raise BrokerClosed
+            stream = find(self.catalog, name)
+            if not self.is_durable:
+                return self._commits.publish_now(stream, batch, now)
+        self._commits.submit(Ticket(stream, batch, done))
+        return None
+
+    def when_durable(self, done: Callable[[Ticket], None]) -> None:
+        """Have `done` called, by the writer, when everything so far is durable. Only for a durable broker."""
+        self._commits.submit(Ticket(None, None, done))
+
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lease(
@@ -133,19 +148,7 @@ class Broker:
             if now >= self.next_due:
                 self.catch_up()
             with self.lock:
-                if self._is_closed:
-                    raise BrokerClosed
-                queue = find(self.catalog, name)
-                if queue.detached:
-                    raise FailedPrecondition(
-                        f"Subscription {queue.name!r} is detached: its topic was deleted",
-                        hint="unregister it and register it again on an existing topic",
-                    )
-                leases = queue.lease(now, want, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch)
-                if leases:
-                    self._commits.add(queue.leased(leases, now))
-                    if queue.soonest < queue.scheduled:
-                        self.reschedule(queue)
+                queue, leases = self.grant(find, name, want, now, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch)
                 if queue.absent is None:
                     if leases or granted or not wait:
                         return queue, granted + leases if granted else leases
@@ -155,17 +158,53 @@ class Broker:
                     left = min(until - now, wait - (monotonic() - started))
                     if left <= 0:
                         return queue, []
-                    self._wait(left)
+                    self._wait(queue.number, left)
                     continue
-                absent, stream = queue.absent, self.catalog.streams[queue.stream]
             granted += leases
             want -= len(leases)
             try:
-                self._load(stream, absent)
+                self.load(queue)
             except PenstockError:
                 if granted:
                     return queue, granted
                 raise
+
+    def grant(
+        self,
+        find: Callable[[Catalog, str], Queue],
+        name: str,
+        want: int,
+        now: int,
+        *,
+        ack_deadline: int | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+    ) -> tuple[Queue, list[Lease]]:
+        """Hand out what is at hand. Call it with the lock held; when `queue.absent` is set, `load` it and come again."""
+        if self._is_closed:
+            raise BrokerClosed
+        queue = find(self.catalog, name)
+        if queue.detached:
+            raise FailedPrecondition(
+                f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
+                hint="delete it and create it again on an existing topic",
+            )
+        leases = queue.lease(
+            now, want, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch, prefetch_bytes=prefetch_bytes
+        )
+        if leases:
+            self._commits.add(queue.leased(leases, now))
+            if queue.soonest < queue.scheduled:
+                self.reschedule(queue)
+        return queue, leases
+
+    def load(self, queue: Queue) -> None:
+        """Read what a queue stopped before into memory. Call it without the lock: it reads the disk."""
+        with self.lock:
+            absent, stream = queue.absent, self.catalog.streams.get(queue.stream)
+        if absent is not None and stream is not None:
+            self._load(stream, absent)
 
     def settle(
         self, queue: Queue, leases: list[Lease], now: int, settle: Callable[[Queue, list[Lease], int], Event | Outcome]
@@ -180,8 +219,8 @@ class Broker:
             self._commits.add(outcome)
         if queue.soonest < queue.scheduled:
             self.reschedule(queue)
-        if self.waiters:
-            self._changed.notify_all()
+        if self.bells.rings:
+            self.bells.ring(queue.number)
         return bool(self._commits.forwards)
 
     # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
@@ -225,11 +264,6 @@ class Broker:
         except Unavailable:
             log.debug("dead letters wait for the journal")
 
-    def wake(self) -> None:
-        """Something may be deliverable: let those who wait look. Call it with the lock held."""
-        if self.waiters:
-            self._changed.notify_all()
-
     def reschedule(self, queue: Queue) -> None:
         """Make sure that a queue is ticked when it next has something due. Call it with the lock held."""
         due = queue.soonest
@@ -247,12 +281,14 @@ class Broker:
     def catch_up(self) -> int:
         """Let everything happen that has become due; returns the present."""
         now = self.clock.now()
-        if now >= self.next_due:
-            with self.lock:
-                has_forwards = self._tick(now)
-            if has_forwards:
-                self.deliver_forwards()
+        if now >= self.next_due and self.advance(now):
+            self.deliver_forwards()
         return now
+
+    def advance(self, now: int) -> bool:
+        """Let everything happen that is due at an instant; True when dead letters are on their way."""
+        with self.lock:
+            return self._tick(now)
 
     def stream(self, name: str) -> Stream:
         """The stream of a topic or work queue; `topic:x` and `queue:x` say which where both exist. Call it with the lock held."""
@@ -284,7 +320,7 @@ class Broker:
             event = change(self.catalog, now)
             if event is not None:
                 self.emit(event)
-                self.wake()
+                self.bells.ring_all()
             if isinstance(event, events.TopicDeleted | events.QueueDeleted):
                 self.window.forget_deleted(self.catalog.streams)
         if event is not None:
@@ -311,18 +347,6 @@ class Broker:
         message = self.message(stream, offset) if offset is not None and stream is not None else None
         return max(now - message.publish_at, 0) / SECOND if message is not None else 0.0
 
-    def offset_at(self, stream: Stream, at: int) -> int:
-        """The first offset whose message was published at an instant or later."""
-        low, high = stream.earliest, stream.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            message = self.message(stream, middle)
-            if message is not None and message.publish_at < at:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def history(self, message_id: str) -> list[Row]:
         """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
         self.catch_up()
@@ -331,48 +355,15 @@ class Broker:
         if place is None:
             return []
         self.sync()
-        _, stream, offset = place
         with self.lock:
             stream_of = {queue.number: queue.stream for queue in self.catalog.queues.values()}
-        found = []
-        for first, event in self.journal.read_events(0, self.journal.event_range()[1]):
-            if concerns(event, stream, offset, stream_of):
-                found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
-        return found
+        return life(self.journal, place[1], place[2], stream_of)
 
     def last_fate(self, queue: Queue, offset: int) -> str | None:
-        """The kind of the last event of a message in a queue, as the log tells."""
-        fate = None
+        """The kind of the last event of a message in a queue, as the log tells. Call it without the lock."""
         self.sync()
-        for _, event in self.journal.read_events(0, self.journal.event_range()[1]):
-            if concerns(event, queue.stream, offset, {queue.number: queue.stream}):
-                for row in rows(0, event, {queue.number: queue.stream}):
-                    fate = row.kind if row.message_offset == offset else fate
-        return fate
-
-    def matching(self, queue: Queue, ranges: Ranges) -> Ranges:
-        """Those offsets whose messages pass a queue's filter. Call it with the lock held."""
-        wanted = Filter.parse(queue.policy.filter)
-        matched = []
-        for start, stop in ranges:
-            for first, messages in read(self.journal, queue.stream, start, stop):
-                offsets = (offset for offset, message in enumerate(messages, first) if wanted.matches(message.attributes or {}))
-                matched += [(offset, offset + 1) for offset in offsets]
-        return merge(matched)
-
-    def reposition(self, queue: Queue, event: events.Seeked) -> None:
-        """Set a queue to another position, by the same path as a restart. Call it with the lock held."""
-        streams = {queue.stream: self.catalog.streams[queue.stream].image()}
-        image = queue.image()
-        fold = Fold(image)
-        fold.apply(event, streams)
-        fold.finish(streams)
-        queue.restore(image, list(pieces(self.journal, image)), event.at)
-        queue.high = self.catalog.streams[queue.stream].next_offset
-        self.emit(event)
-        queue.scheduled = FOREVER
-        self.reschedule(queue)
-        self.wake()
+        events_of_queue = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
+        return events_of_queue[-1].kind if events_of_queue else None
 
     @property
     def health(self) -> str | None:
@@ -390,7 +381,7 @@ class Broker:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._changed.notify_all()
+            self.bells.ring_all()
         _open_brokers.discard(self)
         if self._timer is not None:
             self._timer.stop()
@@ -443,8 +434,8 @@ class Broker:
                 log.error("%r could not do what is due, will try again: %s", queue.name, error)
                 queue.soonest = now + SECOND
             self.reschedule(queue)
+            self.bells.ring(number)
         self.next_due = self._schedule[0][0] if self._schedule else FOREVER
-        self.wake()
         return bool(self._commits.forwards)
 
     def _tick_queue(self, queue: Queue, now: int) -> None:
@@ -466,12 +457,14 @@ class Broker:
         with self.lock:
             self.window.hold(stream, runs)
 
-    def _wait(self, timeout: int) -> None:
-        self.waiters += 1
+    def _wait(self, queue: int, timeout: int) -> None:
+        changed = threading.Condition(self.lock)
+        ring = changed.notify
+        self.bells.hang(queue, ring)
         try:
-            self.clock.wait(self._changed, timeout)
+            self.clock.wait(changed, timeout)
         finally:
-            self.waiters -= 1
+            self.bells.take_down(queue, ring)
 
 
 def close_all(brokers: Iterable[Broker]) -> None:

@@ -29,6 +29,7 @@ class Catalog:
         self.subscriptions: dict[str, Queue] = {}
         self.work_queues: dict[str, Queue] = {}
         self.snapshots: dict[str, Position] = dict(state.snapshots)
+        self.documents: dict[str, bytes] = dict(state.documents)
         self._policies: dict[Policy, tuple[Policy, bytes]] = {}
         """One object and one stored form for all queues with the same policy: there may be many thousands of them."""
         self._specs: dict[bytes, bytes] = {}
@@ -44,6 +45,7 @@ class Catalog:
             {number: stream.image() for number, stream in self.streams.items()},
             {number: queue.image() for number, queue in self.queues.items()},
             dict(self.snapshots),
+            dict(self.documents),
         )
 
     def topic(self, name: str) -> Stream:
@@ -78,14 +80,22 @@ class Catalog:
             raise SnapshotNotFound(check_name(name, "snapshot"))
         return position
 
-    def create_topic(self, name: str, now: int, created: int | None = None) -> events.TopicCreated:
+    def create_topic(
+        self, name: str, now: int, created: int | None = None, *, spec: bytes = b"", retention: int | None = None
+    ) -> events.TopicCreated:
         """A new topic; `created` is what it says of itself, when that is another time than now."""
         if name in self.topics:
             raise AlreadyExists("Topic", name)
         number = self._number()
         created = now if created is None else created
-        self._add_stream(Stream(StreamImage(number, TOPIC, name, created)))
-        return events.TopicCreated(number, now, name, created)
+        self._add_stream(Stream(StreamImage(number, TOPIC, name, created, spec=spec, retention=retention)))
+        return events.TopicCreated(number, now, name, created, spec, retention)
+
+    def update_topic(self, name: str, spec: bytes, retention: int | None, now: int) -> events.TopicUpdated:
+        """Give a topic other settings."""
+        stream = self.topic(name)
+        stream.spec, stream.retention = spec, retention
+        return events.TopicUpdated(stream.number, now, spec, retention)
 
     def delete_topic(self, name: str, now: int) -> events.TopicDeleted:
         """Remove a topic; its subscriptions stay, detached and empty."""
@@ -111,6 +121,41 @@ class Catalog:
         number = self._number()
         self._add_stream(Stream(StreamImage(number, QUEUE, name, now)))
         return self._create(QueueImage(number, name, number, now, policy, spec, 0))
+
+    def update_queue(self, queue: Queue, policy: Policy, spec: bytes, now: int) -> events.QueueUpdated:
+        """Give a subscription or work queue other settings."""
+        shared, stored = self._shared(policy)
+        queue.update(shared, spec, now)
+        return events.QueueUpdated(queue.number, now, stored, spec)
+
+    def detach_subscription(self, name: str, now: int) -> events.QueueDetached | None:
+        """Cut a subscription off from its topic; None when it already is."""
+        queue = self.subscription(name)
+        if queue.detached:
+            return None
+        self.streams[queue.stream].detach(queue)
+        queue.detach()
+        return events.QueueDetached(queue.number, now)
+
+    def keep_document(self, name: str, body: bytes, now: int) -> events.DocumentKept:
+        """Store a document under a name, in place of the one before."""
+        self.documents[name] = body
+        return events.DocumentKept(name, now, body)
+
+    def drop_document(self, name: str, now: int) -> events.DocumentDropped | None:
+        """Forget a document; None when there is none of that name."""
+        return events.DocumentDropped(name, now) if self.documents.pop(name, None) is not None else None
+
+    def update_snapshot(self, name: str, spec: bytes, expires_at: int | None, now: int) -> events.SnapshotUpdated:
+        """Give a snapshot other settings."""
+        self.snapshots[name] = msgspec.structs.replace(self.snapshot(name), spec=spec, expires_at=expires_at)
+        return events.SnapshotUpdated(name, now, spec, expires_at)
+
+    def delete_snapshot(self, name: str, now: int) -> events.SnapshotDeleted:
+        """Forget a snapshot."""
+        self.snapshot(name)
+        del self.snapshots[name]
+        return events.SnapshotDeleted(name, now)
 
     def delete_queue(self, queue: Queue, now: int) -> events.QueueDeleted:
         """Remove a subscription, or a work queue with its stream."""
@@ -157,16 +202,11 @@ class Catalog:
 
     def _create(self, image: QueueImage) -> events.QueueCreated:
         self._add_queue(image)
-        _, policy = self._policies[image.policy]
+        _, policy = self._shared(image.policy)
         return events.QueueCreated(image.number, image.created_at, image.name, image.stream, image.high, policy, image.spec)
 
     def _add_queue(self, image: QueueImage) -> None:
-        if image.policy not in self._policies:
-            if len(self._policies) >= MAX_SHARED:
-                self._policies.clear()
-                self._specs.clear()
-            self._policies[image.policy] = (image.policy, msgspec.msgpack.encode(image.policy))
-        image.policy, image.spec = self._policies[image.policy][0], self._specs.setdefault(image.spec, image.spec)
+        image.policy, image.spec = self._shared(image.policy)[0], self._specs.setdefault(image.spec, image.spec)
         stream = self.streams.get(image.stream)
         queue = Queue(image, stream.pages if stream is not None else Pages())
         self.queues[queue.number] = queue
@@ -176,6 +216,16 @@ class Catalog:
             self.work_queues[queue.name] = queue
         if stream is not None and not queue.detached:
             stream.attach(queue)
+
+    def _shared(self, policy: Policy) -> tuple[Policy, bytes]:
+        """The one object that stands for a policy, and its stored form."""
+        known = self._policies.get(policy)
+        if known is None:
+            if len(self._policies) >= MAX_SHARED:
+                self._policies.clear()
+                self._specs.clear()
+            known = self._policies[policy] = (policy, msgspec.msgpack.encode(policy))
+        return known
 
     def _number(self) -> int:
         if self._last_number + 1 >= MAX_STREAMS:

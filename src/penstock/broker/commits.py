@@ -259,8 +259,10 @@ class Commits:
                 self._broker.reschedule(queue)
         if self._writer is None and stream.pages.size >= stream.shed_at:
             self._retention.shed(stream)
-        if self._broker.waiters:
-            self._broker.wake()
+        bells = self._broker.bells
+        if bells.rings:
+            for queue in stream.queues:
+                bells.ring(queue.number)
 
     def _find_positions(self, tickets: list[Ticket]) -> None:
         """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""
@@ -418,6 +420,15 @@ def _dead_letter(queue: Queue, burial: Burial, now: int) -> StoredMessage:
         "penstock.source_message_id": message_id(message.publish_at, queue.stream, burial.offset),
         "penstock.publish_time": to_datetime(origin).isoformat(),
     }
+    if queue.policy.letter is not None:
+        subscription, project = queue.policy.letter
+        attributes |= {
+            "CloudPubSubDeadLetterSourceSubscription": subscription,
+            "CloudPubSubDeadLetterSourceSubscriptionProject": project,
+            "CloudPubSubDeadLetterSourceDeliveryCount": str(burial.attempts),
+            "CloudPubSubDeadLetterSourceTopicPublishTime": to_datetime(origin).isoformat().replace("+00:00", "Z"),
+            "CloudPubSubDeadLetterSourceDeliveryErrorMessage": burial.error or burial.reason,
+        }
     if burial.error:
         attributes["penstock.last_error"] = burial.error.encode()[:1000].decode(errors="ignore")
     letter = StoredMessage(now, message.data, attributes, message.key, message.priority, 0, origin_at=origin)

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.broker.core import events
 from penstock.broker.core.events import Event, spread
+from penstock.broker.journal import Journal
 from penstock.ids import message_id
 
 
@@ -26,7 +27,7 @@ class Row(msgspec.Struct, gc=False):
     detail: dict[str, str] = {}
 
 
-def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]:
+def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]:  # noqa: PLR0912  # one case for each event
     """The events of a record whose first event has the offset `first`. `stream_of` gives the stream of a queue's number."""
     match event:
         case events.Published():
@@ -49,6 +50,18 @@ def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]:
             yield Row(first, event.at, kind, event.stream, event.queue, detail={"name": event.name})
         case events.QueueDeleted():
             yield Row(first, event.at, "queue_deleted", stream_of.get(event.queue), event.queue)
+        case events.TopicUpdated():
+            yield Row(first, event.at, "topic_updated", event.stream)
+        case events.QueueUpdated():
+            yield Row(first, event.at, "queue_updated", stream_of.get(event.queue), event.queue)
+        case events.QueueDetached():
+            yield Row(first, event.at, "subscription_detached", stream_of.get(event.queue), event.queue)
+        case events.SnapshotUpdated():
+            yield Row(first, event.at, "snapshot_updated", detail={"name": event.name})
+        case events.DocumentKept():
+            yield Row(first, event.at, "document_kept", detail={"name": event.name})
+        case events.DocumentDropped():
+            yield Row(first, event.at, "document_dropped", detail={"name": event.name})
         case events.SnapshotDeleted():
             yield Row(first, event.at, "snapshot_deleted", detail={"name": event.name})
         case events.SnapshotTaken():
@@ -84,6 +97,15 @@ def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) 
             return stream_of.get(event.queue) == stream and offset in event.offsets
         case _:
             return False
+
+
+def life(journal: Journal, stream: int, offset: int, stream_of: dict[int, int]) -> list[Row]:
+    """The events of one message, oldest first, in the queues that `stream_of` names."""
+    found: list[Row] = []
+    for first, event in journal.read_events(0, journal.event_range()[1]):
+        if concerns(event, stream, offset, stream_of):
+            found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
+    return found
 
 
 MessageEvent = (

@@ -7,10 +7,11 @@ the checkpoint has made them unnecessary. In memory, a stream that exceeds `HIST
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from penstock.broker.core.chunk import Summary
+from penstock.broker.core.image import Position
 from penstock.broker.core.ranges import Ranges, merge, overlaps, subtract
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
@@ -78,32 +79,39 @@ class Retention:
         if not old:
             return
         with broker.lock:
-            gone = self._free(stream, old, excess)
+            held = merge([*_held(stream), *_kept(stream, broker.catalog.snapshots.values())])
+            gone = _free(held, old, excess)
             if not gone:
                 return
             # From here on a seek cannot reach what is about to leave.
             stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
-            broker.window.forget(stream, subtract([(0, stream.earliest)], _held(stream)))
+            broker.window.forget(stream, subtract([(0, stream.earliest)], held))
         # What settled these messages must be on disk before they leave it.
         if self._write_pending():
             broker.journal.trim(stream.number, [summary.first for summary in gone])
 
-    @staticmethod
-    def _free(stream: Stream, old: list[Summary], excess: int | None) -> list[Summary]:
-        held = _held(stream)
-        gone: list[Summary] = []
-        for summary in old:
-            if excess is not None and excess <= 0:
-                break
-            if not overlaps(held, summary.first, summary.first + summary.count):
-                gone.append(summary)
-                excess = None if excess is None else excess - summary.size
-        return gone
-
 
 def stream_retention(stream: Stream) -> int:
     """How long a stream keeps what is settled: a week, or as long as its most patient subscription."""
-    return max([RETENTION, *(queue.policy.retention or 0 for queue in stream.queues)])
+    return max([RETENTION, stream.retention or 0, *(queue.policy.retention or 0 for queue in stream.queues)])
+
+
+def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]:
+    """The chunks that hold nothing anybody needs: all of them, or as many of the oldest as make up the excess."""
+    gone: list[Summary] = []
+    for summary in old:
+        if excess is not None and excess <= 0:
+            break
+        if not overlaps(held, summary.first, summary.first + summary.count):
+            gone.append(summary)
+            excess = None if excess is None else excess - summary.size
+    return gone
+
+
+def _kept(stream: Stream, snapshots: Iterable[Position]) -> Ranges:
+    """Every offset that a snapshot with a time to live may bring back; one without lives on what the log has."""
+    spans = [(taken.unsettled, taken.high) for taken in snapshots if taken.stream == stream.number and taken.expires_at]
+    return [span for unsettled, high in spans for span in [*unsettled, (high, stream.next_offset)] if span[0] < span[1]]
 
 
 def _held(stream: Stream) -> Ranges:

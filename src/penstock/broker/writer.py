@@ -57,11 +57,14 @@ class Placed(msgspec.Struct, gc=False):
 
 
 class Ticket:
-    """A publish, or only the wish to have everything so far on disk (no batch)."""
+    """A publish, or only the wish to have everything so far on disk (no batch).
 
-    __slots__ = ("_done", "at", "batch", "error", "first", "places", "position", "stream")
+    Whoever made it waits for it, or gives `done`, which the writer calls: it must return at once and must not fail.
+    """
 
-    def __init__(self, stream: Stream | None, batch: Batch | None) -> None:
+    __slots__ = ("_done", "_lock", "at", "batch", "error", "first", "places", "position", "stream")
+
+    def __init__(self, stream: Stream | None, batch: Batch | None, done: Callable[[Ticket], None] | None = None) -> None:
         self.stream = stream
         self.batch = batch
         self.first = 0
@@ -70,19 +73,28 @@ class Ticket:
         """Where messages of an idempotent producer were already, None for new ones."""
         self.position = 0
         self.error: PenstockError | None = None
-        self._done = threading.Lock()
-        self._done.acquire()
+        self._done = done
+        self._lock = threading.Lock()
+        if done is None:
+            self._lock.acquire()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a thread waits for it, which may then as well do the work itself."""
+        return self._done is None
 
     def finish(self) -> None:
         """Called once, when the outcome is known."""
-        self._done.release()
+        if self._done is None:
+            self._lock.release()
+        else:
+            self._done(self)
 
     def wait(self) -> None:
         """Return when it is durable, or raise why it is not."""
-        self._done.acquire()
-        self._done.release()
-        if self.error is not None:
-            raise self.error
+        with self._lock:
+            if self.error is not None:
+                raise self.error
 
     def placed(self) -> Placed:
         """Wait, and tell where the messages are."""
@@ -112,7 +124,7 @@ class Writer:
         """Have a ticket committed: here and now when nobody else writes, soon otherwise."""
         if self._stopped.is_set():
             raise BrokerClosed
-        if self._company > 1 or ticket.batch is None or not self.pen.acquire(blocking=False):
+        if self._company > 1 or ticket.batch is None or not ticket.is_awaited or not self.pen.acquire(blocking=False):
             self._inbox.put(ticket)
             if self._stopped.is_set():
                 self._refuse_rest()

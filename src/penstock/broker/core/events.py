@@ -163,6 +163,10 @@ class TopicCreated(_One, tag=13):
     name: str
     created: int | None = None
     """What the topic says of itself, when it is another time than `at`."""
+    spec: bytes = b""
+    """The settings as the user gave them."""
+    retention: int | None = None
+    """How long subscriptions may seek back over what they have settled; None: as they ask themselves."""
 
 
 class TopicDeleted(_One, tag=14):
@@ -200,6 +204,8 @@ class SnapshotTaken(_One, tag=17):
     stream: int
     unsettled: Ranges
     high: int
+    spec: bytes = b""
+    expires_at: int | None = None
 
 
 class SnapshotDeleted(_One, tag=18):
@@ -215,6 +221,55 @@ class ConsumerReleased(_One, tag=19):
     queue: int
     at: int
     consumer: str
+
+
+class TopicUpdated(_One, tag=20):
+    """A topic has other settings."""
+
+    stream: int
+    at: int
+    spec: bytes
+    retention: int | None
+
+
+class QueueUpdated(_One, tag=21):
+    """A subscription or work queue has other settings."""
+
+    queue: int
+    at: int
+    policy: bytes
+    spec: bytes
+
+
+class QueueDetached(_One, tag=22):
+    """A subscription is cut off from its topic: it is empty, and nothing comes any more."""
+
+    queue: int
+    at: int
+
+
+class SnapshotUpdated(_One, tag=23):
+    """A snapshot has other settings."""
+
+    name: str
+    at: int
+    spec: bytes
+    expires_at: int | None
+
+
+class DocumentKept(_One, tag=24):
+    """A document of a door (a schema, an access policy) was stored under a name, in place of the one before."""
+
+    name: str
+    at: int
+    body: bytes
+
+
+class DocumentDropped(_One, tag=25):
+    """A document is gone."""
+
+    name: str
+    at: int
 
 
 Event = (
@@ -237,6 +292,12 @@ Event = (
     | SnapshotTaken
     | SnapshotDeleted
     | ConsumerReleased
+    | TopicUpdated
+    | QueueUpdated
+    | QueueDetached
+    | SnapshotUpdated
+    | DocumentKept
+    | DocumentDropped
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -174,6 +174,8 @@ class StreamImage(msgspec.Struct, array_like=True):
     next_offset: int = 0
     published_at: int = 0
     producers: Producers = msgspec.field(default_factory=Producers)
+    spec: bytes = b""
+    retention: int | None = None
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True):
@@ -184,6 +186,9 @@ class Position(msgspec.Struct, array_like=True, frozen=True):
     at: int
     unsettled: Ranges
     high: int
+    spec: bytes = b""
+    """The settings as the user gave them."""
+    expires_at: int | None = None
 
 
 class State(msgspec.Struct, array_like=True):
@@ -193,6 +198,8 @@ class State(msgspec.Struct, array_like=True):
     streams: dict[int, StreamImage] = {}
     queues: dict[int, QueueImage] = {}
     snapshots: dict[str, Position] = {}
+    documents: dict[str, bytes] = {}
+    """What doors keep beside the streams: schemas, access policies."""
 
     def replay(self, happened: Iterable[Event]) -> None:
         """Apply events in order, then make every queue's `unsettled` whole again."""
@@ -202,7 +209,7 @@ class State(msgspec.Struct, array_like=True):
         for fold in folds.values():
             fold.finish(self.streams)
 
-    def _apply(self, event: Event, folds: dict[int, Fold]) -> None:
+    def _apply(self, event: Event, folds: dict[int, Fold]) -> None:  # noqa: PLR0912  # one case for each event
         match event:
             case events.Published():
                 stream = self.streams[event.stream]
@@ -211,17 +218,23 @@ class State(msgspec.Struct, array_like=True):
                 stream.next_offset = event.first + event.count
                 stream.published_at = event.at
             case events.TopicCreated():
+                created = event.at if event.created is None else event.created
                 self.streams[event.stream] = StreamImage(
-                    event.stream, TOPIC, event.name, event.at if event.created is None else event.created
+                    event.stream, TOPIC, event.name, created, spec=event.spec, retention=event.retention
                 )
                 self.last_number = event.stream
+            case events.TopicUpdated():
+                self.streams[event.stream].spec, self.streams[event.stream].retention = event.spec, event.retention
             case events.TopicDeleted():
                 del self.streams[event.stream]
                 for queue in self.queues.values():
                     if queue.stream == event.stream:
-                        queue.detached = True
-                        queue.unsettled, queue.traces = [], {}
-                        folds[queue.number] = Fold(queue)
+                        folds[queue.number] = _detached(queue)
+            case events.QueueDetached():
+                folds[event.queue] = _detached(self.queues[event.queue])
+            case events.QueueUpdated():
+                queue = self.queues[event.queue]
+                queue.policy, queue.spec = msgspec.msgpack.decode(event.policy, type=Policy), event.spec
             case events.QueueCreated():
                 folds[event.queue] = Fold(self._create_queue(event))
             case events.QueueDeleted():
@@ -230,9 +243,19 @@ class State(msgspec.Struct, array_like=True):
                 if not queue.is_subscription:
                     del self.streams[queue.stream]
             case events.SnapshotTaken():
-                self.snapshots[event.name] = Position(event.queue, event.stream, event.at, event.unsettled, event.high)
+                self.snapshots[event.name] = Position(
+                    event.queue, event.stream, event.at, event.unsettled, event.high, event.spec, event.expires_at
+                )
+            case events.SnapshotUpdated():
+                self.snapshots[event.name] = msgspec.structs.replace(
+                    self.snapshots[event.name], spec=event.spec, expires_at=event.expires_at
+                )
             case events.SnapshotDeleted():
                 del self.snapshots[event.name]
+            case events.DocumentKept():
+                self.documents[event.name] = event.body
+            case events.DocumentDropped():
+                del self.documents[event.name]
             case (
                 events.Leased()
                 | events.Acked()
@@ -260,6 +283,13 @@ class State(msgspec.Struct, array_like=True):
         self.queues[event.queue] = image
         self.last_number = event.queue
         return image
+
+
+def _detached(queue: QueueImage) -> Fold:
+    """Cut a queue off from its topic; nothing that came before concerns it any more."""
+    queue.detached = True
+    queue.unsettled, queue.traces = [], {}
+    return Fold(queue)
 
 
 QueueEvent = (

@@ -21,6 +21,8 @@ class Consumer(msgspec.Struct):
 
     consumer_id: str
     in_flight: int = 0
+    size: int = 0
+    """Bytes in flight."""
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -81,6 +83,7 @@ class Leases:
             size += lease.message.size
             if lease.consumer is not None:
                 lease.consumer.in_flight -= 1
+                lease.consumer.size -= lease.message.size
         self.size -= size
 
     def move(self, lease: Lease, deadline: int) -> None:

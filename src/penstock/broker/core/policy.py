@@ -178,6 +178,10 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     retain_acked: bool = True
     prefetch: int | None = None
     """The default limit of unsettled messages a consumer; None: no limit."""
+    letter: tuple[str, str] | None = None
+    """(subscription, project) that its dead letters name in Google's attributes; None: they carry only our own."""
+    exactly_once: bool = False
+    """Whether consumers are told of every ack that came too late."""
 
     def delay(self, attempt: int) -> int:
         """How long a message waits after its delivery number `attempt` failed."""

@@ -27,7 +27,7 @@ from penstock.broker.core.image import Trace, entries
 from penstock.broker.core.leases import Consumer, Lease, Leases
 from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import EXPLICIT_NACK, MAX_ATTEMPTS, TTL_EXPIRED, Burial, Outcome
-from penstock.broker.core.policy import MAX_COUNT, Overflow
+from penstock.broker.core.policy import MAX_COUNT, Overflow, Policy
 from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
@@ -95,8 +95,15 @@ class Queue(QueueState):
         published = column([message.publish_at for _, message in letters])
         return events.Redriven(self.number, now, offsets, published, self.epoch)
 
-    def lease(
-        self, now: int, want: int, *, ack_deadline: int | None = None, consumer: str | None = None, prefetch: int | None = None
+    def lease(  # noqa: PLR0912  # the hottest loop, inlined on purpose
+        self,
+        now: int,
+        want: int,
+        *,
+        ack_deadline: int | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
     ) -> list[Lease]:
         """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow."""
         self.absent = None
@@ -113,16 +120,22 @@ class Queue(QueueState):
                 want = min(want, limit - holder.in_flight)
         deadline = now + (policy.ack_deadline if ack_deadline is None else ack_deadline)
         budget = None if policy.flow_bytes is None else policy.flow_bytes - leases.size
+        if prefetch_bytes is not None:
+            left = prefetch_bytes - (holder.size if holder is not None else 0)
+            budget = left if budget is None or left < budget else budget
         granted: list[Lease] = []
         epoch, traces = self.epoch, self._traces
         for level in self._waiting.ready.levels:
             while want > 0 and level.count and self.absent is None and (budget is None or budget > 0):
-                start, stop = level.take(want) if budget is None else (0, 0)
+                start, stop = level.take(want)
                 if start < stop:
                     messages = self._pages.span(start, stop)
+                    if budget is not None:
+                        messages, budget = _within(messages, budget)
                     if len(messages) < stop - start:
-                        self.absent = start + len(messages)
-                        level.add(self.absent, stop)
+                        if budget is None or budget > 0:
+                            self.absent = start + len(messages)
+                        level.add(start + len(messages), stop)
                 else:
                     start = level.first()
                     message = self._pages.get(start)
@@ -141,6 +154,7 @@ class Queue(QueueState):
             leases.grant(granted, deadline)
             if holder is not None:
                 holder.in_flight += len(granted)
+                holder.size += sum([lease.message.size for lease in granted])
                 self._know(holder)
             if deadline < self.soonest:  # noqa: PLR1730  # a call of min() here is a tenth of a delivery
                 self.soonest = deadline
@@ -162,11 +176,13 @@ class Queue(QueueState):
         self.counters.count_leased(event)
         return event
 
-    def extend(self, lease: Lease, deadline: int, now: int) -> events.Extended:
-        """Give a live lease another deadline."""
-        self._leases.move(lease, deadline)
+    def extend(self, leases: list[Lease], deadline: int, now: int) -> events.Extended:
+        """Give live leases another deadline."""
+        for lease in leases:
+            self._leases.move(lease, deadline)
         self.soonest = min(self.soonest, deadline)
-        return events.Extended(self.number, now, [lease.offset], lease.message.publish_at, deadline)
+        offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
+        return events.Extended(self.number, now, offsets, published, deadline)
 
     def ack(self, leases: list[Lease], now: int) -> events.Acked:
         """Settle live leases for good."""
@@ -268,7 +284,15 @@ class Queue(QueueState):
         self._leases = Leases()
         self._empty()
         for consumer in self._consumers.values():
-            consumer.in_flight = 0
+            consumer.in_flight = consumer.size = 0
+
+    def update(self, policy: Policy, spec: bytes, now: int) -> None:
+        """Live by another policy from now on: what is leased keeps its deadline, what waits keeps its delay."""
+        assert (policy.ordered, policy.filter) == (self.policy.ordered, self.policy.filter), "order and filter are for life"
+        self.policy, self.spec = policy, spec
+        self._retire_at = FOREVER
+        if self.backlog and policy.retention is not None:
+            self._retire_from(now)
 
     def pause(self, paused: bool, now: int) -> events.Paused:
         """Stop or resume handing out; everything else goes on."""
@@ -405,3 +429,12 @@ class Queue(QueueState):
         self._traces = {offset: trace for offset, trace in self._traces.items() if offset in leased}
         self._mortal = {offset: expires_at for offset, expires_at in self._mortal.items() if offset in leased}
         self.backlog, self.size = len(leased), self._leases.size
+
+
+def _within(messages: list[StoredMessage], budget: int) -> tuple[list[StoredMessage], int]:
+    """As many messages as a budget of bytes has room for, the last one reaching beyond it; and what is left of the budget."""
+    for index, message in enumerate(messages, 1):
+        budget -= message.size
+        if budget <= 0:
+            return messages[:index], budget
+    return messages, budget

@@ -157,6 +157,7 @@ class QueueState:
         if trace.consumer is not None:
             holder = self._consumers.get(trace.consumer) or Consumer(trace.consumer)
             holder.in_flight += 1
+            holder.size += message.size
             self._know(holder)
         lease = Lease(trace.deadline, offset, trace.attempts, trace.epoch, message, holder)
         self._leases.grant([lease], trace.deadline)

@@ -32,7 +32,9 @@ class Stream:
         "producers",
         "published_at",
         "queues",
+        "retention",
         "shed_at",
+        "spec",
     )
 
     def __init__(self, image: StreamImage) -> None:
@@ -45,6 +47,8 @@ class Stream:
         """Everything from here on is in the log."""
         self.published_at = image.published_at
         self.producers: Producers = image.producers
+        self.spec = image.spec
+        self.retention = image.retention
         self.pages = Pages()
         self.queues: list[Queue] = []
         self.shed_at = 0
@@ -65,7 +69,15 @@ class Stream:
     def image(self) -> StreamImage:
         """The state as plain data."""
         return StreamImage(
-            self.number, self.kind, self.name, self.created_at, self.next_offset, self.published_at, self.producers
+            self.number,
+            self.kind,
+            self.name,
+            self.created_at,
+            self.next_offset,
+            self.published_at,
+            self.producers,
+            self.spec,
+            self.retention,
         )
 
     def room(self) -> int:

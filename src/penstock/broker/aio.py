@@ -1,0 +1,142 @@
+"""A broker as an event loop uses it: nothing here blocks the loop.
+
+What is in memory is done at once, in the loop's own thread. What has to wait for the disk or for a message becomes a future; the
+writer's thread hands finished publishes over in groups, one wake-up of the loop for all that were committed together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from penstock.broker.bells import Ring
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import Batch
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.broker.writer import Placed, Ticket
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 8
+
+
+class AsyncBroker:
+    """The same broker, for one event loop. Make it inside the running loop; close it before the broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
+        self._is_notified = False
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
+
+    def close(self) -> None:
+        """Take no more blocking calls; those that run finish by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placed:
+        """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
+        future: asyncio.Future[Ticket] = self._loop.create_future()
+        placed = self.broker.hand_in(find, name, batch, self.advance(), partial(self._finish, future))
+        return placed if placed is not None else (await future).placed()
+
+    async def lease(
+        self,
+        find: Callable[[Catalog, str], Queue],
+        name: str,
+        want: int,
+        *,
+        ack_deadline: int | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        wait: int = 0,
+    ) -> tuple[Queue, list[Lease]]:
+        """Hand out up to `want` messages, waiting at most `wait` microseconds for one."""
+        granted: list[Lease] = []
+        until = monotonic() + wait
+        rung = asyncio.Event()
+        ring = self.ring(rung.set)
+        while True:
+            now = self.advance()
+            rung.clear()
+            with self.broker.lock:
+                queue, leases = self.broker.grant(
+                    find, name, want - len(granted), now, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch
+                )
+                granted += leases
+                left = until - monotonic()
+                if queue.absent is None and (granted or left <= 0):
+                    return queue, granted
+                if queue.absent is None:
+                    self.broker.bells.hang(queue.number, ring)
+            if queue.absent is not None:
+                await self.call(self.broker.load, queue)
+                continue
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left / SECOND):
+                        await rung.wait()
+            finally:
+                with self.broker.lock:
+                    self.broker.bells.take_down(queue.number, ring)
+
+    async def durable(self) -> None:
+        """Return when everything so far is durable."""
+        if self.broker.is_durable:
+            future: asyncio.Future[Ticket] = self._loop.create_future()
+            self.broker.when_durable(partial(self._finish, future))
+            await future
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that blocks in a thread of its own."""
+        return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def advance(self) -> int:
+        """Let everything happen that has become due, without waiting for the disk; returns the present."""
+        now = self.broker.clock.now()
+        if now >= self.broker.next_due:
+            self.broker.advance(now)
+        return now
+
+    def ring(self, wake: Callable[[], object]) -> Ring:
+        """A ring for the broker's bells that calls `wake` soon, in the loop's thread, whoever rings."""
+
+        def ring() -> None:
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(wake)
+            else:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    self._loop.call_soon_threadsafe(wake)
+
+        return ring
+
+    def _finish(self, future: asyncio.Future[Ticket], ticket: Ticket) -> None:
+        """Called by the writer."""
+        self._finished.append((future, ticket))
+        if not self._is_notified:
+            self._is_notified = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._is_notified = False
+        while self._finished:
+            future, ticket = self._finished.popleft()
+            if not future.done():
+                if ticket.error is not None:
+                    future.set_exception(ticket.error)
+                else:
+                    future.set_result(ticket)

@@ -1,0 +1,47 @@
+"""Who waits for a queue, and how they are told that something may be deliverable.
+
+A ring is a function that returns at once: it notifies a thread or schedules work in an event loop. One that waits hangs its ring
+on one queue, so a publish wakes those who can use it and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Ring = Callable[[], None]
+
+
+class Bells:
+    """The rings of all who wait. Every method is called with the broker's lock held."""
+
+    __slots__ = ("rings",)
+
+    def __init__(self) -> None:
+        self.rings: dict[int, list[Ring]] = {}
+        """By the number of the queue; empty when nobody waits, so that a publisher can look without a call."""
+
+    def hang(self, queue: int, ring: Ring) -> None:
+        """Ring when something may be deliverable in a queue."""
+        self.rings.setdefault(queue, []).append(ring)
+
+    def take_down(self, queue: int, ring: Ring) -> None:
+        """Ring no longer."""
+        left = [other for other in self.rings.get(queue, []) if other is not ring]
+        if left:
+            self.rings[queue] = left
+        else:
+            self.rings.pop(queue, None)
+
+    def ring(self, queue: int) -> None:
+        """Something may be deliverable: let those who wait look, another one first each time."""
+        rings = self.rings.get(queue)
+        if rings:
+            if len(rings) > 1:
+                rings.append(rings.pop(0))
+            for ring in rings:
+                ring()
+
+    def ring_all(self) -> None:
+        """What exists has changed: let everybody look."""
+        for queue in list(self.rings):
+            self.ring(queue)

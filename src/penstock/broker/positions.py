@@ -1,0 +1,122 @@
+"""Where a subscription stands, and how it is moved: seek to an offset, a time or a snapshot.
+
+What lies before the new position is settled, what lies after is available again, as far as it may be: everything the log
+still has with `retain_acked_messages`, everything within the topic's own retention, everything since a snapshot; and always
+what was never settled.
+"""
+
+from __future__ import annotations
+
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core import events
+from penstock.broker.core.filter import Filter
+from penstock.broker.core.image import Fold, Position
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.ranges import Ranges, merge, subtract
+from penstock.broker.core.stream import Stream
+from penstock.broker.window import pieces, read
+from penstock.durations import FOREVER
+from penstock.errors import AlreadyExists, FailedPrecondition, OutOfRange
+
+
+def seek(
+    broker: Broker, subscription: str, *, at: int | None = None, offset: int | None = None, snapshot: str | None = None
+) -> None:
+    """Move a subscription to an instant, an offset or a snapshot; ends every lease. Returns when that is durable."""
+    with broker.present() as now:
+        broker.check_healthy()
+        queue, stream = attached(broker.catalog, subscription)
+        if snapshot is not None:
+            position = broker.catalog.snapshot(snapshot)
+            if position.stream != stream.number:
+                raise FailedPrecondition(f"snapshot {snapshot!r} was taken of another topic than that of {subscription!r}")
+        else:
+            target = offset if offset is not None else offset_at(broker, stream, at or 0)
+            if target > stream.next_offset:
+                raise OutOfRange(stream.name, target, stream.earliest, stream.next_offset)
+            position = Position(queue.number, stream.number, now, [], target)
+        if snapshot is not None:
+            floor = 0
+        elif stream.retention is not None:
+            floor = offset_at(broker, stream, now - stream.retention)
+        else:
+            floor = stream.next_offset
+        unsettled, high = _reachable(queue, stream, position, floor)
+        if queue.policy.filter and (position.queue != queue.number or not queue.policy.retain_acked):
+            unsettled = _matching(broker, queue, unsettled)
+        _reposition(broker, queue, events.Seeked(queue.number, now, unsettled, high, queue.epoch + 1))
+    broker.sync()
+
+
+def take_snapshot(
+    catalog: Catalog, name: str, subscription: str, now: int, *, spec: bytes = b"", expires_at: int | None = None
+) -> events.SnapshotTaken:
+    """Keep a subscription's position under a name."""
+    queue, stream = attached(catalog, subscription)
+    if name in catalog.snapshots:
+        raise AlreadyExists("Snapshot", name)
+    position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high, spec, expires_at)
+    catalog.snapshots[name] = position
+    return events.SnapshotTaken(queue.number, now, name, stream.number, position.unsettled, position.high, spec, expires_at)
+
+
+def attached(catalog: Catalog, subscription: str) -> tuple[Queue, Stream]:
+    """A subscription and the stream of its topic."""
+    queue = catalog.subscription(subscription)
+    if queue.detached:
+        raise FailedPrecondition(f"Subscription {subscription!r} is detached: its topic was deleted, or it was cut off from it")
+    return queue, catalog.streams[queue.stream]
+
+
+def offset_at(broker: Broker, stream: Stream, at: int) -> int:
+    """The first offset whose message was published at an instant or later."""
+    low, high = stream.earliest, stream.next_offset
+    while low < high:
+        middle = (low + high) // 2
+        message = broker.message(stream, middle)
+        if message is not None and message.publish_at < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _reachable(queue: Queue, stream: Stream, position: Position, floor: int) -> tuple[Ranges, int]:
+    """What a seek may make unsettled. From `floor` on, also what is settled; before, only with `retain_acked_messages`."""
+    held = queue.unsettled()
+    wanted = merge([*position.unsettled, (position.high, max(position.high, stream.next_offset))])
+    # Below `earliest` the log has only what some queue holds; of that, this queue may count on its own.
+    lost = subtract([(0, stream.earliest)], held)
+    if not queue.policy.retain_acked:
+        reachable = merge([*held, *([(floor, stream.next_offset)] if floor < stream.next_offset else [])])
+        beyond = subtract([(0, stream.next_offset)], reachable)
+        return subtract(subtract(wanted, beyond), lost), stream.next_offset
+    high = max(position.high, stream.earliest)
+    return subtract(subtract(wanted, [(high, stream.next_offset)]), lost), high
+
+
+def _matching(broker: Broker, queue: Queue, ranges: Ranges) -> Ranges:
+    """Those offsets whose messages pass a queue's filter. Call it with the lock held."""
+    wanted = Filter.parse(queue.policy.filter)
+    matched = []
+    for start, stop in ranges:
+        for first, messages in read(broker.journal, queue.stream, start, stop):
+            offsets = (offset for offset, message in enumerate(messages, first) if wanted.matches(message.attributes or {}))
+            matched += [(offset, offset + 1) for offset in offsets]
+    return merge(matched)
+
+
+def _reposition(broker: Broker, queue: Queue, event: events.Seeked) -> None:
+    """Set a queue to another position, by the same path as a restart. Call it with the lock held."""
+    streams = {queue.stream: broker.catalog.streams[queue.stream].image()}
+    image = queue.image()
+    fold = Fold(image)
+    fold.apply(event, streams)
+    fold.finish(streams)
+    queue.restore(image, list(pieces(broker.journal, image)), event.at)
+    queue.high = broker.catalog.streams[queue.stream].next_offset
+    broker.emit(event)
+    queue.scheduled = FOREVER
+    broker.reschedule(queue)
+    broker.bells.ring(queue.number)

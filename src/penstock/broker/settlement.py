@@ -1,0 +1,51 @@
+"""Many deliveries settled at once, by their ack ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.broker.broker import Broker
+from penstock.broker.core.events import Event
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.outcome import Outcome
+from penstock.broker.core.queue import Queue
+from penstock.ids import parse_ack_id
+
+Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
+
+_NOWHERE = (0, 0, 0, 0)
+
+
+def find(broker: Broker, ack_id: object) -> tuple[Queue, Lease] | None:
+    """The live delivery that an ack id names. Call it with the lock held."""
+    number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
+    queue = broker.catalog.queues.get(number)
+    lease = queue.find(offset, attempt, epoch) if queue is not None else None
+    return (queue, lease) if queue is not None and lease is not None else None
+
+
+def settle_many(
+    broker: Broker, ack_ids: Iterable[str], settle: Settlement, now: int, only: Queue | None = None
+) -> tuple[list[str], bool]:
+    """Settle the live ones, of the queue `only` where one is given. Call it with the lock held.
+
+    Returns the ids that are not live, and whether dead letters are on their way.
+    """
+    failed: list[str] = []
+    found: dict[int, dict[int, Lease]] = {}
+    queues, number_of = broker.catalog.queues, only.number if only is not None else None
+    for one in ack_ids:
+        number, offset, attempt, epoch = parse_ack_id(one) or _NOWHERE
+        queue = queues.get(number) if number_of is None or number == number_of else None
+        lease = queue.find(offset, attempt, epoch) if queue is not None else None
+        leases = found.get(number)
+        if lease is None or (leases is not None and offset in leases):
+            failed.append(one)
+        elif leases is None:
+            found[number] = {offset: lease}
+        else:
+            leases[offset] = lease
+    has_forwards = False
+    for number, leases in found.items():
+        has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
+    return failed, has_forwards

@@ -1,12 +1,19 @@
-"""Penstock: publish once, and pull, queue, stream, push or process it from one durable log."""
+"""Penstock: publish once, and pull, queue, stream, push or process it from one durable log.
 
-from penstock.broker.broker import Broker
-from penstock.broker.core.message import Message
-from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
-from penstock.message_queue import MessageQueue
-from penstock.queue_manager import QueueManager
-from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats
+The public names are imported when they are first used: the command line and the clients need few of them, and start faster.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.core.message import Message
+    from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
+    from penstock.message_queue import MessageQueue
+    from penstock.queue_manager import QueueManager
+    from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+    from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats
 
 __version__ = "0.1.0"
 
@@ -32,3 +39,34 @@ __all__ = [
     "TopicMetadata",
     "__version__",
 ]
+
+_HOMES = {
+    "penstock.broker.broker": ("Broker",),
+    "penstock.broker.core.message": ("Message",),
+    "penstock.broker.core.policy": ("DeadLetterPolicy", "FlowControl", "QueueConfig", "RetryPolicy", "SubscriptionOptions"),
+    "penstock.message_queue": ("MessageQueue",),
+    "penstock.queue_manager": ("QueueManager",),
+    "penstock.subscription": (
+        "Explanation",
+        "ReceivedMessage",
+        "SubscriptionMetadata",
+        "SubscriptionStats",
+        "TopicMetadata",
+    ),
+    "penstock.work": ("DeadLetter", "NackResult", "PublishResult", "QueueMessage", "QueueStats"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for an existing one
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        value = getattr(import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -136,7 +136,7 @@ class TopicNotFound(NotFound):
 
     reason = "topic_not_found"
     kind = "Topic"
-    hint = "create it first with register_topic(name)"
+    hint = "create it first, or look for a typing error in the name"
 
 
 class SubscriptionNotFound(NotFound):
@@ -144,7 +144,7 @@ class SubscriptionNotFound(NotFound):
 
     reason = "subscription_not_found"
     kind = "Subscription"
-    hint = "create it first with register_subscription(name, topic)"
+    hint = "create it first, or look for a typing error in the name"
 
 
 class SnapshotNotFound(NotFound):
@@ -152,7 +152,7 @@ class SnapshotNotFound(NotFound):
 
     reason = "snapshot_not_found"
     kind = "Snapshot"
-    hint = "create it first with create_snapshot(name, subscription)"
+    hint = "create it first, or look for a typing error in the name"
 
 
 class QueueNotFound(NotFound):
@@ -160,7 +160,7 @@ class QueueNotFound(NotFound):
 
     reason = "queue_not_found"
     kind = "Queue"
-    hint = "create it first with create(name)"
+    hint = "create it first, or look for a typing error in the name"
 
 
 class MessageNotFound(NotFound):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,24 +14,17 @@ from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.image import DeadLetterEntry
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import (
-    Batch,
-    check_name,
-    check_priority,
-    check_producer,
-    check_text,
-    plain_text,
-    summarize,
-)
+from penstock.broker.core.message import Batch, check_name, check_text, plain_text
 from penstock.broker.core.policy import Duration, QueueConfig, as_plain, check_ack_deadline, check_count, check_flag, queue_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
+from penstock.broker.settlement import Settlement
 from penstock.clock import Clock
-from penstock.durations import DAY, SECOND, instant, micros, to_datetime
-from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound
+from penstock.durations import DAY, SECOND, micros, to_datetime
+from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError
 from penstock.face import Face
 from penstock.ids import message_id, parse_message_id
-from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats, queue_message, stored
+from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, accept, queue_message
 
 MAX_ERROR_BYTES = 64 * 1024
 
@@ -42,6 +36,19 @@ DEAD_LETTERED = "dead_lettered"
 Messages = list[QueueMessage]
 DeadLetters = list[DeadLetter]
 Offsets = list[int]
+Ids = list[str]
+Failures = dict[str, PenstockError]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a consumer asks for, checked: how much, for how long, under which name, and how long it waits (microseconds)."""
+
+    want: int
+    consumer: str
+    wait: int
+    ack_deadline: int | None
+    prefetch: int | None
 
 
 class QueueManager(Face):
@@ -106,27 +113,28 @@ class QueueManager(Face):
         `delay` (or `deliver_at`) keeps it back; `ttl` sends it to the dead letters when it was not delivered in time;
         `producer_id` with `sequence` makes a repeated publish return the first id and add nothing.
         """
-        broker = self.broker
-        now = broker.clock.now()
-        with broker.lock:
-            config = self._config(broker.catalog.work_queue(queue))
-        message = stored(payload, config.default_priority if priority is None else check_priority(priority), headers, now)
-        if max_retries is not None:
-            message.max_attempts = check_count(max_retries, "max_retries", 0, 1_000_000) + 1
-        life = config.message_ttl if ttl is None else ttl
-        if life is not None:
-            message.expires_at = now + micros(life, "ttl", minimum=1e-6)
-        if delay is not None and deliver_at is not None:
-            raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
-        if delay is not None:
-            message.deliver_at = now + micros(delay, "delay")
-        elif deliver_at is not None:
-            message.deliver_at = instant(deliver_at, "deliver_at")
-        batch = summarize([message])
-        if producer_id is not None or sequence is not None:
-            batch = Batch(batch.messages, batch.size, batch.priority, False, [check_producer(producer_id, sequence, "publish")])
-        placed = broker.publish(Catalog.work_stream, queue, batch, now)
+        message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at, producer_id, sequence)
+        now = self.broker.clock.now()
+        placed = self.broker.publish(Catalog.work_stream, queue, self.batch(queue, [message], now), now)
         return PublishResult(placed.message_ids()[0], placed.position)
+
+    def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> Ids:
+        """Add messages together: all of them or, when one is refused or there is no room, none. Returns their ids, in order."""
+        now = self.broker.clock.now()
+        return self.broker.publish(Catalog.work_stream, queue, self.batch(queue, messages, now), now).message_ids()
+
+    def batch(self, queue: str, messages: Sequence[NewMessage], now: int) -> Batch:
+        """What a publish of these messages hands to the broker: for shells that publish without waiting in a thread."""
+        if not isinstance(messages, Sequence):
+            raise InvalidArgument.of("messages", messages, "a list of NewMessage")
+        if not messages:
+            raise InvalidArgument("messages is empty, wanted at least one message")
+        for index, message in enumerate(messages):
+            if not isinstance(message, NewMessage):
+                raise InvalidArgument.of(f"messages[{index}]", message, "a penstock.NewMessage")
+        with self.broker.lock:
+            config = self._config(self.broker.catalog.work_queue(queue))
+        return accept(messages, config, now)
 
     def consume(
         self,
@@ -157,6 +165,31 @@ class QueueManager(Face):
         prefetch: int | None = None,
     ) -> Messages:
         """Lease up to `max_messages`, never more than the prefetch leaves room for; waits as `consume` does, for the first."""
+        terms = self.terms(
+            queue, consumer_id, max_messages=max_messages, timeout=timeout, ack_deadline=ack_deadline, prefetch=prefetch
+        )
+        entry, leases = self.broker.lease(
+            Catalog.work_queue,
+            queue,
+            terms.want,
+            ack_deadline=terms.ack_deadline,
+            consumer=terms.consumer,
+            prefetch=terms.prefetch,
+            wait=terms.wait,
+        )
+        return [queue_message(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+
+    def terms(
+        self,
+        queue: str,
+        consumer_id: str,
+        *,
+        max_messages: int = 1,
+        timeout: Duration = 0,
+        ack_deadline: Duration | None = None,
+        prefetch: int | None = None,
+    ) -> Terms:
+        """Check what a consumer asks for: for shells that wait without a thread."""
         consumer_id = check_name(consumer_id, "consumer_id")
         check_count(max_messages, "max_messages", 1)
         wait = micros(timeout, "timeout", maximum=DAY // SECOND)
@@ -165,16 +198,7 @@ class QueueManager(Face):
             with self.broker.lock:
                 limit = self._config(self.broker.catalog.work_queue(queue)).max_prefetch
             check_count(prefetch, "prefetch", 1, limit)
-        entry, leases = self.broker.lease(
-            Catalog.work_queue,
-            queue,
-            max_messages,
-            ack_deadline=deadline,
-            consumer=consumer_id,
-            prefetch=prefetch,
-            wait=wait,
-        )
-        return [queue_message(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        return Terms(max_messages, consumer_id, wait, deadline, prefetch)
 
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
@@ -187,16 +211,29 @@ class QueueManager(Face):
         self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
     ) -> NackResult:
         """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
-        check_flag(requeue, "requeue")
-        if error is not None:
-            check_text(error, "error", MAX_ERROR_BYTES)
-            error = plain_text(error)
+        settlement = _nack(requeue, error)
         broker = self.broker
         with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
             lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error))
+            broker.settle(entry, [lease], now, settlement)
             return NackResult(REQUEUED if entry.is_waiting(lease.offset) else DEAD_LETTERED)
+
+    def ack_many(self, queue: str, message_ids: Iterable[str], consumer_id: str | None = None) -> Failures:
+        """Settle those that are held; returns, by id, why the others could not be. An id that is given twice counts once."""
+        return self._settle_many(queue, message_ids, consumer_id, Queue.ack)
+
+    def nack_many(
+        self,
+        queue: str,
+        message_ids: Iterable[str],
+        requeue: bool = True,
+        *,
+        consumer_id: str | None = None,
+        error: str | None = None,
+    ) -> Failures:
+        """Give back those that are held, as `nack` does; returns, by id, why the others could not be."""
+        return self._settle_many(queue, message_ids, consumer_id, _nack(requeue, error))
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
         """Set the deadline of a message that is held to now + seconds."""
@@ -349,6 +386,27 @@ class QueueManager(Face):
             raise ConsumerNotFound(consumer_id)
         return lease
 
+    def _settle_many(self, queue: str, message_ids: Iterable[str], consumer_id: str | None, settlement: Settlement) -> Failures:
+        if isinstance(message_ids, str | bytes) or not isinstance(message_ids, Iterable):
+            raise InvalidArgument.of("message_ids", message_ids, "a list of message ids")
+        ids = [*message_ids]
+        for index, one in enumerate(ids):
+            if not isinstance(one, str):
+                raise InvalidArgument.of(f"message_ids[{index}]", one, "a string")
+        leases: dict[str, Lease] = {}
+        failures: Failures = {}
+        broker = self.broker
+        with broker.present() as now:
+            entry = broker.catalog.work_queue(queue)
+            for one in ids:
+                try:
+                    leases[one] = self._held(entry, one, consumer_id)
+                except (MessageNotFound, AckDeadlineExceeded, ConsumerNotFound) as error:
+                    failures[one] = error
+            if leases:
+                broker.settle(entry, [*leases.values()], now, settlement)
+        return failures
+
     def _redrive(self, entry: Queue, offsets: Offsets) -> None:
         broker = self.broker
         stream = broker.catalog.streams[entry.stream]
@@ -370,3 +428,12 @@ class QueueManager(Face):
             letter.attempts,
             letter.error,
         )
+
+
+def _nack(requeue: bool, error: str | None) -> Settlement:
+    """The settlement that gives deliveries back, for another try or to the dead letters."""
+    check_flag(requeue, "requeue")
+    if error is not None:
+        check_text(error, "error", MAX_ERROR_BYTES)
+        error = plain_text(error)
+    return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error)

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from penstock.broker.core.message import MAX_MESSAGE_BYTES, StoredMessage, check_attributes
+from penstock.broker.core.message import (
+    MAX_MESSAGE_BYTES,
+    Batch,
+    StoredMessage,
+    check_attributes,
+    check_priority,
+    check_producer,
+    summarize,
+)
+from penstock.broker.core.policy import Duration, QueueConfig, check_count
 from penstock.broker.core.queue import Queue
-from penstock.durations import to_datetime
-from penstock.errors import InvalidArgument
+from penstock.durations import instant, micros, to_datetime
+from penstock.errors import InvalidArgument, InvalidPriority
 from penstock.ids import message_id
 
 _BYTES, _TEXT, _JSON = 0, 1, 2
+
+
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message to publish to a work queue; its fields are the arguments of `QueueManager.publish`."""
+
+    payload: Any
+    priority: int | None = None
+    ttl: Duration | None = None
+    headers: Mapping[str, str] | None = None
+    max_retries: int | None = None
+    delay: Duration | None = None
+    deliver_at: datetime | float | None = None
+    producer_id: str | None = None
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,43 @@ class QueueMessage:
     max_retries: int
     headers: dict[str, str]
     created_at: datetime
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """A message on its way to its consumer, its payload still as it is stored: what only passes it on need not open it."""
+
+    message_id: str
+    data: bytes
+    content: int
+    priority: int
+    retry_count: int
+    max_retries: int
+    headers: dict[str, str] | None
+    published_at: int
+
+    @property
+    def payload(self) -> Any:
+        """The payload as it was given: bytes, str or a JSON value."""
+        if self.content == _TEXT:
+            return self.data.decode()
+        return msgspec.json.decode(self.data) if self.content == _JSON else self.data
+
+    @property
+    def is_json(self) -> bool:
+        """Whether `data` is the text of a JSON value."""
+        return self.content == _JSON
+
+    def opened(self) -> QueueMessage:
+        """The message with its payload as it was given."""
+        return QueueMessage(
+            self.message_id,
+            self.payload,
+            self.priority,
+            self.retry_count,
+            self.max_retries,
+            dict(self.headers or {}),
+            to_datetime(self.published_at),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +145,29 @@ class QueueStats:
     paused: bool
 
 
-def stored(payload: object, priority: int, headers: Mapping[str, str] | None, now: int) -> StoredMessage:
-    """What the log keeps of a payload."""
+def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Batch:
+    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
+    stored: list[StoredMessage] = []
+    producers: list[tuple[str, int] | None] | None = None
+    for index, message in enumerate(messages):
+        try:
+            stored.append(_stored(message, config, now))
+            if message.producer_id is not None or message.sequence is not None:
+                producers = producers or [None] * len(messages)
+                producers[index] = check_producer(message.producer_id, message.sequence, "publish")
+        except InvalidPriority:
+            raise  # it shows the value, and programs know it by its type
+        except InvalidArgument as error:
+            if len(messages) == 1:
+                raise
+            raise InvalidArgument(f"messages[{index}]: {error}", hint=error.hint) from None
+    batch = summarize(stored)
+    return batch if producers is None else Batch(batch.messages, batch.size, batch.priority, False, producers)
+
+
+def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage:
+    """What the log keeps of a message."""
+    payload = message.payload
     if isinstance(payload, bytes | bytearray | memoryview):
         data, content = bytes(payload), _BYTES
     elif isinstance(payload, str):
@@ -96,14 +177,27 @@ def stored(payload: object, priority: int, headers: Mapping[str, str] | None, no
             raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
     else:
         data, content = _json(payload), _JSON
-    attributes, extra = check_attributes(headers, "headers") if headers is not None else (None, 0)
+    priority = config.default_priority if message.priority is None else check_priority(message.priority)
+    attributes, extra = check_attributes(message.headers, "headers") if message.headers is not None else (None, 0)
     size = len(data) + extra
     if size > MAX_MESSAGE_BYTES:
         raise InvalidArgument(
             f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
             hint="store large bodies elsewhere and send a reference",
         )
-    return StoredMessage(now, data, attributes or None, "", priority, size, content=content)
+    record = StoredMessage(now, data, attributes or None, "", priority, size, content=content)
+    if message.max_retries is not None:
+        record.max_attempts = check_count(message.max_retries, "max_retries", 0, 1_000_000) + 1
+    life = config.message_ttl if message.ttl is None else message.ttl
+    if life is not None:
+        record.expires_at = now + micros(life, "ttl", minimum=1e-6)
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
+    if message.delay is not None:
+        record.deliver_at = now + micros(message.delay, "delay")
+    elif message.deliver_at is not None:
+        record.deliver_at = instant(message.deliver_at, "deliver_at")
+    return record
 
 
 def _json(payload: object) -> bytes:
@@ -119,20 +213,20 @@ def _json(payload: object) -> bytes:
     return data
 
 
-def queue_message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
-    """A stored message as its consumer gets it."""
-    limit = message.max_attempts or entry.policy.max_attempts or 1
-    payload: Any = message.data
-    if message.content == _TEXT:
-        payload = message.data.decode()
-    elif message.content == _JSON:
-        payload = msgspec.json.decode(message.data)
-    return QueueMessage(
+def delivery(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> Delivery:
+    """A stored message as a shell passes it on."""
+    return Delivery(
         message_id(message.publish_at, entry.stream, offset),
-        payload,
+        message.data,
+        message.content,
         message.priority,
         retry_count,
-        limit - 1,
-        dict(message.attributes or {}),
-        to_datetime(message.publish_at),
+        (message.max_attempts or entry.policy.max_attempts or 1) - 1,
+        message.attributes,
+        message.publish_at,
     )
+
+
+def queue_message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
+    """A stored message as its consumer gets it."""
+    return delivery(entry, offset, message, retry_count).opened()

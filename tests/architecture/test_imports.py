@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.access": ANY | KERNEL,
     "penstock.access.core": PURE | PURE_KERNEL,
     "penstock.schemas": ANY | KERNEL | {"fastavro", "google.protobuf", "grpc_tools"},
-    "penstock.transforms": ANY | KERNEL | {"quickjs"},
+    "penstock.transforms": ANY | KERNEL | {"penstock.broker.core", "quickjs"},
     # what serves and composes
     "penstock.doors": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "aiohttp"},
     "penstock.doors.pubsub": ANY
@@ -88,8 +88,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | PURE_KERNEL
     | {"penstock.broker.core", "penstock.doors.pubsub.messages", "google.protobuf"},
     "penstock.doors.pubsub.messages": PURE | {"google.protobuf"},
-    "penstock.server": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "penstock.doors", "uvloop"},
+    "penstock.server": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
+    "penstock.logs": ANY,
     "penstock.cli": ANY | KERNEL | {"penstock", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
+    "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY | KERNEL | {"penstock", "rich"},
     # the shipped test kit may import all of Penstock; nothing but itself may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest"},

@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from penstock.broker.bells import Ring
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.leases import Lease
@@ -32,13 +31,46 @@ T = TypeVar("T")
 THREADS = 8
 
 
+class Bell:
+    """An event of the loop that any thread may ring. Clear it before you look, and no ring after the look is lost."""
+
+    __slots__ = ("_event", "_is_rung", "_loop", "_thread")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._event = asyncio.Event()
+        self._is_rung = False
+
+    def ring(self) -> None:
+        """Wake who waits. Cheap when it has been rung and nobody has looked yet."""
+        if self._is_rung:
+            return
+        self._is_rung = True
+        if threading.get_ident() == self._thread:
+            self._event.set()
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    def clear(self) -> None:
+        """Call it before looking for what a ring announces."""
+        self._event.clear()
+        self._is_rung = False
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Return when it rings, or after so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+
+
 class AsyncBroker:
     """The same broker, for one event loop. Make it inside the running loop; close it before the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
         self._is_notified = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
@@ -62,21 +94,31 @@ class AsyncBroker:
         ack_deadline: int | None = None,
         consumer: str | None = None,
         prefetch: int | None = None,
+        max_bytes: int | None = None,
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
-        """Hand out up to `want` messages, waiting at most `wait` microseconds for one."""
+        """Hand out up to `want` messages, or `max_bytes` of them, waiting at most `wait` microseconds for one."""
         granted: list[Lease] = []
         until = monotonic() + wait
-        rung = asyncio.Event()
-        ring = self.ring(rung.set)
+        bell = Bell()
+        ring = bell.ring
         while True:
             now = self.advance()
-            rung.clear()
+            bell.clear()
             with self.broker.lock:
                 queue, leases = self.broker.grant(
-                    find, name, want - len(granted), now, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch
+                    find,
+                    name,
+                    want - len(granted),
+                    now,
+                    ack_deadline=ack_deadline,
+                    consumer=consumer,
+                    prefetch=prefetch,
+                    max_bytes=max_bytes,
                 )
                 granted += leases
+                if max_bytes is not None:
+                    max_bytes -= sum([lease.message.size for lease in leases])
                 left = until - monotonic()
                 if queue.absent is None and (granted or left <= 0):
                     return queue, granted
@@ -86,9 +128,7 @@ class AsyncBroker:
                 await self.call(self.broker.load, queue)
                 continue
             try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left / SECOND):
-                        await rung.wait()
+                await bell.wait(left / SECOND)
             finally:
                 with self.broker.lock:
                     self.broker.bells.take_down(queue.number, ring)
@@ -110,18 +150,6 @@ class AsyncBroker:
         if now >= self.broker.next_due:
             self.broker.advance(now)
         return now
-
-    def ring(self, wake: Callable[[], object]) -> Ring:
-        """A ring for the broker's bells that calls `wake` soon, in the loop's thread, whoever rings."""
-
-        def ring() -> None:
-            if threading.get_ident() == self._thread:
-                self._loop.call_soon(wake)
-            else:
-                with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                    self._loop.call_soon_threadsafe(wake)
-
-        return ring
 
     def _finish(self, future: asyncio.Future[Ticket], ticket: Ticket) -> None:
         """Called by the writer."""

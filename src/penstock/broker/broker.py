@@ -180,6 +180,7 @@ class Broker:
         consumer: str | None = None,
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> tuple[Queue, list[Lease]]:
         """Hand out what is at hand. Call it with the lock held; when `queue.absent` is set, `load` it and come again."""
         if self._is_closed:
@@ -191,7 +192,13 @@ class Broker:
                 hint="delete it and create it again on an existing topic",
             )
         leases = queue.lease(
-            now, want, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch, prefetch_bytes=prefetch_bytes
+            now,
+            want,
+            ack_deadline=ack_deadline,
+            consumer=consumer,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            max_bytes=max_bytes,
         )
         if leases:
             self._commits.add(queue.leased(leases, now))

@@ -49,3 +49,15 @@ def settle_many(
     for number, leases in found.items():
         has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
     return failed, has_forwards
+
+
+def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
+    """Give back everything a consumer holds, without counting the attempts; returns how many. Call it with the lock held."""
+    if not queue.knows(consumer):
+        return 0
+    held = queue.in_flight
+    for event in queue.release(consumer, now):
+        broker.emit(event)
+    broker.reschedule(queue)
+    broker.bells.ring(queue.number)
+    return held - queue.in_flight

@@ -95,7 +95,7 @@ class Queue(QueueState):
         published = column([message.publish_at for _, message in letters])
         return events.Redriven(self.number, now, offsets, published, self.epoch)
 
-    def lease(  # noqa: PLR0912  # the hottest loop, inlined on purpose
+    def lease(  # noqa: PLR0912, PLR0915  # the hottest loop, inlined on purpose
         self,
         now: int,
         want: int,
@@ -104,8 +104,12 @@ class Queue(QueueState):
         consumer: str | None = None,
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> list[Lease]:
-        """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow."""
+        """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
+
+        A limit of bytes is reached by the message that goes beyond it, so that a large one always passes.
+        """
         self.absent = None
         policy, leases = self.policy, self._leases
         if self.paused or self.detached:
@@ -120,9 +124,10 @@ class Queue(QueueState):
                 want = min(want, limit - holder.in_flight)
         deadline = now + (policy.ack_deadline if ack_deadline is None else ack_deadline)
         budget = None if policy.flow_bytes is None else policy.flow_bytes - leases.size
-        if prefetch_bytes is not None:
-            left = prefetch_bytes - (holder.size if holder is not None else 0)
-            budget = left if budget is None or left < budget else budget
+        if prefetch_bytes is not None and holder is not None:
+            budget = min(prefetch_bytes - holder.size, MAX_COUNT if budget is None else budget)
+        if max_bytes is not None:
+            budget = min(max_bytes, MAX_COUNT if budget is None else budget)
         granted: list[Lease] = []
         epoch, traces = self.epoch, self._traces
         for level in self._waiting.ready.levels:

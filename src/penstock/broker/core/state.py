@@ -190,6 +190,10 @@ class QueueState:
         """Who has received something and was not released."""
         return list(self._consumers)
 
+    def knows(self, consumer: str) -> bool:
+        """Whether a consumer has received something and was not released."""
+        return consumer in self._consumers
+
     def waiting(self) -> Ranges:
         """Every unsettled offset that is not leased."""
         return self._waiting.ranges()

@@ -1,0 +1,1 @@
+"""The rules of access, pure: no file, no clock, no randomness."""

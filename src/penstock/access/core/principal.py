@@ -1,0 +1,69 @@
+"""Who calls, and what they may do.
+
+The answer depends on the token and on the names in the call alone, never on what exists. So a refusal is the same for a topic
+that is there and for one that is not, and cannot be used to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from penstock.errors import PermissionDenied
+
+
+class Verb(StrEnum):
+    """What can be done to a topic, subscription, queue, snapshot or schema. None includes another."""
+
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    """Pull, acknowledge, give back, extend."""
+    MANAGE = "manage"
+    """Create, change, delete, purge, seek."""
+    READ = "read"
+    """Get, list, stats, peek, metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A caller. `project` None stands for every project; `patterns` are matched with the plain name inside the project."""
+
+    token_id: str
+    project: str | None
+    verbs: frozenset[Verb]
+    patterns: tuple[str, ...] = ("*",)
+
+    def may(self, verb: Verb, project: str, name: str | None = None) -> bool:
+        """Whether the call is allowed. Without a name the project as a whole is meant, as for a listing."""
+        if verb not in self.verbs or (self.project is not None and project != self.project):
+            return False
+        return name is None or "*" in self.patterns or _expression(self.patterns).fullmatch(name) is not None
+
+    def check(self, verb: Verb, project: str, name: str | None = None, *, kind: str = "resource") -> None:
+        """Raise PermissionDenied unless the call is allowed; `kind` is the word for what is named: topic, queue, …."""
+        if not self.may(verb, project, name):
+            raise PermissionDenied(verb.value, f"project {project}" if name is None else f"{kind} {name} of project {project}")
+
+
+ANYONE = Principal(token_id="", project=None, verbs=frozenset(Verb))
+"""The caller of a server that asks for no tokens: may do everything."""
+
+
+@lru_cache(maxsize=1024)
+def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(_translated, patterns)), re.DOTALL)
+
+
+def _translated(pattern: str) -> str:
+    """A glob as a regular expression: `*` is any text, `?` any character, all else itself.
+
+    Every piece between two stars takes the first place that fits and never looks for another (an atomic group). That finds a
+    match whenever there is one, and keeps a pattern full of stars from taking exponential time.
+    """
+    first, *rest = (".".join(map(re.escape, piece.split("?"))) for piece in pattern.split("*"))
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>.*?{piece})" for piece in middle if piece) + f".*{last}"

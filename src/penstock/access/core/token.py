@@ -1,0 +1,123 @@
+"""What a token is, what of it is kept, and how the file of tokens is written.
+
+A secret is `pk_<id>_<random>`. The id is no secret: it names the token in listings and logs. Of the random part only the
+SHA-256 is kept. A slow hash, as for passwords, would protect nothing here: 32 random bytes cannot be guessed, however fast
+guessing is; and it would cost every call dearly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.access.core.principal import Principal, Verb
+from penstock.durations import DAY
+from penstock.errors import InvalidArgument
+
+VERSION = 1
+MAX_TOKENS = 10_000
+
+_SECRET = re.compile(r"pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}", re.ASCII)
+_PATTERN = re.compile(r"[^\s\x00-\x1f\x7f]{1,255}")
+_LAST = 7030 * 365 * DAY  # a datetime can say it
+
+
+class Secret(NamedTuple):
+    """The two parts of a secret. Its own repr shows the id alone, so that it may stand in a traceback."""
+
+    token_id: str
+    random: str
+
+    def __repr__(self) -> str:
+        return f"<secret of token {self.token_id}>"
+
+    @property
+    def text(self) -> str:
+        """What the caller sends."""
+        return f"pk_{self.token_id}_{self.random}"
+
+    @property
+    def digest(self) -> str:
+        """What is kept."""
+        return hashlib.sha256(self.random.encode()).hexdigest()
+
+    @classmethod
+    def parse(cls, text: str) -> Secret | None:
+        """The parts of a secret; None when the text is none."""
+        found = _SECRET.fullmatch(text)
+        return cls(found[1], found[2]) if found else None
+
+
+def is_token_id(text: str) -> bool:
+    """Whether this is what an id looks like."""
+    return re.fullmatch(r"[0-9a-f]{12}", text, re.ASCII) is not None
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token as it is kept. Instants are microseconds since 1970; `expires` None: never."""
+
+    id: str
+    name: str
+    digest: str
+    project: str | None
+    verbs: tuple[Verb, ...]
+    patterns: tuple[str, ...]
+    created: int
+    expires: int | None
+
+    def __post_init__(self) -> None:
+        if not is_token_id(self.id) or not re.fullmatch(r"[0-9a-f]{64}", self.digest):
+            raise InvalidArgument("a token's id and digest are 12 and 64 hexadecimal digits")
+        if not 1 <= len(self.name) <= 100 or not self.name.isprintable():
+            raise InvalidArgument.of("name", self.name, "1 to 100 printable characters")
+        if self.project is not None and not _PROJECT.fullmatch(self.project):
+            raise InvalidArgument.of("project", self.project, "up to 100 letters, digits, '-', '_', '.', ':'")
+        if not self.verbs:
+            raise InvalidArgument.of("verbs", "", f"one or more of {', '.join(Verb)}")
+        if not 1 <= len(self.patterns) <= 100:
+            raise InvalidArgument.of("names", list(self.patterns), "1 to 100 patterns")
+        for pattern in self.patterns:
+            if not _PATTERN.fullmatch(pattern):
+                raise InvalidArgument.of("names", pattern, "patterns such as orders-*, up to 255 characters, without spaces")
+        if not 0 <= self.created <= _LAST or (self.expires is not None and not self.created < self.expires <= _LAST):
+            raise InvalidArgument.of("expires", self.expires, "a time after the token's creation and before the year 9000")
+
+    def __repr__(self) -> str:
+        return f"<token {self.id} {self.name!r}>"
+
+    @property
+    def principal(self) -> Principal:
+        """Who calls with this token."""
+        return Principal(self.id, self.project, frozenset(self.verbs), self.patterns)
+
+    def has_expired(self, now: int) -> bool:
+        """Whether its time is over; the instant itself is past it, as everywhere."""
+        return self.expires is not None and now >= self.expires
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    tokens: tuple[Token, ...]
+
+
+def encode(tokens: dict[str, Token]) -> bytes:
+    """The content of the file."""
+    return msgspec.json.format(msgspec.json.encode(_File(VERSION, tuple(tokens.values()))), indent=2) + b"\n"
+
+
+def decode(content: bytes) -> dict[str, Token]:
+    """The tokens by id; ValueError when this is not, whole and exactly, what `encode` writes."""
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.MsgspecError, InvalidArgument, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if file.version != VERSION:
+        raise ValueError(f"its version is {file.version}, this server reads {VERSION}")
+    tokens = {token.id: token for token in file.tokens}
+    if len(tokens) != len(file.tokens):
+        raise ValueError("two tokens have the same id")
+    return tokens

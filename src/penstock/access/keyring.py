@@ -1,0 +1,202 @@
+"""The token file: who has a token, checked at every call, changed by `penstock token` while the server runs.
+
+Writers take a lock, write a new file beside the old one, sync it and rename it: a reader sees the old tokens or the new ones,
+never half of them. A reader looks once a second whether the file is another one. A file that cannot be trusted lets nobody
+in: at the start it is an error, and later every call is refused until it is whole again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.access.core.principal import Principal, Verb
+from penstock.access.core.token import MAX_TOKENS, Secret, Token, decode, encode
+from penstock.durations import SECOND
+from penstock.errors import DataLoss, FailedPrecondition, NotFound, ResourceExhausted, Unauthenticated, Unavailable
+
+log = logging.getLogger("penstock.access")
+
+_MAX_FILE_BYTES = 64 * 2**20
+_NOBODY = "0" * 64
+"""What an unknown token is compared with, so that it takes as long as a known one."""
+
+
+class Keyring:
+    """The tokens in one file. A file that does not exist holds none. Safe for several threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, tuple[Token, Principal]] = {}
+        self._seen: tuple[int, int, int] | None = None
+        self._checked: int | None = None
+        self._problem: str | None = None
+        self._read()
+
+    def __repr__(self) -> str:
+        return f"<keyring {str(self._path)!r}, {len(self._known)} tokens>"
+
+    def authenticate(self, secret: str | None, now: int) -> Principal:
+        """Who calls with this secret.
+
+        Raises:
+            Unauthenticated: there is no secret, or it is malformed, unknown, revoked or expired.
+            Unavailable: the file cannot be trusted at the moment.
+        """
+        if self._checked is None or not 0 <= now - self._checked < SECOND:  # a clock that was set back must not stop the checks
+            self._refresh()
+            self._checked = now
+        if self._problem is not None:
+            raise Unavailable(
+                "the server cannot read its tokens", hint="its log says why; nobody is let in until that is repaired"
+            )
+        if secret is None or secret == "":
+            raise Unauthenticated
+        parts = Secret.parse(secret)
+        if parts is None:
+            raise Unauthenticated("that is not a token of penstock")
+        known = self._known.get(parts.token_id)
+        is_right = hmac.compare_digest(parts.digest, known[0].digest if known is not None else _NOBODY)
+        if known is None or not is_right:
+            raise Unauthenticated("the token is unknown or was revoked")
+        token, principal = known
+        if token.has_expired(now):
+            raise Unauthenticated("the token has expired")
+        return principal
+
+    def create(
+        self,
+        name: str,
+        now: int,
+        *,
+        project: str | None = None,
+        verbs: Iterable[Verb] = tuple(Verb),
+        patterns: Iterable[str] = ("*",),
+        expires: int | None = None,
+    ) -> str:
+        """Make a token that is valid until `expires`; returns its secret, which nobody can read again."""
+        secret = Secret(secrets.token_hex(6), secrets.token_urlsafe(32))
+        token = Token(
+            id=secret.token_id,
+            name=name,
+            digest=secret.digest,
+            project=project,
+            verbs=tuple(sorted(set(verbs))),
+            patterns=tuple(patterns),
+            created=now,
+            expires=expires,
+        )
+
+        def add(tokens: dict[str, Token]) -> None:
+            if len(tokens) >= MAX_TOKENS:
+                raise ResourceExhausted(f"there are {MAX_TOKENS} tokens already", hint="revoke those that nobody uses")
+            tokens[token.id] = token
+
+        self._change(add)
+        return secret.text
+
+    def list(self) -> list[Token]:
+        """Every token, oldest first, also those that have expired."""
+        self._read()
+        return sorted((token for token, _ in self._known.values()), key=lambda token: (token.created, token.id))
+
+    def revoke(self, token_id: str) -> None:
+        """Forget a token; servers stop accepting it within a second."""
+
+        def remove(tokens: dict[str, Token]) -> None:
+            if tokens.pop(token_id, None) is None:
+                raise NotFound(token_id)
+
+        self._change(remove)
+
+    def _refresh(self) -> None:
+        try:
+            found = self._path.stat()
+            if _signature(found) == self._seen and self._problem is None:
+                return
+        except OSError:
+            pass  # reading says what is wrong, or that there is no file
+        try:
+            self._read()
+        except (DataLoss, FailedPrecondition) as error:
+            if self._problem != str(error):  # once, not every second
+                log.error("%s; every call is refused", error)
+            self._problem = str(error)
+        else:
+            self._problem = None
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                content = file.read(_MAX_FILE_BYTES)
+        except FileNotFoundError:
+            self._known, self._seen = {}, None
+            return
+        except OSError as error:
+            raise FailedPrecondition(f"cannot read the token file {str(self._path)!r}: {error.strerror}") from error
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise FailedPrecondition(
+                f"the token file {str(self._path)!r} can be written by other users", hint="let only its owner: chmod 600"
+            )
+        try:
+            tokens = decode(content)
+        except ValueError as error:
+            raise DataLoss(
+                f"the token file {str(self._path)!r} is damaged: {error}",
+                hint="restore it from a backup, or move it away and create new tokens; until then nobody is let in",
+            ) from None
+        self._known = {token_id: (token, token.principal) for token_id, token in tokens.items()}
+        self._seen = _signature(found)
+
+    def _change(self, change: Callable[[dict[str, Token]], None]) -> None:
+        path = Path(os.path.realpath(self._path))  # a link stays a link
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(path.with_name(f"{path.name}.lock")):
+                self._read()
+                tokens = {token_id: token for token_id, (token, _) in self._known.items()}
+                change(tokens)
+                _replace(path, encode(tokens))
+                self._read()
+        except OSError as error:
+            raise FailedPrecondition(f"cannot write the token file {str(path)!r}: {error.strerror}") from error
+
+
+def _signature(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Only one writer at a time, on this machine. The lock goes with the process, whatever happens to it."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put the new file in the place of the old one, whole and on disk, readable by its owner alone."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.unlink(missing_ok=True)  # left by a writer that died; this one holds the lock
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

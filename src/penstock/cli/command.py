@@ -1,0 +1,83 @@
+"""What a command is, and the parser that every command uses.
+
+Commands are listed by name and help alone. The module of a command is imported when the command is the one that was called,
+so `penstock --help` costs no more when there are many of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NoReturn, Protocol
+
+from penstock.cli.output import complain
+
+USAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A row of the table of commands. `module` holds `configure(parser)`, which adds arguments and sets `run`."""
+
+    name: str
+    help: str
+    module: str
+
+    @property
+    def sentence(self) -> str:
+        """The help as a sentence of its own."""
+        return f"{self.help[0].upper()}{self.help[1:]}."
+
+
+class CommandModule(Protocol):
+    """What the module of a command holds."""
+
+    def configure(self, parser: Parser) -> None:
+        """Add the command's arguments, and `set_defaults(run=…)`: the function of the arguments that returns the exit code."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-line errors that suggest the nearest name, and without abbreviated flags."""
+
+    def __init__(self, **options: Any) -> None:  # Any: argparse's own arguments, passed on as they are
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is; exit 2."""
+        complain(f"{self.prog}: {message}\ntry: {self.prog} --help")
+        raise SystemExit(USAGE)
+
+    # The type of a namespace is the caller's, and argparse declares three overloads that all come to this.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but what is left over is an error here, where the flags it may have meant are known."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            word = rest[0]
+            known = list(self._option_string_actions) if word.startswith("-") else []
+            self.error(
+                f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{_suggestion(word.partition('=')[0], known)}"
+            )
+        return found, rest
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """As argparse does it, with a suggestion in place of the list of all."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(None, f"unknown {action.dest} {value!r}{_suggestion(str(value), list(action.choices))}")
+
+
+def add_commands(parser: Parser, commands: Sequence[Command], arguments: Sequence[str]) -> None:
+    """Add sub-commands to a parser; only the one that the arguments call is imported."""
+    table = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        child = table.add_parser(command.name, help=command.help, description=command.sentence)
+        if command.name in arguments:
+            module: CommandModule = import_module(command.module)
+            module.configure(child)
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, 1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}" if 0 < len(known) <= 10 else ""

@@ -1,0 +1,46 @@
+"""`penstock config`: every effective setting, and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from penstock.cli.command import Parser
+from penstock.cli.output import say, table
+from penstock.cli.settings import add_flags, settings_of
+from penstock.config import OPTIONS
+
+
+def configure(parser: Parser) -> None:
+    """Takes the flags of `serve`, so that it shows what `serve` would use."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(found: argparse.Namespace) -> int:
+    """Print them all, in the order of the table."""
+    settings, origins = settings_of(found)
+    values = {option.name: getattr(settings, option.name) for option in OPTIONS}
+    if found.json:
+        say(json.dumps({name: {"value": _plain(value), "origin": origins[name]} for name, value in values.items()}, indent=2))
+    else:
+        say(table([["SETTING", "VALUE", "FROM"], *([name, _shown(value), origins[name]] for name, value in values.items())]))
+    return 0
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | ():
+            return "-"
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)

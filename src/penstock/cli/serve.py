@@ -1,0 +1,30 @@
+"""`penstock serve`: run the server until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.command import Parser
+from penstock.cli.settings import add_flags, settings_of
+from penstock.errors import FailedPrecondition
+
+
+def configure(parser: Parser) -> None:
+    """A flag for every setting."""
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(found: argparse.Namespace) -> int:
+    """Check the settings first: a wrong one is told at once, before anything is loaded or opened."""
+    settings, _ = settings_of(found)
+    try:
+        from penstock.server import run as run_server  # noqa: PLC0415  # the one command that needs the server's libraries
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in {"", "penstock"}:
+            raise
+        raise FailedPrecondition(
+            f"the server needs the library {missing}", hint="install what it needs: pip install 'penstock[server]'"
+        ) from None
+    return run_server(settings)

@@ -1,0 +1,48 @@
+"""Settings on the command line: a flag for every option, made from the one table, and reading them all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection
+
+from penstock.config import OPTIONS, Settings, find_file, load
+from penstock.config.settings import Option
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """Add `--config` and the flags of these options; of all when none are named."""
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings (default: penstock.toml here, if it exists)")
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in OPTIONS:
+        if names is None or option.name in names:
+            section = option.key.partition(".")[0]
+            if section not in groups:
+                groups[section] = parser.add_argument_group(section)
+            _add_flag(groups[section], option)
+
+
+def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
+    text = f"{option.help} (default: {option.shown_default})".replace("%", "%%")
+    if isinstance(option.default, bool):
+        group.add_argument(option.flag, dest=_dest(option), action=argparse.BooleanOptionalAction, default=None, help=text)
+    elif isinstance(option.default, tuple):
+        group.add_argument(option.flag, dest=_dest(option), action="append", metavar=option.kind.metavar, help=text)
+    else:
+        group.add_argument(option.flag, dest=_dest(option), metavar=option.kind.metavar, help=text)
+
+
+def _dest(option: Option) -> str:
+    """Where argparse keeps a setting: apart from a command's own arguments, one of which may bear the same name."""
+    return f"setting {option.name}"
+
+
+def settings_of(found: argparse.Namespace) -> tuple[Settings, dict[str, str]]:
+    """The settings with their origins, from the parsed flags, the environment and the file."""
+    flags = {option.name: _text(getattr(found, _dest(option), None)) for option in OPTIONS}
+    return load(flags, os.environ, find_file(found.config, os.environ))
+
+
+def _text(value: object) -> object:
+    """A flag given several times is the list of all; each may itself be a list."""
+    return ",".join(value) if isinstance(value, list) else value

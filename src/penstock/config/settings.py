@@ -1,0 +1,221 @@
+"""Every option of the server, once: the fields of `Settings` are the table.
+
+Flags, environment variables, keys of the file, the help, the output of `penstock config` and the checked table in
+docs/configuration.md are all made from it. No option is a secret: secrets are kept in files, and an option names the file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.config.values import (
+    FLAG,
+    HOST,
+    HOST_PATTERN,
+    ORIGIN,
+    PATH,
+    PORT,
+    PROJECT,
+    URL,
+    Kind,
+    choice,
+    duration,
+    number,
+    several,
+    size,
+    whole,
+)
+from penstock.errors import InvalidArgument
+from penstock.projects import DEFAULT_PROJECT
+
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table."""
+
+    name: str
+    kind: Kind[Any]  # each option has its own
+    key: str
+    """Where the file says it: table and key, `server.port`."""
+    help: str
+    default: object
+    shown_default: str
+
+    @property
+    def flag(self) -> str:
+        """`--grpc-port`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """`PENSTOCK_GRPC_PORT`."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def _row(kind: Kind[Any], key: str, text: str, *, shown: str = "") -> dict[str, Any]:
+    """The rest of an option's row, beside its name and default. `shown` says in words what the default comes to."""
+    return {"kind": kind, "key": key, "help": text, "shown": shown}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything a server is told. Checked when it is built; what depends on other options is filled in."""
+
+    data_dir: Path | None = field(
+        default=None, metadata=_row(PATH, "storage.data_dir", "where messages are kept", shown="./penstock-data")
+    )
+    memory: bool = field(
+        default=False, metadata=_row(FLAG, "storage.memory", "keep messages in memory only; they are gone when the server stops")
+    )
+
+    host: str = field(default="127.0.0.1", metadata=_row(HOST, "server.host", "the address to listen on"))
+    port: int = field(default=8085, metadata=_row(PORT, "server.port", "the port of HTTP and WebSocket; 0 takes a free one"))
+    grpc_port: int = field(default=8086, metadata=_row(PORT, "server.grpc_port", "the port of gRPC; 0 takes a free one"))
+    resp_port: int | None = field(
+        default=None, metadata=_row(PORT, "server.resp_port", "the port of RESP3; closed unless set", shown="closed")
+    )
+    rpc_port: int | None = field(
+        default=None, metadata=_row(PORT, "server.rpc_port", "the port of SynapRPC; closed unless set", shown="closed")
+    )
+    project: str = field(
+        default=DEFAULT_PROJECT, metadata=_row(PROJECT, "server.project", "the project of a call that names none")
+    )
+    public_url: str | None = field(
+        default=None,
+        metadata=_row(
+            URL, "server.public_url", "how others reach this server; the issuer of push tokens", shown="http://HOST:PORT"
+        ),
+    )
+    shutdown_seconds: float = field(
+        default=10,
+        metadata=_row(duration(0, 3_600), "server.shutdown_seconds", "how long running calls may take to finish at a stop"),
+    )
+
+    auth: str = field(
+        default="none", metadata=_row(choice("none", "token"), "security.auth", "who may call: everybody, or who has a token")
+    )
+    token_file: Path | None = field(
+        default=None, metadata=_row(PATH, "security.token_file", "the file of tokens", shown="tokens.json in the data directory")
+    )
+    insecure: bool = field(
+        default=False, metadata=_row(FLAG, "security.insecure", "allow listening beyond this machine without tokens")
+    )
+    tls_cert: Path | None = field(
+        default=None, metadata=_row(PATH, "security.tls_cert", "the certificate chain, PEM; needs tls_key", shown="no TLS")
+    )
+    tls_key: Path | None = field(
+        default=None, metadata=_row(PATH, "security.tls_key", "the private key of tls_cert, PEM", shown="no TLS")
+    )
+    cors_origins: tuple[str, ...] = field(
+        default=(), metadata=_row(several(ORIGIN), "security.cors_origins", "the web pages whose scripts may call", shown="none")
+    )
+    push_allow: tuple[str, ...] = field(
+        default=("*",),
+        metadata=_row(several(HOST_PATTERN), "security.push_allow", "the hosts that push may send to", shown="any"),
+    )
+
+    max_request_bytes: int = field(
+        default=16 * 2**20,
+        metadata=_row(
+            size(1024, 2**30),
+            "limits.max_request_bytes",
+            "the largest request; a message is 10 MiB at most",
+            shown="16MiB",
+        ),
+    )
+    max_connections: int = field(
+        default=10_000, metadata=_row(whole(1, 1_000_000), "limits.max_connections", "how many connections at once")
+    )
+    rate_limit: float = field(
+        default=0,
+        metadata=_row(number(0, 1_000_000), "limits.rate_limit", "calls a second that each client may make; 0: no limit"),
+    )
+    rate_burst: int | None = field(
+        default=None,
+        metadata=_row(
+            whole(1, 1_000_000), "limits.rate_burst", "calls that a client may make at once", shown="one second of rate_limit"
+        ),
+    )
+
+    log_level: str = field(
+        default="info", metadata=_row(choice("debug", "info", "warning", "error"), "log.level", "the least urgent line to log")
+    )
+    log_format: str = field(default="text", metadata=_row(choice("text", "json"), "log.format", "how a line looks"))
+
+    def __post_init__(self) -> None:
+        for option in OPTIONS:
+            value = getattr(self, option.name)
+            if value is not None or option.default is not None:
+                object.__setattr__(self, option.name, option.kind.read(value, option.name))
+        check_together({option.name: getattr(self, option.name) for option in OPTIONS}, str)
+        if self.data_dir is None and not self.memory:
+            object.__setattr__(self, "data_dir", Path("penstock-data"))
+        if self.token_file is None and self.data_dir is not None:
+            object.__setattr__(self, "token_file", self.data_dir / "tokens.json")
+        if self.rate_burst is None:
+            object.__setattr__(self, "rate_burst", max(1, math.ceil(self.rate_limit)))
+
+    def url(self, port: int) -> str:
+        """How others reach the port that was bound for HTTP."""
+        if self.public_url is not None:
+            return self.public_url
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{port}"
+
+
+OPTIONS = tuple(
+    Option(
+        name=entry.name,
+        kind=entry.metadata["kind"],
+        key=entry.metadata["key"],
+        help=entry.metadata["help"],
+        default=entry.default,
+        shown_default=entry.metadata["shown"] or str(entry.default).lower(),
+    )
+    for entry in fields(Settings)
+)
+
+
+def check_together(values: Mapping[str, Any], label: Callable[[str], str]) -> None:
+    """Refuse values that are right alone and wrong together; `label` says what to call an option in the error."""
+    if values.get("memory") and values.get("data_dir") is not None:
+        raise InvalidArgument(
+            f"{label('memory')} and {label('data_dir')} exclude each other",
+            hint="messages are kept in memory or on disk; take one",
+        )
+    for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if values.get(given) is not None and values.get(missing) is None:
+            raise InvalidArgument(f"{label(given)} is set without {missing}", hint="TLS needs the certificate and its key")
+    ports = [name for name in ("port", "grpc_port", "resp_port", "rpc_port") if values.get(name)]
+    for index, name in enumerate(ports):
+        for other in ports[:index]:
+            if values[name] == values[other]:
+                raise InvalidArgument(
+                    f"{label(other)} and {label(name)} are both {values[name]}", hint="each needs a port of its own"
+                )
+    if values["auth"] == "token" and values.get("memory") and values.get("token_file") is None:
+        raise InvalidArgument(
+            f"{label('auth')} is 'token', and a server in memory has no data directory for the tokens", hint="set token_file"
+        )
+    if values["auth"] == "none" and not values["insecure"] and not is_loopback(values["host"]):
+        raise InvalidArgument(
+            f"{label('host')} is {values['host']!r}: others could reach this server, and nothing would ask who they are",
+            hint="ask for tokens with auth = 'token' (--auth token), or say that it is meant with insecure = true (--insecure)",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. A name that is not `localhost` may lead anywhere."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

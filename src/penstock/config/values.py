@@ -1,0 +1,226 @@
+"""The kinds of values a setting may have: how each is read from text, what it accepts, how it is described.
+
+A flag or an environment variable is text; a TOML file and a caller in Python give typed values. So every kind has two steps:
+`parse` makes a value of text, `check` takes a value of any origin and answers the one to use, or raises ValueError. In a file
+`port = "8085"` is wrong, because a file can say a number; on a command line it is all there is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+from penstock.errors import InvalidArgument
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind of value."""
+
+    wanted: str
+    check: Callable[[object], T]
+    parse: Callable[[str], object] = str
+    metavar: str = "TEXT"
+    is_hidden: bool = False
+    """Whether an error must not repeat a wrong value, because it may hold a secret."""
+
+    def read(self, value: object, label: str, *, is_text: bool = False) -> T:
+        """The value to use; an InvalidArgument that calls it `label` when it is not one of this kind."""
+        try:
+            return self.check(self.parse(value) if is_text and isinstance(value, str) else value)
+        except ValueError as error:
+            if self.is_hidden:
+                raise InvalidArgument(f"{label} is not {self.wanted}", hint=str(error) or None) from None
+            raise InvalidArgument.of(label, value, self.wanted) from None
+
+
+def whole(minimum: int, maximum: int, metavar: str = "N") -> Kind[int]:
+    """A whole number within bounds."""
+
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise ValueError
+        return int(value)
+
+    return Kind(f"a whole number from {minimum} to {maximum}", check, _digits, metavar)
+
+
+def number(minimum: float, maximum: float) -> Kind[float]:
+    """A number within bounds, with or without a fraction."""
+
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
+            raise ValueError
+        return value
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,6})?", text.strip(), re.ASCII):
+            raise ValueError
+        return float(text)
+
+    return Kind(f"a number from {minimum:g} to {maximum:g}", check, parse, "N")
+
+
+def choice(*words: str) -> Kind[str]:
+    """One of a few words."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError
+        return value
+
+    return Kind(" or ".join(f"'{word}'" for word in words), check, metavar="|".join(words))
+
+
+def duration(minimum: float, maximum: float) -> Kind[float]:
+    """Seconds as a number, or text with a unit."""
+
+    def check(value: object) -> float:
+        seconds = duration_seconds(value)
+        if not minimum <= seconds <= maximum:
+            raise ValueError
+        return seconds
+
+    wanted = f"a duration from {minimum:g} to {maximum:g} s: seconds, or with a unit as in 500ms, 30s, 5m, 2h, 30d"
+    return Kind(wanted, check, metavar="DURATION")
+
+
+def size(minimum: int, maximum: int) -> Kind[int]:
+    """Bytes as a number, or text with a unit."""
+
+    def check(value: object) -> int:
+        octets = size_bytes(value)
+        if not minimum <= octets <= maximum:
+            raise ValueError
+        return octets
+
+    return Kind(f"a size from {minimum} to {maximum} bytes: a number, or with a unit as in 10MB, 64KiB", check, metavar="SIZE")
+
+
+def several(kind: Kind[T]) -> Kind[tuple[T, ...]]:
+    """A list of values of one kind; in text they are separated by commas."""
+
+    def check(value: object) -> tuple[T, ...]:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise ValueError  # every refusal of a kind is a ValueError
+        return tuple(kind.check(item) for item in value)
+
+    def parse(text: str) -> list[object]:
+        return [kind.parse(item.strip()) for item in text.split(",") if item.strip()]
+
+    return Kind(f"a list, each {kind.wanted}", check, parse, f"{kind.metavar},…")
+
+
+_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def duration_seconds(value: object) -> float:
+    """Seconds of 90, 1.5, "90", "500ms", "30s", "5m", "2h" or "30d"; ValueError for anything else."""
+    if isinstance(value, str):
+        return _scaled(value, _SECONDS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError
+    return value
+
+
+def size_bytes(value: object) -> int:
+    """Bytes of 65536, "65536", "10MB" or "64KiB"; ValueError for anything else."""
+    octets = _scaled(value.lower(), _BYTES) if isinstance(value, str) else value
+    if isinstance(octets, bool) or not isinstance(octets, int | float) or (isinstance(octets, float) and not octets.is_integer()):
+        raise ValueError
+    return int(octets)
+
+
+def _scaled(text: str, units: Mapping[str, float]) -> float:
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", text.strip(), re.ASCII)
+    if found is None or found[2] not in units:
+        raise ValueError
+    return (float(found[1]) if "." in found[1] else int(found[1])) * units[found[2]]
+
+
+def _digits(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,15}", text.strip(), re.ASCII):
+        raise ValueError
+    return int(text)
+
+
+def _check_flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _parse_flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in {"1", "true", "yes", "on", "0", "false", "no", "off"}:
+        raise ValueError
+    return word in {"1", "true", "yes", "on"}
+
+
+def _check_path(value: object) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError
+    text = os.fspath(value)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise ValueError
+    return Path(text).expanduser()
+
+
+def _matching(pattern: str) -> Callable[[object], str]:
+    compiled = re.compile(pattern, re.ASCII | re.IGNORECASE)
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value):
+            raise ValueError
+        return value
+
+    return check
+
+
+_check_name = _matching(r"[0-9a-z]([0-9a-z._-]{0,252}[0-9a-z])?")
+
+
+def _check_host(value: object) -> str:
+    if isinstance(value, str) and ":" in value:
+        ipaddress.IPv6Address(value)  # an AddressValueError is a ValueError
+        return value
+    return _check_name(value)
+
+
+def _check_url(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,2000}", value, re.ASCII):
+        raise ValueError
+    parts = urlsplit(value)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("take the user and the password out: this address is shown to others")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.port == 0:
+        raise ValueError
+    return value.rstrip("/")
+
+
+FLAG = Kind("true or false", _check_flag, _parse_flag, "BOOL")
+PORT = whole(0, 65_535, "PORT")
+PATH = Kind("a path", _check_path, metavar="PATH")
+HOST = Kind("a host name or an address", _check_host, metavar="HOST")
+PROJECT = Kind(
+    "a project: up to 100 letters, digits, '-', '_', '.', ':'", _matching(r"[a-z0-9][a-z0-9._:-]{0,99}"), metavar="NAME"
+)
+URL = Kind("an address such as https://penstock.example:8085", _check_url, metavar="URL", is_hidden=True)
+ORIGIN = Kind(
+    "'*' or an origin such as https://app.example", _matching(r"\*|https?://[0-9a-z._-]{1,253}(:[0-9]{1,5})?"), metavar="ORIGIN"
+)
+HOST_PATTERN = Kind(
+    "a host, '*' standing for any text, such as *.example.com or 127.0.0.1:9000",
+    _matching(r"[0-9a-z*._-]{1,253}(:[0-9*]{1,5})?|\[[0-9a-f:.]{2,45}\](:[0-9*]{1,5})?"),
+    metavar="HOST",
+)

@@ -1,0 +1,192 @@
+"""The gRPC port: calls by their path, with authentication, limits and errors as gRPC has them.
+
+Requests and answers pass as bytes: the library neither parses nor writes them, so that a publish is parsed once, by the raw
+protobuf class, and deliveries are written by `wire` without a protobuf object for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from penstock.access import Principal
+from penstock.doors.http.gate import Gate
+from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.streaming import Streams
+from penstock.doors.pubsub.subscriber import AckIdsRefused
+from penstock.errors import InvalidArgument, PenstockError, RateLimited, Unauthenticated, Unavailable
+
+log = logging.getLogger("penstock.grpc")
+
+Unary = Callable[[bytes, Principal], Awaitable[bytes]]
+
+STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+DETAILS = "grpc-status-details-bin"
+DOMAIN = "penstock"
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class GrpcDoor:
+    """Serves the Pub/Sub API on one port. `services` have a method for each call, named as the call is, in lower case."""
+
+    def __init__(
+        self,
+        services: Iterable[object],
+        streams: Streams,
+        *,
+        gate: Gate,
+        overrides: dict[str, Unary] | None = None,
+        max_request_bytes: int,
+        max_calls: int | None = None,
+    ) -> None:
+        self._streams = streams
+        self._gate = gate
+        self._calls: dict[str, Unary] = {}
+        for path, method in messages.METHODS.items():
+            if not method.client_streaming:
+                self._calls[path] = _parsed(method.request, _find(services, path))
+        self._calls |= overrides or {}
+        self._options = [
+            ("grpc.max_receive_message_length", max_request_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+            # Clients ping to keep idle streams alive; Google's service allows it, and so must this one.
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+            ("grpc.http2.max_ping_strikes", 0),
+            # A peer that vanished without a word is noticed within a minute.
+            ("grpc.keepalive_time_ms", 40_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+        ]
+        self._max_calls = max_calls
+        self._server: Any = None
+        self._is_stopping = False
+
+    async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
+        """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM."""
+        self._server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
+        self._server.add_generic_rpc_handlers((_Handlers(self._handler),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if tls is not None:
+                bound = self._server.add_secure_port(address, grpc.ssl_server_credentials([tls]))
+            else:
+                bound = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from None
+        await self._server.start()
+        return int(bound)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept nothing more, end the streams, finish what runs within the grace, cancel the rest."""
+        if self._server is None:
+            return
+        self._is_stopping = True
+        self._streams.stop()
+        server, self._server = self._server, None
+        await server.stop(grace_seconds)
+
+    def _handler(self, details: Any) -> Any:
+        if details.method == STREAMING_PULL:
+            return grpc.stream_stream_rpc_method_handler(self._serve_stream)
+        call = self._calls.get(details.method)
+        return grpc.unary_unary_rpc_method_handler(self._unary(call)) if call is not None else None
+
+    def _unary(self, call: Unary) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def serve(request: bytes, context: Any) -> bytes:
+            try:
+                return await call(request, self._caller(context))
+            except PenstockError as error:
+                return await _abort(context, error)
+            except DecodeError as error:
+                return await _abort(context, InvalidArgument(f"the request is not a protobuf message of its kind: {error}"))
+            except Exception:
+                log.exception("a call failed")
+                await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the reason")
+                raise
+
+        return serve
+
+    async def _serve_stream(self, _: Any, context: Any) -> None:
+        async def read() -> bytes | None:
+            data = await context.read()
+            return None if data is grpc.aio.EOF else data
+
+        try:
+            await self._streams.serve(read, context.write, self._caller(context))
+        except PenstockError as error:
+            await _abort(context, error)
+        except DecodeError as error:
+            await _abort(context, InvalidArgument(f"a request is not a protobuf message of its kind: {error}"))
+        except (grpc.aio.UsageError, asyncio.InvalidStateError):
+            log.debug("a stream broke off")
+
+    def _caller(self, context: Any) -> Principal:
+        if self._is_stopping:
+            raise Unavailable("the server is stopping")
+        secret = None
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                scheme, _, secret = value.partition(" ")
+                if scheme.lower() != "bearer" or not secret:
+                    raise Unauthenticated("the authorization metadata is not `Bearer TOKEN`")
+        principal: Principal = self._gate.authenticate(secret)
+        wait = self._gate.wait_seconds(principal, _address(context.peer()))
+        if wait > 0:
+            raise RateLimited(0, wait)
+        return principal
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
+    """The library asks it for the handler of every call."""
+
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        self._find = find
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a call, None when there is no such call."""
+        return self._find(handler_call_details)
+
+
+def _find(services: Iterable[object], path: str) -> Callable[[Any, Principal], Awaitable[Any]]:
+    name = _WORD.sub("_", path.rpartition("/")[2]).lower()
+    for service in services:
+        if hasattr(service, name):
+            found: Callable[[Any, Principal], Awaitable[Any]] = getattr(service, name)
+            return found
+    raise AssertionError(f"no service has {name}")
+
+
+def _parsed(kind: Any, call: Callable[[Any, Principal], Awaitable[Any]]) -> Unary:
+    async def serve(request: bytes, caller: Principal) -> bytes:
+        answer = await call(kind.FromString(request), caller)
+        data: bytes = answer.SerializeToString()
+        return data
+
+    return serve
+
+
+async def _abort(context: Any, error: PenstockError) -> NoReturn:
+    """End a call with an error, and its reason in the form that Google's clients read."""
+    text = f"{error} ({error.hint})" if error.hint else str(error)
+    info = messages.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
+    if isinstance(error, AckIdsRefused):
+        info.metadata.update(error.failures)
+    status = messages.Status(code=error.code, message=text)
+    status.details.add().Pack(info)
+    await context.abort(_CODES[error.code], text, ((DETAILS, status.SerializeToString()),))
+    raise AssertionError("abort always raises")
+
+
+def _address(peer: str) -> str:
+    """The address of `ipv4:127.0.0.1:51234`, without the port, which changes with every connection."""
+    return peer.partition(":")[2].rpartition(":")[0] or peer

@@ -1,0 +1,150 @@
+"""`google.pubsub.v1.Publisher`: topics, and publishing to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.access import Principal, Verb
+from penstock.broker.core.message import DEFAULT_PRIORITY, MAX_MESSAGE_BYTES, Batch, StoredMessage, summarize
+from penstock.broker.core.stream import Stream
+from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.core import names, topics
+from penstock.doors.pubsub.core.publishing import check_publish
+from penstock.doors.pubsub.inspection import Inspection
+from penstock.doors.pubsub.resources import Message, Resources
+from penstock.errors import InvalidArgument
+
+
+class Publisher:
+    """The calls of the service, by their names in lower case."""
+
+    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+        self._resources = resources
+        self._broker = resources.broker
+        self._inspection = inspection
+
+    async def publish(self, request: Any, caller: Principal) -> Message:
+        """Publish messages, all or none; returns when they are durable."""
+        return messages.PublishResponse(message_ids=await self.publish_ids(request, caller, request.ByteSize()))
+
+    async def publish_ids(self, request: Any, caller: Principal, size: int) -> list[str]:
+        """The same, with the size of the request already known and the bare ids as the answer."""
+        resources = self._resources
+        name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
+        check_publish(request.messages, size)
+        key = resources.key(name)
+        batch = stored(request.messages, self._broker.clock.now())
+        with self._broker.lock:
+            stream = self._broker.catalog.topic(key)
+            topic = resources.topic(stream) if stream.spec else None
+        if topic is not None and self._inspection.is_needed(topic):
+            return await self._publish_inspected(topic, stream, batch.messages)
+        return (await resources.publish(key, batch)).message_ids()
+
+    async def _publish_inspected(self, topic: Message, stream: Stream, given: list[StoredMessage]) -> list[str]:
+        """Publish what the topic's schema and transforms leave of the messages; one that is dropped still gets an id."""
+        passed = await self._inspection.publish(topic, given)
+        kept = [message for message in passed if message is not None]
+        ids = (await self._resources.publish(stream.name, summarize(kept))).message_ids() if kept else []
+        fresh = iter(ids)
+        # Google answers with an id for a message that a transform filtered out, too; nothing has that id.
+        return [next(fresh) if message is not None else f"{0:030x}" for message in passed]
+
+    async def create_topic(self, request: Any, caller: Principal) -> Message:
+        """Create a topic."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.name, names.TOPICS, "name")
+        topic = topics.new_topic(request)
+        await self._inspection.check(topic)
+        spec, retention = topic.SerializeToString(), topics.retention(topic)
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.create_topic(key, now, spec=spec, retention=retention))
+        return topic
+
+    async def update_topic(self, request: Any, caller: Principal) -> Message:
+        """Change the fields of a topic that the mask names."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.topic.name, names.TOPICS, "topic.name")
+        key = self._resources.key(name)
+        topic = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
+        await self._inspection.check(topic)
+        spec, retention = topic.SerializeToString(), topics.retention(topic)
+        await self._resources.change(lambda catalog, now: catalog.update_topic(key, spec, retention, now))
+        return topic
+
+    async def get_topic(self, request: Any, caller: Principal) -> Message:
+        """A topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        return self._topic(self._resources.key(name))
+
+    async def list_topics(self, request: Any, caller: Principal) -> Message:
+        """The topics of a project."""
+        project = names.parse_project(request.project, "project")
+        caller.check(Verb.READ, project)
+        with self._broker.lock:
+            catalog = self._broker.catalog
+            keys, token = self._resources.listed(
+                caller, names.TOPICS, catalog.topics, request, listing=f"topics of {project}", project=project
+            )
+            shown = [self._resources.topic(catalog.topics[key]) for key in keys]
+        return messages.ListTopicsResponse(topics=shown, next_page_token=token)
+
+    async def list_topic_subscriptions(self, request: Any, caller: Principal) -> Message:
+        """The names of the subscriptions attached to a topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        with self._broker.lock:
+            attached = [queue.name for queue in self._broker.catalog.topic(self._resources.key(name)).queues]
+            keys, token = self._resources.listed(
+                caller, names.SUBSCRIPTIONS, attached, request, listing=f"subscriptions of {name}"
+            )
+        shown = [str(self._resources.name(names.SUBSCRIPTIONS, key)) for key in keys]
+        return messages.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=token)
+
+    async def list_topic_snapshots(self, request: Any, caller: Principal) -> Message:
+        """The names of the snapshots of a topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        with self._broker.lock:
+            catalog = self._broker.catalog
+            number = catalog.topic(self._resources.key(name)).number
+            of_topic = [key for key, position in catalog.snapshots.items() if position.stream == number]
+            keys, token = self._resources.listed(caller, names.SNAPSHOTS, of_topic, request, listing=f"snapshots of {name}")
+        shown = [str(self._resources.name(names.SNAPSHOTS, key)) for key in keys]
+        return messages.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=token)
+
+    async def delete_topic(self, request: Any, caller: Principal) -> Message:
+        """Delete a topic; its subscriptions stay and show `_deleted-topic_`."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.topic, names.TOPICS, "topic")
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.delete_topic(key, now))
+        return messages.Empty()
+
+    async def detach_subscription(self, request: Any, caller: Principal) -> Message:
+        """Cut a subscription off from its topic: what it holds is gone, and nothing comes any more."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now))
+        self._resources.tell(key)
+        return messages.DetachSubscriptionResponse()
+
+    def _topic(self, key: str) -> Message:
+        with self._broker.lock:
+            return self._resources.topic(self._broker.catalog.topic(key))
+
+
+def stored(given: Any, now: int) -> Batch:
+    """What the log keeps of the messages of a request, which are known to be good but for their size."""
+    made: list[StoredMessage] = []
+    key = given[0].ordering_key
+    length, total = len(key.encode()), 0
+    for message in given:
+        data, attributes = message.data, None
+        size = len(data) + length
+        if message.attributes:
+            attributes = dict(message.attributes)
+            size += sum([len(name.encode()) + len(value.encode()) for name, value in attributes.items()])
+        if size > MAX_MESSAGE_BYTES:
+            raise InvalidArgument(
+                f"a message is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
+                hint="store large bodies elsewhere and send a reference",
+            )
+        total += size
+        made.append(StoredMessage(now, data, attributes, key, DEFAULT_PRIORITY, size))
+    return Batch(made, total, DEFAULT_PRIORITY, bool(key))

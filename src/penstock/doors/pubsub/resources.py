@@ -1,0 +1,195 @@
+"""The broker's topics, subscriptions and snapshots as Google's API shows them.
+
+The broker keeps what it must know in its own terms and, beside it, the resource as the API gave it: a serialized `Topic`,
+`Subscription` or `Snapshot`. What was made through another door has no such form; it is put together from the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from penstock.access import Principal, Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.events import Event
+from penstock.broker.core.image import Position
+from penstock.broker.core.message import Batch
+from penstock.broker.core.policy import Policy, SubscriptionOptions, subscription_policy
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.broker.writer import Placed
+from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.core import names, subscriptions
+from penstock.doors.pubsub.core.destinations import destination
+from penstock.doors.pubsub.core.paging import page
+from penstock.doors.pubsub.core.periods import timestamp
+from penstock.durations import micros
+from penstock.projects import Projects
+from penstock.subscription import SubscriptionSpec, subscription_spec
+
+PACE = 30_000
+"""How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
+
+KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
+
+Message = Any
+"""A raw protobuf message: its classes are made at run time, so it has no static type."""
+
+
+class Resources:
+    """What exists, by Google's names. Reading needs no await; changes return when they are durable."""
+
+    def __init__(self, aio: AsyncBroker, projects: Projects) -> None:
+        self.aio = aio
+        self.broker = aio.broker
+        self._projects = projects
+        self._forms: dict[tuple[Any, bytes], Message] = {}
+        self.changed: list[Callable[[str], None]] = []
+        """Called with the broker's name of a subscription that was made, changed or deleted."""
+
+    # ── names and who may use them ───────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, caller: Principal, verb: Verb, text: str, kind: str, field: str) -> names.Name:
+        """The name in a request's field, when the caller may do this to it."""
+        name = names.parse(text, kind, field)
+        caller.check(verb, name.project, name.id, kind=KINDS[kind])
+        return name
+
+    def key(self, name: names.Name) -> str:
+        """The broker's own name of a resource."""
+        return self._projects.scoped(name.project, name.id)
+
+    def name(self, kind: str, key: str) -> names.Name:
+        """Google's name of what the broker calls `key`."""
+        project, plain = self._projects.split(key)
+        return names.Name(project, kind, plain)
+
+    def listed(
+        self, caller: Principal, kind: str, keys: Iterable[str], request: Message, *, listing: str, project: str | None = None
+    ) -> tuple[list[str], str]:
+        """One page of broker names that the caller may read, in the order of their plain names, and the next page's token."""
+        found: dict[str, str] = {}
+        for key in keys:
+            name = self.name(kind, key)
+            if (project is None or name.project == project) and caller.may(Verb.READ, name.project, name.id):
+                found[str(name)] = key
+        shown = sorted(found)
+        part, token = page(shown, request.page_size, request.page_token, listing)
+        return [found[one] for one in shown[part]], token
+
+    # ── how the broker's own look here ───────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, stream: Stream) -> Message:
+        """A topic. Treat it as immutable."""
+        topic = self._form(messages.Topic, stream.spec)
+        if not topic.name:
+            topic = messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
+        return topic
+
+    def subscription(self, queue: Queue) -> Message:
+        """A subscription, with what only the server knows."""
+        spec = subscription_spec(queue)
+        shown = messages.Subscription()
+        if spec.form:
+            shown.CopyFrom(self._form(messages.Subscription, spec.form))
+        else:
+            shown.CopyFrom(self._foreign(queue, spec))
+        stream = self.broker.catalog.streams.get(queue.stream)
+        shown.detached = queue.detached and stream is not None
+        if stream is None:
+            shown.topic = names.DELETED_TOPIC
+        elif stream.retention is not None:
+            shown.topic_message_retention_duration.FromMicroseconds(stream.retention)
+        letters = shown.dead_letter_policy.dead_letter_topic
+        if letters and letters != names.DELETED_TOPIC and queue.policy.dead_letter_topic not in self.broker.catalog.topics:
+            shown.dead_letter_policy.dead_letter_topic = names.DELETED_TOPIC
+        return shown
+
+    def snapshot(self, key: str, position: Position) -> Message:
+        """A snapshot."""
+        shown = messages.Snapshot()
+        shown.CopyFrom(self._form(messages.Snapshot, position.spec))
+        shown.name = str(self.name(names.SNAPSHOTS, key))
+        stream = self.broker.catalog.streams.get(position.stream)
+        shown.topic = str(self.name(names.TOPICS, stream.name)) if stream is not None else names.DELETED_TOPIC
+        if position.expires_at is not None:
+            shown.expire_time.CopyFrom(timestamp(position.expires_at))
+        return shown
+
+    def form_of(self, queue: Queue) -> Message:
+        """The subscription as it was given, cached. Treat it as immutable."""
+        spec = subscription_spec(queue)
+        return self._form(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
+
+    # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
+        """Change what exists; returns when that is durable."""
+        return await self.aio.call(self.broker.change, change)
+
+    async def publish(self, topic: str, batch: Batch) -> Placed:
+        """Publish to a topic by the broker's name."""
+        return await self.aio.publish(Catalog.topic, topic, batch)
+
+    def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
+        """What the broker keeps of a subscription: its policy, and the settings as they were given."""
+        name = names.parse(subscription.name, names.SUBSCRIPTIONS, "name")
+        letters = subscription.dead_letter_policy.dead_letter_topic
+        target = None
+        if letters and letters != names.DELETED_TOPIC:
+            target = self.key(names.parse(letters, names.TOPICS, "dead_letter_policy.dead_letter_topic"))
+        options = subscriptions.options(subscription, target)
+        policy = subscription_policy(options, durable=True)
+        policy = msgspec.structs.replace(
+            policy,
+            backoff=policy.backoff or (PACE, PACE),
+            letter=(name.id, name.project),
+            exactly_once=subscription.enable_exactly_once_delivery,
+        )
+        return policy, msgspec.msgpack.encode(SubscriptionSpec(topic, options, subscription.SerializeToString()))
+
+    def tell(self, key: str) -> None:
+        """A subscription was made, changed or deleted: let those who serve it know."""
+        for listener in self.changed:
+            listener(key)
+
+    def _form(self, kind: Any, body: bytes) -> Message:
+        """A stored form, parsed once."""
+        form = self._forms.get((kind, body))
+        if form is None:
+            if len(self._forms) >= 10_000:
+                self._forms.clear()
+            form = self._forms[kind, body] = kind.FromString(body)
+        return form
+
+    def _foreign(self, queue: Queue, spec: SubscriptionSpec) -> Message:
+        """A subscription that was made through another door, as far as this one has words for it."""
+        options: SubscriptionOptions = spec.options
+        shown = messages.Subscription(
+            name=str(self.name(names.SUBSCRIPTIONS, queue.name)),
+            topic=str(self.name(names.TOPICS, spec.topic)),
+            ack_deadline_seconds=max(1, queue.policy.ack_deadline // 1_000_000),
+            retain_acked_messages=options.retain_acked_messages,
+            enable_message_ordering=options.message_ordering,
+            filter=options.filter,
+            state=messages.Subscription.State.ACTIVE,
+        )
+        shown.message_retention_duration.FromMicroseconds(micros(options.message_retention_duration, "retention"))
+        shown.expiration_policy.SetInParent()
+        shown.push_config.SetInParent()
+        if queue.policy.backoff is not None:
+            shown.retry_policy.minimum_backoff.FromMicroseconds(queue.policy.backoff[0])
+            shown.retry_policy.maximum_backoff.FromMicroseconds(queue.policy.backoff[1])
+        if options.dead_letter_policy is not None:
+            letters = options.dead_letter_policy
+            shown.dead_letter_policy.dead_letter_topic = str(self.name(names.TOPICS, letters.dead_letter_topic))
+            shown.dead_letter_policy.max_delivery_attempts = letters.max_delivery_attempts
+        return shown
+
+
+def is_pushed(subscription: Message) -> bool:
+    """Whether a subscription's messages are pushed to an endpoint."""
+    return destination(subscription) == "push_config"

@@ -1,0 +1,277 @@
+"""`google.pubsub.v1.Subscriber`: subscriptions, snapshots, and everything a consumer calls but the stream."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from penstock.access import Principal, Verb
+from penstock.broker import positions
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import Settlement, settle_many
+from penstock.doors.pubsub import messages, wire
+from penstock.doors.pubsub.core import names, snapshots, subscriptions
+from penstock.doors.pubsub.core.consuming import acknowledged, modified, pull_limit
+from penstock.doors.pubsub.core.periods import instant
+from penstock.doors.pubsub.inspection import Inspection
+from penstock.doors.pubsub.resources import Message, Resources
+from penstock.durations import SECOND
+from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+
+PULL_WAIT = SECOND
+"""How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
+PULL_BYTES = 10 * 1024 * 1024
+
+
+class AckIdsRefused(FailedPrecondition):
+    """Some ack ids of an exactly-once subscription are not good any more; `failures` says which and why."""
+
+    reason = "invalid_ack_ids"
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return f"{len(self.failures)} ack ids are settled, have run out or were never given; the details name them"
+
+
+class Subscriber:
+    """The calls of the service, by their names in lower case."""
+
+    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+        self._resources = resources
+        self._broker = resources.broker
+        self._aio = resources.aio
+        self._inspection = inspection
+
+    # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def pull(self, request: Any, caller: Principal) -> Message:
+        """Lease messages: at once if there are any, else wait a moment for one."""
+        return messages.PullResponse.FromString(await self.pull_bytes(request, caller))
+
+    async def pull_bytes(self, request: Any, caller: Principal) -> bytes:
+        """The same, as the bytes of the answer."""
+        key = self._consumed(request, caller)
+        want = pull_limit(request)
+        wait = 0 if request.return_immediately else PULL_WAIT
+        while True:
+            queue, leases = await self._aio.lease(Catalog.subscription, key, want, wait=wait, max_bytes=PULL_BYTES)
+            ready = await self._inspection.deliver(queue, leases) if leases else leases
+            if ready or not leases:
+                with_attempt = queue.policy.dead_letter_topic is not None
+                return b"".join(wire.received(queue.number, queue.stream, ready, with_attempt=with_attempt))
+
+    async def acknowledge(self, request: Any, caller: Principal) -> Message:
+        """Settle deliveries for good."""
+        await self.settle(self._consumed(request, caller), acknowledged(request), Queue.ack)
+        return messages.Empty()
+
+    async def modify_ack_deadline(self, request: Any, caller: Principal) -> Message:
+        """Set the deadline of deliveries to so long from now; 0 gives them back."""
+        key = self._consumed(request, caller)
+        ack_ids, span = modified(request)
+        await self.settle(key, ack_ids, deadline_verb(span))
+        return messages.Empty()
+
+    async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
+        """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
+        failed, queue = self.settle_now(key, ack_ids, verb)
+        if queue.policy.exactly_once:
+            # Only what is on disk cannot come back after a crash, and that is what a confirmation promises.
+            await self._aio.durable()
+            if failed:
+                raise AckIdsRefused(dict.fromkeys(failed, "PERMANENT_FAILURE_INVALID_ACK_ID"))
+
+    def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue]:
+        """The same without waiting: the ack ids that are not live, and the subscription."""
+        now = self._aio.advance()
+        with self._broker.lock:
+            self._broker.check_open()
+            queue = self._broker.catalog.subscription(key)
+            failed, _ = settle_many(self._broker, ack_ids, verb, now, only=queue)
+        return failed, queue
+
+    # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_subscription(self, request: Any, caller: Principal) -> Message:
+        """Create a subscription that receives what is published from now on; without a name it gets one."""
+        if not request.name:
+            topic = names.parse(request.topic, names.TOPICS, "topic")
+            request.name = str(names.assigned(topic.project, names.SUBSCRIPTIONS, secrets.token_bytes(10)))
+        name = self._resources.admit(caller, Verb.MANAGE, request.name, names.SUBSCRIPTIONS, "name")
+        subscription = subscriptions.new_subscription(request)
+        topic = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        await self._inspection.check(subscription)
+        key, topic_key = self._resources.key(name), self._resources.key(topic)
+        policy, spec = self._resources.settings(subscription, topic_key)
+
+        def create(catalog: Catalog, now: int) -> Any:
+            if policy.dead_letter_topic is not None:
+                catalog.topic(policy.dead_letter_topic)
+            return catalog.create_subscription(key, topic_key, policy, spec, now)
+
+        await self._resources.change(create)
+        self._resources.tell(key)
+        return self._shown(key)
+
+    async def get_subscription(self, request: Any, caller: Principal) -> Message:
+        """A subscription."""
+        name = self._resources.admit(caller, Verb.READ, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        return self._shown(self._resources.key(name))
+
+    async def update_subscription(self, request: Any, caller: Principal) -> Message:
+        """Change the fields of a subscription that the mask names."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription.name, names.SUBSCRIPTIONS, "subscription.name")
+        await self._update(self._resources.key(name), request.subscription, request.update_mask.paths)
+        return self._shown(self._resources.key(name))
+
+    async def modify_push_config(self, request: Any, caller: Principal) -> Message:
+        """Push to another endpoint, or, with an empty configuration, let the messages be pulled."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        await self._update(self._resources.key(name), messages.Subscription(push_config=request.push_config), ["push_config"])
+        return messages.Empty()
+
+    async def list_subscriptions(self, request: Any, caller: Principal) -> Message:
+        """The subscriptions of a project."""
+        project = names.parse_project(request.project, "project")
+        caller.check(Verb.READ, project)
+        with self._broker.lock:
+            catalog = self._broker.catalog
+            keys, token = self._resources.listed(
+                caller,
+                names.SUBSCRIPTIONS,
+                catalog.subscriptions,
+                request,
+                listing=f"subscriptions of {project}",
+                project=project,
+            )
+            shown = [self._resources.subscription(catalog.subscriptions[key]) for key in keys]
+        return messages.ListSubscriptionsResponse(subscriptions=shown, next_page_token=token)
+
+    async def delete_subscription(self, request: Any, caller: Principal) -> Message:
+        """Delete a subscription with everything in it."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.delete_queue(catalog.subscription(key), now))
+        self._resources.tell(key)
+        return messages.Empty()
+
+    async def seek(self, request: Any, caller: Principal) -> Message:
+        """Move a subscription to a time or a snapshot."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        key = self._resources.key(name)
+        match request.WhichOneof("target"):
+            case "time":
+                await self._aio.call(positions.seek, self._broker, key, at=instant(request.time, "time"))
+            case "snapshot":
+                snapshot = self._resources.admit(caller, Verb.READ, request.snapshot, names.SNAPSHOTS, "snapshot")
+                await self._aio.call(positions.seek, self._broker, key, snapshot=self._resources.key(snapshot))
+            case _:
+                raise InvalidArgument("the request names no target, wanted time or snapshot")
+        return messages.SeekResponse()
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_snapshot(self, request: Any, caller: Principal) -> Message:
+        """Keep a subscription's position under a name; without a name it gets one."""
+        source = self._resources.admit(caller, Verb.READ, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        if not request.name:
+            request.name = str(names.assigned(source.project, names.SNAPSHOTS, secrets.token_bytes(10)))
+        name = self._resources.admit(caller, Verb.MANAGE, request.name, names.SNAPSHOTS, "name")
+        key, source_key = self._resources.key(name), self._resources.key(source)
+
+        def take(catalog: Catalog, now: int) -> Any:
+            if key in catalog.snapshots:
+                raise AlreadyExists("Snapshot", str(name))
+            queue, stream = positions.attached(catalog, source_key)
+            age = self._broker.oldest_age(queue, now)
+            oldest = now - int(age * SECOND) if age else None
+            topic = str(self._resources.name(names.TOPICS, stream.name))
+            snapshot = snapshots.new_snapshot(str(name), topic, request.labels, oldest=oldest, now=now)
+            expires_at = instant(snapshot.expire_time, "expire_time")
+            return positions.take_snapshot(
+                catalog, key, source_key, now, spec=snapshot.SerializeToString(), expires_at=expires_at
+            )
+
+        await self._resources.change(take)
+        return self._snapshot(key)
+
+    async def get_snapshot(self, request: Any, caller: Principal) -> Message:
+        """A snapshot."""
+        name = self._resources.admit(caller, Verb.READ, request.snapshot, names.SNAPSHOTS, "snapshot")
+        return self._snapshot(self._resources.key(name))
+
+    async def update_snapshot(self, request: Any, caller: Principal) -> Message:
+        """Change the fields of a snapshot that the mask names."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.snapshot.name, names.SNAPSHOTS, "snapshot.name")
+        key = self._resources.key(name)
+
+        def update(catalog: Catalog, now: int) -> Any:
+            old = self._resources.snapshot(key, catalog.snapshot(key))
+            new = snapshots.update_snapshot(old, request.snapshot, request.update_mask.paths, now=now)
+            expires_at = instant(new.expire_time, "snapshot.expire_time")
+            return catalog.update_snapshot(key, new.SerializeToString(), expires_at, now)
+
+        await self._resources.change(update)
+        return self._snapshot(key)
+
+    async def list_snapshots(self, request: Any, caller: Principal) -> Message:
+        """The snapshots of a project."""
+        project = names.parse_project(request.project, "project")
+        caller.check(Verb.READ, project)
+        with self._broker.lock:
+            taken = self._broker.catalog.snapshots
+            keys, token = self._resources.listed(
+                caller, names.SNAPSHOTS, taken, request, listing=f"snapshots of {project}", project=project
+            )
+            shown = [self._resources.snapshot(key, taken[key]) for key in keys]
+        return messages.ListSnapshotsResponse(snapshots=shown, next_page_token=token)
+
+    async def delete_snapshot(self, request: Any, caller: Principal) -> Message:
+        """Forget a snapshot."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.snapshot, names.SNAPSHOTS, "snapshot")
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.delete_snapshot(key, now))
+        return messages.Empty()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _consumed(self, request: Any, caller: Principal) -> str:
+        """The broker's name of the subscription that a request consumes from."""
+        resources = self._resources
+        return resources.key(resources.admit(caller, Verb.CONSUME, request.subscription, names.SUBSCRIPTIONS, "subscription"))
+
+    async def _update(self, key: str, patch: Any, paths: Any) -> None:
+        with self._broker.lock:
+            old = self._resources.subscription(self._broker.catalog.subscription(key))
+        new = subscriptions.update_subscription(old, patch, paths)
+        await self._inspection.check(new)
+
+        def update(catalog: Catalog, now: int) -> Any:
+            queue = catalog.subscription(key)
+            stream = catalog.streams.get(queue.stream)
+            policy, spec = self._resources.settings(new, stream.name if stream is not None else names.DELETED_TOPIC)
+            if policy.dead_letter_topic is not None and policy.dead_letter_topic != queue.policy.dead_letter_topic:
+                catalog.topic(policy.dead_letter_topic)
+            return catalog.update_queue(queue, policy, spec, now)
+
+        await self._resources.change(update)
+        self._resources.tell(key)
+
+    def _shown(self, key: str) -> Message:
+        with self._broker.lock:
+            return self._resources.subscription(self._broker.catalog.subscription(key))
+
+    def _snapshot(self, key: str) -> Message:
+        with self._broker.lock:
+            return self._resources.snapshot(key, self._broker.catalog.snapshot(key))
+
+
+def deadline_verb(span: int) -> Settlement:
+    """What a new deadline does to deliveries: so many microseconds from now, and 0 gives them back."""
+    if not span:
+        return Queue.nack
+    return lambda queue, leases, now: queue.extend(leases, now + span, now)

@@ -1,0 +1,115 @@
+"""A call as it comes over the wire: decoded into the type of its command, or explained.
+
+The types are made from the table of commands. So what is decoded is what is documented, in one pass over the bytes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Union, cast
+
+import msgspec
+
+from penstock.doors.queue import requests
+from penstock.doors.queue.commands import COMMANDS, Command
+from penstock.errors import InvalidArgument, PenstockError, Unimplemented
+
+
+class Call(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="command"):
+    """What every call has beside its command and its payload."""
+
+    request_id: str | None = None
+
+
+def _call_type(command: Command) -> type[Call]:
+    """The type of a call of one command; the payload of a command without fields may be left out."""
+    payload: Any = (
+        ("payload", command.fields, msgspec.field(default_factory=command.fields))
+        if command.fields is requests.NoFields
+        else ("payload", command.fields)
+    )
+    name = "".join(word.capitalize() for word in re.split(r"[._]", command.name))
+    made = msgspec.defstruct(f"{name}Call", [payload], bases=(Call,), tag=command.name, kw_only=True)
+    made.__doc__ = command.fields.__doc__
+    return cast(type[Call], made)  # defstruct does not say so of its bases
+
+
+CALLS: dict[type[Call], Command] = {_call_type(command): command for command in COMMANDS.values()}
+AnyCall: Any = Union[tuple(CALLS)]  # noqa: UP007  # made of a table
+_decode = msgspec.json.Decoder(AnyCall).decode
+
+
+class _Head(msgspec.Struct):
+    """What can be read of a call that is not well-formed."""
+
+    command: Any = None
+    request_id: Any = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises. A ValidationError is a DecodeError: JSON, and not what was wanted."""
+
+
+def decode(body: bytes) -> Call:
+    """A call, or the error that says what is wrong with it and where."""
+    try:
+        call: Call = _decode(body)
+    except UNREADABLE as error:
+        raise _explained(body, error) from None
+    return call
+
+
+def request_id(body: bytes) -> str | None:
+    """The request id of a call that could not be decoded, if it has one."""
+    try:
+        found = _decode_head(body).request_id
+    except UNREADABLE:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _explained(body: bytes, error: Exception) -> PenstockError:
+    try:
+        name = _decode_head(body).command
+    except UNREADABLE:
+        return explain(error)
+    if isinstance(name, str) and name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(COMMANDS)}"
+        return Unimplemented(f"unknown command {name[:100]!r}", hint=hint)
+    return explain(error, COMMANDS[name].fields if isinstance(name, str) else None)
+
+
+_WHERE = re.compile(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+
+
+def explain(error: Exception, fields: type[msgspec.Struct] | None = None) -> InvalidArgument:
+    """An error of decoding, as the sentence that names the field, with the nearest name for one that is not known."""
+    if isinstance(error, RecursionError):
+        return InvalidArgument("the body is nested too deeply")
+    if not isinstance(error, msgspec.ValidationError):
+        return InvalidArgument(f"the body is not JSON: {error}")
+    found = _WHERE.fullmatch(str(error))
+    problem, where = (found[1], found[2] or "") if found is not None else (str(error), "")
+    where = where.removeprefix("payload").removeprefix(".")
+    inside = f"{where}." if where else ""
+    if missing := _MISSING.fullmatch(problem):
+        return InvalidArgument(f"{inside}{missing[1]} is missing")
+    if unknown := _UNKNOWN.fullmatch(problem):
+        known = _fields_at(where, fields)
+        near = difflib.get_close_matches(unknown[1], known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}" if known else None
+        return InvalidArgument(f"{inside}{unknown[1][:100]} is not a field of this command", hint=hint)
+    return InvalidArgument(f"{where or 'the body'}: {problem[0].lower()}{problem[1:]}")
+
+
+def _fields_at(where: str, fields: type[msgspec.Struct] | None) -> tuple[str, ...]:
+    """The names that a field may have at a place of the payload."""
+    nested = {"messages": requests.Draft, "config": requests.Settings, "retry_policy": requests.Backoff}
+    kind = nested.get(where.rpartition(".")[2].partition("[")[0]) if where else fields
+    return kind.__struct_fields__ if kind is not None else ()

@@ -1,0 +1,299 @@
+"""The work queues as doors use them: from an event loop, within one project, by somebody who may or may not.
+
+The rules are `QueueManager`'s. Here is what a server adds to it: the name of a project in front of the queue's, the question
+whether the caller may, and that nothing waits in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+
+from penstock.access import ANYONE, Principal, Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.message import check_name
+from penstock.broker.core.policy import QueueConfig
+from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
+from penstock.projects import Projects
+from penstock.queue_manager import Failures, QueueManager, Terms
+from penstock.work import DeadLetter, Delivery, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, delivery
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_CONSUMER = "default"
+
+
+class Queues:
+    """All work queues of a broker. `of` gives those of one project to one caller."""
+
+    def __init__(self, broker: AsyncBroker, projects: Projects | None = None) -> None:
+        self.broker = broker
+        self.projects = projects or Projects()
+        self.manager = QueueManager(broker=broker.broker)
+        self.scoped = lru_cache(maxsize=4096)(self._scoped)
+        """The broker's name of a project's name; InvalidArgument for one that cannot be."""
+        self.closing = asyncio.Event()
+
+    def close(self) -> None:
+        """End every wait for a message, as if nothing had come."""
+        self.closing.set()
+
+    def of(
+        self, principal: Principal | None = None, project: str | None = None, stopping: asyncio.Event | None = None
+    ) -> ProjectQueues:
+        """The queues of a project, as a caller may use them. `stopping` ends its waits, if not `close`.
+
+        Without a project: that of the token, or the default one for a token of all projects. Without a principal everything is
+        allowed: the server asks for no tokens.
+        """
+        principal = principal or ANYONE
+        return ProjectQueues(self, principal, project or principal.project or self.projects.default, stopping or self.closing)
+
+    async def blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that may wait for the disk: in a thread of its own, or at once where there is no disk."""
+        if self.broker.broker.is_durable:
+            return await self.broker.call(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    def _scoped(self, project: str, name: str, kind: str) -> str:
+        scoped = self.projects.scoped(project, check_name(name, kind))
+        if self.projects.split(scoped) != (project, name):
+            # In the default project, whose names stand alone, `a/b` is the b of project a.
+            raise InvalidArgument.of(kind, name, f"a name of project {project!r}: its first part would be another project")
+        return scoped
+
+
+class ProjectQueues:
+    """The work queues of one project for one caller: `QueueManager`, awaited. Errors and results name queues without the project.
+
+    Every method raises PermissionDenied when the caller may not, whether the queue exists or not.
+    """
+
+    __slots__ = ("_broker", "_manager", "_stopping", "principal", "project", "queues")
+
+    def __init__(self, queues: Queues, principal: Principal, project: str, stopping: asyncio.Event) -> None:
+        self.queues = queues
+        self.principal = principal
+        self.project = project
+        self._broker = queues.broker
+        self._manager = queues.manager
+        self._stopping = stopping
+
+    async def create(self, queue: str, config: QueueConfig | None = None) -> bool:
+        """Create a queue; False when there is one of that name, whatever its settings."""
+        name = self._name(Verb.MANAGE, queue)
+        try:
+            await self.queues.blocking(self._manager.create, name, config)
+        except AlreadyExists:
+            return False
+        return True
+
+    async def delete(self, queue: str) -> bool:
+        """Delete a queue with everything in it; False when there is none."""
+        name = self._name(Verb.MANAGE, queue)
+        try:
+            await self.queues.blocking(self._manager.delete, name)
+        except QueueNotFound:
+            return False
+        return True
+
+    def list(self) -> list[str]:
+        """The names of the queues that the caller may read, in the order they were created."""
+        self.principal.check(Verb.READ, self.project)
+        self._broker.advance()
+        mine = (self.queues.projects.split(scoped) for scoped in self._manager.list())
+        return [name for project, name in mine if project == self.project and self.principal.may(Verb.READ, self.project, name)]
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is a queue of that name."""
+        return self._now(self._manager.exists, Verb.READ, queue)
+
+    def config(self, queue: str) -> QueueConfig:
+        """The settings of a queue."""
+        return self._now(self._manager.config, Verb.READ, queue)
+
+    async def publish(self, queue: str, message: NewMessage) -> PublishResult:
+        """Add a message; it is as safe as the broker makes it when this returns."""
+        name = self._name(Verb.PUBLISH, queue)
+        with _Plainly(queue):
+            batch = self._manager.batch(name, [message], self._broker.broker.clock.now())
+            placed = await self._broker.publish(Catalog.work_stream, name, batch)
+        return PublishResult(placed.message_ids()[0], placed.position)
+
+    async def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> Ids:
+        """Add messages together, all or none; returns their ids."""
+        name = self._name(Verb.PUBLISH, queue)
+        with _Plainly(queue):
+            batch = self._manager.batch(name, messages, self._broker.broker.clock.now())
+            placed = await self._broker.publish(Catalog.work_stream, name, batch)
+        return placed.message_ids()
+
+    async def consume(
+        self,
+        queue: str,
+        consumer_id: str | None = None,
+        *,
+        max_messages: int = 1,
+        timeout: float = 0,  # noqa: ASYNC109  # how long the broker may wait, as the specification names it
+        ack_deadline: float | None = None,
+        prefetch: int | None = None,
+    ) -> Deliveries:
+        """Lease up to `max_messages`, waiting up to `timeout` seconds for the first. Nobody polls: arrival wakes."""
+        name = self._name(Verb.CONSUME, queue)
+        with _Plainly(queue):
+            terms = self._manager.terms(
+                name,
+                DEFAULT_CONSUMER if consumer_id is None else consumer_id,
+                max_messages=max_messages,
+                timeout=timeout,
+                ack_deadline=ack_deadline,
+                prefetch=prefetch,
+            )
+            return await (self._lease(name, terms) if not terms.wait else self._unless_stopping(self._lease(name, terms)))
+
+    def admit(self, queue: str, consumer_id: str, prefetch: int | None = None) -> int:
+        """Raise what `consume` would raise for such a consumer; returns how many messages it may hold."""
+        name = self._name(Verb.CONSUME, queue)
+        with _Plainly(queue):
+            self._manager.terms(name, consumer_id, prefetch=prefetch)
+            return prefetch or self._manager.config(name).default_prefetch
+
+    def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
+        """Settle a message for good."""
+        self._now(self._manager.ack, Verb.CONSUME, queue, message_id, consumer_id)
+
+    def ack_many(self, queue: str, message_ids: Sequence[str], consumer_id: str | None = None) -> Failures:
+        """Settle those that are held; returns, by id, why the others could not be."""
+        return self._now(self._manager.ack_many, Verb.CONSUME, queue, message_ids, consumer_id)
+
+    def nack(
+        self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
+    ) -> NackResult:
+        """Give a message back, for another try or to the dead letters."""
+        return self._now(self._manager.nack, Verb.CONSUME, queue, message_id, requeue, consumer_id=consumer_id, error=error)
+
+    def nack_many(
+        self,
+        queue: str,
+        message_ids: Sequence[str],
+        requeue: bool = True,
+        *,
+        consumer_id: str | None = None,
+        error: str | None = None,
+    ) -> Failures:
+        """Give back those that are held; returns, by id, why the others could not be."""
+        return self._now(self._manager.nack_many, Verb.CONSUME, queue, message_ids, requeue, consumer_id=consumer_id, error=error)
+
+    def extend(self, queue: str, message_id: str, seconds: float, consumer_id: str | None = None) -> None:
+        """Set the deadline of a message that is held to now + seconds."""
+        self._now(self._manager.extend, Verb.CONSUME, queue, message_id, seconds, consumer_id)
+
+    def release_consumer(self, queue: str, consumer_id: str) -> int:
+        """Return everything a consumer holds, without counting a retry."""
+        return self._now(self._manager.release_consumer, Verb.CONSUME, queue, consumer_id)
+
+    async def peek(self, queue: str) -> QueueMessage | None:
+        """The message that would be consumed next."""
+        return await self._soon(self._manager.peek, Verb.READ, queue)
+
+    async def stats(self, queue: str) -> QueueStats:
+        """The state of a queue in numbers."""
+        return replace(await self._soon(self._manager.stats, Verb.READ, queue), queue=queue)
+
+    async def purge(self, queue: str) -> int:
+        """Remove everything that waits; returns how many."""
+        return await self._soon(self._manager.purge, Verb.MANAGE, queue)
+
+    async def pause(self, queue: str) -> None:
+        """Hand out nothing until `resume`."""
+        await self._soon(self._manager.pause, Verb.MANAGE, queue)
+
+    async def resume(self, queue: str) -> None:
+        """Hand out again."""
+        await self._soon(self._manager.resume, Verb.MANAGE, queue)
+
+    async def dead_letters(self, queue: str, limit: int | None = None) -> DeadLetters:
+        """The dead letters of a queue, oldest first."""
+        letters = await self._soon(self._manager.dead_letters, Verb.READ, queue, limit)
+        return [replace(letter, original_queue=queue) for letter in letters]
+
+    async def retry_dead_letter(self, queue: str, message_id: str) -> None:
+        """Put one dead letter back."""
+        await self._soon(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
+
+    async def redrive(self, queue: str, limit: int | None = None) -> int:
+        """Put dead letters back, oldest first; returns how many."""
+        return await self._soon(self._manager.redrive, Verb.MANAGE, queue, None, limit)
+
+    async def purge_dead_letters(self, queue: str) -> int:
+        """Empty the list of dead letters; returns how many."""
+        return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue)
+
+    async def _lease(self, name: str, terms: Terms) -> Deliveries:
+        entry, leases = await self._broker.lease(
+            Catalog.work_queue,
+            name,
+            terms.want,
+            ack_deadline=terms.ack_deadline,
+            consumer=terms.consumer,
+            prefetch=terms.prefetch,
+            wait=terms.wait,
+        )
+        return [delivery(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+
+    async def _unless_stopping(self, lease: Coroutine[None, None, Deliveries]) -> Deliveries:
+        """What a wait brings; nothing when the server stops before."""
+        waits, stops = asyncio.ensure_future(lease), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((waits, stops), return_when=asyncio.FIRST_COMPLETED)
+            return waits.result() if waits.done() else []
+        finally:
+            waits.cancel()
+            stops.cancel()
+
+    def _name(self, verb: Verb, queue: str) -> str:
+        self.principal.check(verb, self.project, queue, kind="queue")
+        return self.queues.scoped(self.project, queue, "queue")
+
+    def _now(self, function: Callable[..., T], verb: Verb, queue: str, *args: object, **kwargs: object) -> T:
+        """Call what needs nothing but memory."""
+        name = self._name(verb, queue)
+        self._broker.advance()  # so that the call finds nothing due, which it would wait for
+        with _Plainly(queue):
+            return function(name, *args, **kwargs)
+
+    async def _soon(self, function: Callable[..., T], verb: Verb, queue: str, *args: object) -> T:
+        """Call what may read or write the disk."""
+        name = self._name(verb, queue)
+        with _Plainly(queue):
+            return await self.queues.blocking(function, name, *args)
+
+
+# Inside the class the name `list` is the method that specification 003 asks for.
+Ids = list[str]
+Deliveries = list[Delivery]
+DeadLetters = list[DeadLetter]
+
+
+class _Plainly:
+    """Errors that name a queue say its name as the caller knows it."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, QueueNotFound):
+            raise QueueNotFound(self._name) from None
+        if isinstance(error, QueueFull):
+            raise QueueFull(self._name) from None

@@ -1,0 +1,6 @@
+"""Message schemas in Avro and Protocol Buffers: compiled, used to check messages, and compared from revision to revision."""
+
+from penstock.schemas.catalogue import check_revision, compile_schema
+from penstock.schemas.schema import MAX_DEFINITION, Encoding, Schema, SchemaKind
+
+__all__ = ["MAX_DEFINITION", "Encoding", "Schema", "SchemaKind", "check_revision", "compile_schema"]

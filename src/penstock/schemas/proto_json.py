@@ -1,0 +1,239 @@
+"""Is this value, decoded from JSON, Protocol Buffers' JSON form of a message type.
+
+Each message type is turned once into a function `(value, room)` that raises Problem; no message is built. A schema imports
+nothing, so the special forms of the well-known types do not occur. As the mapping says: a field goes by its JSON name or its
+own, null is a field left out, 64-bit integers may be strings, an enum is a name or a number. Unknown fields are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
+
+from penstock.schemas.json_text import decoded_json, is_unicode
+from penstock.schemas.problem import Problem, found, shortened
+from penstock.schemas.proto_types import ProtoTypes, is_repeated, is_required
+
+MAX_DEPTH = 100  # messages inside messages, the limit of the library for the binary form too
+
+Check = Callable[[object, int], None]
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}", re.ASCII)
+_SPECIAL_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
+_LARGEST_FLOAT = 3.4028235677973366e38  # above it a number rounds to infinity in 32 bits
+_LARGEST_DOUBLE = 1.7976931348623157e308
+
+_F = FieldDescriptorProto
+
+
+class _Plan(NamedTuple):
+    """What is known of a message type: its fields by each of their names, and the required ones."""
+
+    fields: dict[str, tuple[str, Check, str | None]]  # (name, check, oneof)
+    required: list[str]
+
+
+def json_check(types: ProtoTypes) -> Callable[[bytes], None]:
+    """A function that raises Problem for bytes that are not the JSON form of a message of the schema."""
+    inner = _Builder(types).message(types.root)
+
+    def check(data: bytes) -> None:
+        inner(decoded_json(data), MAX_DEPTH)
+
+    return check
+
+
+class _Builder:
+    """Turns message types into checks. Every type gets its check before any is filled, since types may hold each other."""
+
+    def __init__(self, types: ProtoTypes) -> None:
+        self._types = types
+        plans = {full: _Plan({}, []) for full in types.messages}
+        self._messages = {full: _message_check(plan) for full, plan in plans.items()}
+        self._enums = {full: _enum_check(enum, is_closed=not types.is_proto3) for full, enum in types.enums.items()}
+        for full, plan in plans.items():
+            self._fill(plan, types.messages[full])
+
+    def message(self, full: str) -> Check:
+        return self._messages[full]
+
+    def _fill(self, plan: _Plan, message: DescriptorProto) -> None:
+        fields = {}
+        for field in message.field:
+            oneof = message.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else None
+            fields[field.json_name] = plan.fields[field.name] = field.name, self._field(field), oneof
+            if is_required(field):
+                plan.required.append(field.name)
+        plan.fields.update(fields)  # a JSON name goes before another field's own name
+
+    def _field(self, field: FieldDescriptorProto) -> Check:
+        inner = self._types.messages.get(field.type_name)
+        if inner is not None and inner.options.map_entry:
+            key, value = inner.field
+            return _map_check(_key_check(key), self._single(value))
+        return _list_check(self._single(field)) if is_repeated(field) else self._single(field)
+
+    def _single(self, field: FieldDescriptorProto) -> Check:
+        if field.type == _F.TYPE_MESSAGE:
+            return self._messages[field.type_name]
+        if field.type == _F.TYPE_ENUM:
+            return self._enums[field.type_name]
+        return _SCALARS[field.type]
+
+
+def _message_check(plan: _Plan) -> Check:
+    fields, required = plan
+
+    def check(value: object, room: int) -> None:
+        if not isinstance(value, dict):
+            raise Problem(f"found {found(value)}, wanted an object")
+        if room <= 0:
+            raise Problem(f"messages are nested more than {MAX_DEPTH} deep")
+        seen: set[str] = set()
+        missing = set(required)
+        key = ""
+        try:
+            for key, item in value.items():
+                entry = fields.get(key)
+                if entry is None:
+                    raise Problem("the schema has no such field")
+                name, inner, oneof = entry
+                if name in seen:
+                    raise Problem("the field is there twice, by its JSON name and by its own")
+                seen.add(name)
+                if item is None:
+                    continue
+                missing.discard(name)
+                if oneof is not None:
+                    # A dot is in no field's name, so a oneof never looks like a field.
+                    if f".{oneof}" in seen:
+                        raise Problem(f"another field of the oneof {oneof!r} is set too")
+                    seen.add(f".{oneof}")
+                inner(item, room - 1)
+        except Problem as problem:
+            raise problem.inside(key) from None
+        if missing:
+            raise Problem("the required field is missing").inside(min(missing))
+
+    return check
+
+
+def _list_check(item_check: Check) -> Check:
+    def check(value: object, room: int) -> None:
+        if not isinstance(value, list):
+            raise Problem(f"found {found(value)}, wanted an array")
+        index = 0
+        try:
+            for index, item in enumerate(value):  # noqa: B007  # the handler names it
+                item_check(item, room)
+        except Problem as problem:
+            raise problem.inside(index) from None
+
+    return check
+
+
+def _map_check(key_check: Callable[[str], None], value_check: Check) -> Check:
+    def check(value: object, room: int) -> None:
+        if not isinstance(value, dict):
+            raise Problem(f"found {found(value)}, wanted an object of a map")
+        key = ""
+        try:
+            for key, item in value.items():
+                key_check(key)
+                value_check(item, room)
+        except Problem as problem:
+            raise problem.inside(key) from None
+
+    return check
+
+
+def _key_check(field: FieldDescriptorProto) -> Callable[[str], None]:
+    """Keys of a map are strings in JSON, whatever their type is."""
+    scalar, is_bool = _SCALARS[field.type], field.type == _F.TYPE_BOOL
+
+    def check(key: str) -> None:
+        if not is_bool:
+            scalar(key, 0)
+        elif key not in {"true", "false"}:
+            raise Problem(f"found the key {shortened(key)}, wanted 'true' or 'false'")
+
+    return check
+
+
+def _enum_check(enum: EnumDescriptorProto, *, is_closed: bool) -> Check:
+    names = frozenset(value.name for value in enum.value)
+    numbers = frozenset(value.number for value in enum.value)
+    title = enum.name[:60]
+
+    def check(value: object, _room: int) -> None:
+        if isinstance(value, str):
+            if value in names:
+                return
+        elif type(value) is int and (value in numbers if is_closed else -(2**31) <= value < 2**31):
+            return
+        raise Problem(f"found {found(value)}, wanted a name or number of the enum {title}")
+
+    return check
+
+
+def _integer_check(least: int, most: int) -> Check:
+    def check(value: object, _room: int) -> None:
+        if type(value) is int:
+            number = value
+        elif (isinstance(value, str) and _INTEGER.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
+            number = int(value)
+        else:
+            raise Problem(f"found {found(value)}, wanted an integer")
+        if not least <= number <= most:
+            raise Problem(f"found {found(value)}, wanted an integer from {least} to {most}")
+
+    return check
+
+
+def _float_check(largest: float, kind: str) -> Check:
+    def check(value: object, _room: int) -> None:
+        number = value
+        if isinstance(value, str):
+            if value in _SPECIAL_NUMBERS:
+                return
+            number = float(value) if _NUMBER.fullmatch(value) else None
+        if type(number) not in {int, float} or not -largest <= number <= largest:  # type: ignore[operator]  # just checked
+            raise Problem(f"found {found(value)}, wanted a {kind}, 'NaN', 'Infinity' or '-Infinity'")
+
+    return check
+
+
+def _bool_check(value: object, _room: int) -> None:
+    if value is not True and value is not False:
+        raise Problem(f"found {found(value)}, wanted true or false")
+
+
+def _string_check(value: object, _room: int) -> None:
+    if not isinstance(value, str) or not is_unicode(value):
+        raise Problem(f"found {found(value)}, wanted a string")
+
+
+def _bytes_check(value: object, _room: int) -> None:
+    # Both alphabets are accepted, with padding or without; a single character over says that something is cut off.
+    if not isinstance(value, str) or not _BASE64.fullmatch(value) or len(value.rstrip("=")) % 4 == 1:
+        raise Problem(f"found {found(value)}, wanted bytes in base64")
+
+
+_INT32, _INT64 = _integer_check(-(2**31), 2**31 - 1), _integer_check(-(2**63), 2**63 - 1)
+_UINT32, _UINT64 = _integer_check(0, 2**32 - 1), _integer_check(0, 2**64 - 1)
+_SCALARS: dict[int, Check] = {
+    **dict.fromkeys((_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_SFIXED32), _INT32),
+    **dict.fromkeys((_F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64), _INT64),
+    **dict.fromkeys((_F.TYPE_UINT32, _F.TYPE_FIXED32), _UINT32),
+    **dict.fromkeys((_F.TYPE_UINT64, _F.TYPE_FIXED64), _UINT64),
+    _F.TYPE_FLOAT: _float_check(_LARGEST_FLOAT, "float"),
+    _F.TYPE_DOUBLE: _float_check(_LARGEST_DOUBLE, "double"),
+    _F.TYPE_BOOL: _bool_check,
+    _F.TYPE_STRING: _string_check,
+    _F.TYPE_BYTES: _bytes_check,
+}

@@ -1,0 +1,326 @@
+"""A .proto definition (proto2 or proto3, one file, no imports) read into the descriptor that google.protobuf builds classes from.
+
+What Google's service takes: exactly one message type at the top, with types and enums inside. Options are read over, but for
+`allow_alias` and `json_name`; defaults too, since they do not decide whether a message is valid. Refused with their place:
+imports, services, extensions of other types, groups, editions. `proto_scope` holds the rules about names and numbers.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from penstock.schemas.problem import shortened
+from penstock.schemas.proto_scope import MAX_FIELD_NUMBER, Numbers, Scope, json_name_of
+from penstock.schemas.proto_tokens import Word, Words
+
+MAX_DEPTH = 32  # messages inside messages, as protoc has it
+FILE_NAME = "schema.proto"
+
+_FIELD = FieldDescriptorProto
+_INTEGERS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64")
+_KEY_TYPES = frozenset({*_INTEGERS, "bool", "string"})
+_SCALARS = {name: _FIELD.Type.Value(f"TYPE_{name.upper()}") for name in (*_KEY_TYPES, "double", "float", "bytes")}
+_LABELS = {"optional": _FIELD.LABEL_OPTIONAL, "required": _FIELD.LABEL_REQUIRED, "repeated": _FIELD.LABEL_REPEATED}
+_NOT_SUPPORTED = {
+    "import": "imports are not supported: a schema is one file that stands alone",
+    "service": "services are not supported: a schema is one message type",
+    "extend": "extending a type is not supported in a schema",
+    "group": "groups are not supported: use a message type",
+    "edition": "editions are not supported: use proto2 or proto3",
+}
+
+
+def parse_proto(definition: str) -> FileDescriptorProto:
+    """The descriptor of a definition; InvalidArgument with line and column if it is not sound."""
+    return _Parser(definition).file()
+
+
+class _Parser:
+    """Recursive descent over the words; `depth` bounds the recursion."""
+
+    def __init__(self, definition: str) -> None:
+        self._words = Words(definition)
+        self._file = FileDescriptorProto(name=FILE_NAME)
+        self._is_proto3 = False
+        self._scope = Scope(self._words)
+
+    def file(self) -> FileDescriptorProto:
+        words = self._words
+        self._syntax()
+        has_package = False
+        while words.here.kind != "end":
+            start = words.here
+            if words.take_if(";"):
+                continue
+            self._refuse_unsupported(start)
+            if words.take_if("package"):
+                if has_package or self._scope.has_names:
+                    words.refuse("the package is named once, before the types", start.at)
+                has_package = True
+                self._file.package = words.path("the name of the package").removeprefix(".")
+                self._scope.package(self._file.package, start.at)
+                words.expect(";")
+            elif words.take_if("option"):
+                self._option()
+            elif words.take_if("message"):
+                if self._file.message_type:
+                    words.refuse("a schema has exactly one message type at the top, this is the second; put it inside", start.at)
+                self._message(self._file.message_type.add(), self._file.package, depth=1)
+            elif words.take_if("enum"):
+                self._enum(self._file.enum_type.add(), self._file.package)
+            else:
+                words.unexpected("message, enum, package or option")
+        if not self._file.message_type:
+            words.refuse("there is no message type, wanted exactly one", words.here.at)
+        self._scope.resolve()
+        return self._file
+
+    def _syntax(self) -> None:
+        words = self._words
+        if not words.take_if("syntax"):
+            return  # proto2, says the language
+        words.expect("=")
+        at = words.here.at
+        syntax = words.string("'proto2' or 'proto3'")
+        if syntax not in {"proto2", "proto3"}:
+            words.refuse(f"found {shortened(syntax)}, wanted 'proto2' or 'proto3'", at)
+        words.expect(";")
+        self._is_proto3 = syntax == "proto3"
+        if self._is_proto3:
+            self._file.syntax = syntax
+
+    def _refuse_unsupported(self, word: Word) -> None:
+        if word.text in _NOT_SUPPORTED and word.kind == "name" and self._words.after.text != ".":
+            self._words.refuse(_NOT_SUPPORTED[word.text], word.at)
+
+    def _message(self, message: DescriptorProto, parent: str, *, depth: int) -> None:
+        words = self._words
+        name = words.name("the name of the message")
+        if depth > MAX_DEPTH:
+            words.refuse(f"messages are nested more than {MAX_DEPTH} deep", name.at)
+        message.name = name.text
+        full = self._scope.declare(parent, name, "message")
+        numbers = Numbers(words, "field")
+        json_names: dict[str, str] = {}
+        words.expect("{")
+        while not words.take_if("}"):
+            start = words.here
+            if words.take_if(";"):
+                continue
+            if start.kind == "name" and words.after.kind == "name" and start.text in {"extend", "group"}:
+                words.refuse(_NOT_SUPPORTED[start.text], start.at)
+            if start.text == "option" and words.after.text != ".":
+                words.take()
+                self._option()
+            elif start.text == "message" and words.after.kind == "name":
+                words.take()
+                self._message(message.nested_type.add(), full, depth=depth + 1)
+            elif start.text == "enum" and words.after.kind == "name":
+                words.take()
+                self._enum(message.enum_type.add(), full)
+            elif start.text == "oneof" and words.after.kind == "name":
+                words.take()
+                self._oneof(message, full, numbers, json_names)
+            elif start.text == "map" and words.after.text == "<":
+                self._map(message, full, numbers, json_names)
+            elif start.text == "reserved" and words.after.text != ".":
+                words.take()
+                numbers.reserve(1, MAX_FIELD_NUMBER)
+            elif start.text == "extensions" and words.after.kind == "number":
+                words.take()
+                if self._is_proto3:
+                    words.refuse("proto3 has no extensions", start.at)
+                numbers.reserve(1, MAX_FIELD_NUMBER)
+            else:
+                self._field(message, full, numbers, json_names)
+        numbers.check_reserved()
+        self._add_synthetic_oneofs(message, full, name)
+
+    def _field(
+        self,
+        message: DescriptorProto,
+        full: str,
+        numbers: Numbers,
+        json_names: dict[str, str],
+        *,
+        oneof: int | None = None,
+    ) -> None:
+        words = self._words
+        start = words.here
+        label = None
+        if start.text in _LABELS and words.after.text != "=":
+            label = words.take().text
+        if oneof is not None and label:
+            words.refuse(f"a field of a oneof is neither optional, required nor repeated, found {label!r}", start.at)
+        if self._is_proto3 and label == "required":
+            words.refuse("proto3 has no required fields", start.at)
+        if not self._is_proto3 and oneof is None and not label:
+            words.unexpected("optional, required or repeated, as proto2 has it, or the end of the message")
+        at = words.here.at
+        if words.here.text == "group":
+            words.refuse(_NOT_SUPPORTED["group"], at)
+        if words.here.text == "map" and words.after.text == "<":
+            words.refuse("a map is neither optional, required nor repeated, nor in a oneof", at)
+        field = message.field.add(label=_LABELS[label or "optional"])
+        type_name = words.path("the type of a field")
+        if type_name in _SCALARS:
+            field.type = _SCALARS[type_name]
+        else:
+            self._scope.refer(field, type_name, full, at)
+        if oneof is not None:
+            field.oneof_index = oneof
+        field.proto3_optional = self._is_proto3 and label == "optional"
+        self._finish_field(field, full, numbers, json_names)
+
+    def _finish_field(self, field: FieldDescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+        """The name, number and options, which fields of all forms have at the end."""
+        words = self._words
+        name = words.name("the name of the field")
+        field.name = name.text
+        self._scope.declare(full, name, "field")
+        words.expect("=")
+        at = words.here.at
+        field.number = words.integer("a field number", 1, MAX_FIELD_NUMBER)
+        numbers.add(name.text, field.number, at)
+        given = self._field_options()
+        field.json_name = given if given is not None else json_name_of(name.text)
+        words.expect(";")
+        other = json_names.setdefault(field.json_name, name.text)
+        if other != name.text:
+            words.refuse(f"the fields {other!r} and {name.text!r} have the same JSON name {field.json_name!r}", name.at)
+
+    def _field_options(self) -> str | None:
+        """Step over the options of a field or value in brackets; the `json_name` among them."""
+        words = self._words
+        json_name = None
+        if not words.take_if("["):
+            return None
+        while True:
+            start = words.here
+            self._option_name()
+            words.expect("=")
+            if start.text == "json_name":
+                json_name = words.string("a JSON name")
+                if not json_name or "\\" in json_name or json_name.startswith("["):
+                    words.refuse(f"found the JSON name {shortened(json_name)}, wanted a plain name", start.at)
+            else:
+                if start.text == "default" and self._is_proto3:
+                    words.refuse("proto3 has no defaults", start.at)
+                words.constant()
+            if words.take_if("]"):
+                return json_name
+            words.expect(",")
+
+    def _option_name(self) -> None:
+        words = self._words
+        while True:
+            if words.take_if("("):
+                words.path("the name of an option")
+                words.expect(")")
+            else:
+                words.name("the name of an option")
+            if not words.take_if("."):
+                return
+
+    def _option(self) -> tuple[str, str]:
+        """Step over `name = value;` and say both, as written if they are one word."""
+        words = self._words
+        name = words.here.text
+        self._option_name()
+        words.expect("=")
+        value = words.here.text
+        words.constant()
+        words.expect(";")
+        return name, value
+
+    def _oneof(self, message: DescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+        words = self._words
+        name = words.name("the name of the oneof")
+        self._scope.declare(full, name, "oneof")
+        index = len(message.oneof_decl)
+        message.oneof_decl.add(name=name.text)
+        before = len(message.field)
+        words.expect("{")
+        while not words.take_if("}"):
+            if words.take_if(";"):
+                continue
+            if words.here.text == "option" and words.after.text != ".":
+                words.take()
+                self._option()
+            else:
+                self._field(message, full, numbers, json_names, oneof=index)
+        if len(message.field) == before:
+            words.refuse(f"the oneof {name.text!r} has no fields", name.at)
+
+    def _map(self, message: DescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+        words = self._words
+        start = words.expect("map")
+        words.expect("<")
+        key = words.name("the type of the keys")
+        if key.text not in _KEY_TYPES:
+            words.refuse(f"found keys of type {shortened(key.text)}, wanted an integer type, bool or string", key.at)
+        words.expect(",")
+        value_at = words.here.at
+        value_type = words.path("the type of the values")
+        words.expect(">")
+        field = message.field.add(label=_FIELD.LABEL_REPEATED, type=_FIELD.TYPE_MESSAGE)
+        self._finish_field(field, full, numbers, json_names)
+        entry = message.nested_type.add(name="".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=_FIELD.LABEL_OPTIONAL, type=_SCALARS[key.text], json_name="key")
+        value = entry.field.add(name="value", number=2, label=_FIELD.LABEL_OPTIONAL, json_name="value")
+        field.type_name = f".{self._scope.declare(full, Word('name', entry.name, start.at), 'map entry')}"
+        if value_type in _SCALARS:
+            value.type = _SCALARS[value_type]
+        else:
+            self._scope.refer(value, value_type, full, value_at, is_map_value=True)
+
+    def _enum(self, enum: EnumDescriptorProto, parent: str) -> None:
+        words = self._words
+        name = words.name("the name of the enum")
+        enum.name = name.text
+        full = self._scope.declare(parent, name, "enum")
+        numbers = Numbers(words, "value")
+        words.expect("{")
+        while not words.take_if("}"):
+            start = words.here
+            if words.take_if(";"):
+                continue
+            if start.text == "option" and words.after.text != "=":
+                words.take()
+                option, value = self._option()
+                if option == "allow_alias" and value == "true":
+                    enum.options.allow_alias = True
+            elif start.text == "reserved" and words.after.text != "=":
+                words.take()
+                numbers.reserve(-(2**31), 2**31 - 1)
+            else:
+                item = words.name("the name of a value")
+                words.expect("=")
+                at = words.here.at
+                number = words.integer("a number", -(2**31), 2**31 - 1)
+                if self._is_proto3 and not enum.value and number != 0:
+                    words.refuse(f"found {number}, wanted 0: the first value of an enum of proto3 is 0", at)
+                # The values of an enum are names beside the enum, not inside it.
+                self._scope.declare(parent, item, "value")
+                enum.value.add(name=item.text, number=number)
+                numbers.add(item.text, number, at)
+                self._field_options()
+                words.expect(";")
+        if not enum.value:
+            words.refuse(f"the enum {name.text!r} has no values", name.at)
+        numbers.check_reserved(may_share=enum.options.allow_alias)
+        self._scope.first_number(full, enum.value[0].number, is_open=self._is_proto3)
+
+    def _add_synthetic_oneofs(self, message: DescriptorProto, full: str, name: Word) -> None:
+        """An `optional` field of proto3 is, for the library, alone in a oneof of its own; these come after the real ones."""
+        taken = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
+        for field in message.field:
+            if field.proto3_optional:
+                oneof = f"_{field.name}"
+                while oneof in taken:
+                    oneof = f"X{oneof}"
+                taken.add(oneof)
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=oneof)
+                self._scope.declare(full, Word("name", oneof, name.at), "oneof")

@@ -1,0 +1,155 @@
+"""The words of a .proto definition: names, numbers, strings and signs, each with its place. Comments are left out."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, NoReturn
+
+from penstock.errors import InvalidArgument
+from penstock.schemas.problem import shortened
+
+# No alternative can match the same text in two ways, so the time is linear in the length of the definition.
+_WORD = re.compile(
+    r"""(?P<space>[ \t\r\n\f\v]+ | //[^\n]* | /\*(?:[^*]|\*(?!/))*\*/)
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<number>\.?[0-9](?:[eE][+-]|[A-Za-z0-9_.])*)
+      | (?P<string>"(?:[^"\\\n\0]|\\[^\n\0])*" | '(?:[^'\\\n\0]|\\[^\n\0])*')
+      | (?P<sign>[;={}\[\]()<>,.+:/-])""",
+    re.VERBOSE | re.ASCII,
+)
+_INTEGER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19}", re.ASCII)
+_FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?", re.ASCII)
+
+
+class Word(NamedTuple):
+    """One word: what it is (name, number, string, sign, end), its text, and where it starts."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class Words:
+    """The words of one definition, read one after the other."""
+
+    def __init__(self, definition: str) -> None:
+        self._definition = definition
+        self._words = self._split()
+        self._next = 0
+
+    def _split(self) -> list[Word]:
+        words: list[Word] = []
+        at, end = 0, len(self._definition)
+        while at < end:
+            match = _WORD.match(self._definition, at)
+            if match is None:
+                self.refuse(f"found {shortened(self._definition[at : at + 10])}, wanted a word of the language", at)
+            if match.lastgroup != "space":
+                words.append(Word(match.lastgroup or "", match[0], at))
+            at = match.end()
+        words.append(Word("end", "the end", end))
+        return words
+
+    @property
+    def here(self) -> Word:
+        """The next word, not taken yet."""
+        return self._words[self._next]
+
+    @property
+    def after(self) -> Word:
+        """The word after the next."""
+        return self._words[min(self._next + 1, len(self._words) - 1)]
+
+    def take(self) -> Word:
+        """The next word."""
+        word = self._words[self._next]
+        if word.kind != "end":
+            self._next += 1
+        return word
+
+    def take_if(self, text: str) -> bool:
+        """Whether the next word was this name or sign; it is taken if so."""
+        is_it = self.here.text == text and self.here.kind in {"name", "sign"}
+        if is_it:
+            self._next += 1
+        return is_it
+
+    def expect(self, text: str) -> Word:
+        """Take this name or sign."""
+        if self.here.text != text or self.here.kind not in {"name", "sign"}:
+            self.unexpected(repr(text))
+        return self.take()
+
+    def name(self, what: str) -> Word:
+        """Take a name."""
+        if self.here.kind != "name":
+            self.unexpected(what)
+        return self.take()
+
+    def path(self, what: str) -> str:
+        """Take names joined by dots; a leading dot is kept."""
+        parts = ["." if self.take_if(".") else "", self.name(what).text]
+        while self.take_if("."):
+            parts += [".", self.name(what).text]
+        return "".join(parts)
+
+    def integer(self, what: str, least: int, most: int) -> int:
+        """Take an integer of a range, with its sign if there is one."""
+        at = self.here.at
+        sign = -1 if self.take_if("-") else 1
+        text = self.here.text
+        if self.here.kind != "number" or not _INTEGER.fullmatch(text):
+            self.unexpected(what)
+        self.take()
+        value = sign * int(text, 8 if text.isdigit() and text[0] == "0" else 0)
+        if not least <= value <= most:
+            self.refuse(f"found {value}, wanted {what} from {least} to {most}", at)
+        return value
+
+    def string(self, what: str) -> str:
+        """Take a string; several in a row are one. Escapes are kept as they are written: no option we use has any."""
+        if self.here.kind != "string":
+            self.unexpected(what)
+        parts = []
+        while self.here.kind == "string":
+            parts.append(self.take().text[1:-1])
+        return "".join(parts)
+
+    def constant(self) -> None:
+        """Step over the value of an option: a name, a number, a string or a text of braces."""
+        if self.here.text == "{" and self.here.kind == "sign":
+            self._braces()
+        elif self.here.kind == "string":
+            self.string("a value")
+        elif self.here.kind == "name":
+            self.path("a value")
+        else:
+            if self.here.text in {"-", "+"}:
+                self.take()
+            is_number = self.here.kind == "number" and (_INTEGER.fullmatch(self.here.text) or _FLOAT.fullmatch(self.here.text))
+            if not is_number and self.here.text not in {"inf", "nan"}:
+                self.unexpected("a value")
+            self.take()
+
+    def _braces(self) -> None:
+        opening = self.here.at
+        depth = 0
+        while True:
+            word = self.take()
+            if word.kind == "end":
+                self.refuse("this '{' is never closed", opening)
+            if word.kind == "sign":
+                depth += (word.text == "{") - (word.text == "}")
+            if depth == 0:
+                return
+
+    def unexpected(self, wanted: str) -> NoReturn:
+        """Refuse the next word."""
+        text = self.here.text if self.here.kind == "end" else shortened(self.here.text)
+        self.refuse(f"found {text}, wanted {wanted}", self.here.at)
+
+    def refuse(self, reason: str, at: int) -> NoReturn:
+        """Raise InvalidArgument with the line and column of a place."""
+        line = self._definition.count("\n", 0, at) + 1
+        column = at - self._definition.rfind("\n", 0, at)
+        raise InvalidArgument(f"Protocol Buffer schema, line {line}, column {column}: {reason}")

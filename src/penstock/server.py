@@ -1,0 +1,167 @@
+"""The server: a broker, and the doors in front of it. The only file that knows all of them.
+
+start    open the broker, then the doors; ready when the last port listens
+stop     ports close, streams and long polls end, running calls finish within the limit, leases go back, the broker is
+flushed and closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import ssl
+import sys
+from collections.abc import Iterator
+
+import uvloop
+
+from penstock import __version__
+from penstock.access import ClientRates, Keyring, RateLimit
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
+from penstock.clock import Clock, SystemClock, monotonic
+from penstock.config import Settings
+from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
+from penstock.doors.http.traffic import Traffic
+from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
+from penstock.doors.pubsub.door import PubSubDoor
+from penstock.durations import SECOND
+from penstock.logs import set_up_logs
+from penstock.projects import Projects
+
+log = logging.getLogger("penstock.server")
+
+SWITCH_SECONDS = 0.0005
+"""How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
+of the writer's thread would wait for the loop's at every step."""
+
+
+class Server:
+    """One server. `start` and `stop` belong to one event loop; after `start` the ports are known."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self.port = 0
+        self.grpc_port = 0
+        self._is_stopping = False
+        self._stops: list[object] = []
+
+    async def start(self) -> None:
+        """Open everything; what was opened before an error is closed again."""
+        settings = self.settings
+        self.broker = await asyncio.to_thread(Broker, data_dir=settings.data_dir, clock=self._clock)
+        try:
+            await self._open_doors()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open_doors(self) -> None:
+        settings, broker = self.settings, self.broker
+        projects, self._aio = Projects(settings.project), AsyncBroker(broker)
+        keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
+        rates = ClientRates(RateLimit(settings.rate_limit, settings.rate_burst or 1)) if settings.rate_limit else None
+        gate = TokenGate(keyring, rates, self._clock)
+        self._pubsub = PubSubDoor(self._aio, projects, gate, max_request_bytes=settings.max_request_bytes)
+        self._lag = LoopLag()
+        self._lag.start()
+        traffic = Traffic()
+        routes = [
+            *monitoring_routes(
+                version=__version__,
+                problems=self._problems,
+                collectors=[
+                    process_collector(version=__version__, lag=self._lag),
+                    traffic_collector(traffic),
+                    broker_collector(broker, projects),
+                ],
+            ),
+            *self._pubsub.routes(),
+        ]
+        table = documented(routes, version=__version__, is_secured=keyring is not None)
+        limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        self._http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
+        self.port = await self._http.start(settings.host, settings.port, _tls(settings))
+        self.grpc_port = await self._pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
+
+    async def stop(self) -> None:
+        """Stop in good order, within the settings' limit. Safe to call twice."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        grace = self.settings.shutdown_seconds
+        doors = [door.stop(grace) for door in (getattr(self, "_http", None), getattr(self, "_pubsub", None)) if door is not None]
+        await asyncio.gather(*doors)
+        if hasattr(self, "_lag"):
+            self._lag.stop()
+        if hasattr(self, "_aio"):
+            self._aio.close()
+        await asyncio.to_thread(self.broker.close)
+
+    def _problems(self) -> Iterator[str]:
+        if self._is_stopping:
+            yield "the server is stopping"
+        if self.broker.health is not None:
+            yield f"the journal cannot write: {self.broker.health}"
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    set_up_logs(settings.log_level, settings.log_format)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    _allow_connections(settings.max_connections)
+    return uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    started = monotonic()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(settings)
+    await server.start()
+    log.info("ready in %.2f s", (monotonic() - started) / SECOND)
+    for line in _greeting(server):
+        log.info(line)
+    await stopping.wait()
+    log.info("stopping: finishing what runs, %g s at most", settings.shutdown_seconds)
+    await server.stop()
+    log.info("stopped")
+    return 0
+
+
+def _greeting(server: Server) -> Iterator[str]:
+    """Where it listens, and how to try it."""
+    settings = server.settings
+    url = settings.url(server.port)
+    yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
+    address = f"{settings.host}:{server.grpc_port}"
+    yield f"gRPC (Pub/Sub)      {address}  (export PUBSUB_EMULATOR_HOST={address})"
+    yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    return context
+
+
+def _tls_pair(settings: Settings) -> tuple[bytes, bytes] | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return settings.tls_key.read_bytes(), settings.tls_cert.read_bytes()
+
+
+def _allow_connections(count: int) -> None:
+    """Let this process have as many open files as it may need, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count * 2 + 1_000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

@@ -1,0 +1,183 @@
+"""The parent's side of the engine: starts the child process, talks to it, ends it.
+
+The child runs what strangers wrote, so nothing it does is believed to be quick or to come back at all: every exchange has a
+deadline, and a child that misses it is killed and replaced at the next call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from penstock.clock import monotonic
+from penstock.errors import Unavailable, Unimplemented
+from penstock.transforms.engine import ANSWER, REQUEST
+
+MAX_LOADED = 64
+GRACE = 5_000_000
+"""How much longer than the script's own limit an answer may take: starting the process, loading, a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call of a transform may use: seconds of processor, seconds in all, bytes of memory."""
+
+    cpu: float = 0.5
+    wall: float = 2.0
+    memory: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The code of a transform, and the name of the function in it."""
+
+    code: str
+    function_name: str
+
+
+class ChildEnded(Exception):
+    """The child process is gone; `problem` says what that means for the script it was running."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Sandbox:
+    """One child process and what is loaded in it. Safe from any thread; calls wait for each other, and block.
+
+    The process starts at the first call, holds at most MAX_LOADED programs (the one used longest ago is unloaded first, and
+    loaded again when it is needed), and ends with `close`, or with this object, or with this process.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+
+    def check(self, source: Source) -> str | None:
+        """Why the code cannot serve, or None. Raises ChildEnded if it took the child with it."""
+        with self._lock:
+            return self._running().load(source)
+
+    def apply(self, source: Source, message: bytes) -> tuple[bytes, bytes]:
+        """The engine's letter and its text for one message, both given as `realm.js` describes them. Raises ChildEnded."""
+        with self._lock:
+            return self._running().apply(source, message)
+
+    def close(self) -> None:
+        """End the child process. A later call starts a new one."""
+        with self._lock:
+            if self._child:
+                self._child.end()
+                self._child = None
+
+    def _running(self) -> _Child:
+        if self._child is None or not self._child.alive():
+            self._child = _Child(self.limits)
+        return self._child
+
+
+class _Child:
+    """A running child process."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._loaded: OrderedDict[Source, int] = OrderedDict()
+        self._keys = itertools.count()
+        self._channel, theirs = socket.socketpair()
+        program = str(Path(__file__).with_name("engine.py"))
+        arguments = [str(limits.cpu), str(limits.wall), str(limits.memory)]
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", program, *arguments],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    env={},
+                    start_new_session=True,  # Ctrl-C is for the server, which then closes this one
+                )
+            except OSError as error:
+                self._channel.close()
+                raise Unavailable(f"the process that runs transforms cannot be started: {error}") from error
+        self._end = weakref.finalize(self, _end, self._channel, self._process)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        self._end()
+
+    def load(self, source: Source) -> str | None:
+        if source in self._loaded:
+            self._loaded.move_to_end(source)
+            return None
+        if len(self._loaded) >= MAX_LOADED:
+            self._ask(b"U", self._loaded.popitem(last=False)[1])
+        key = next(self._keys)
+        letter, said = self._ask(b"L", key, msgspec.json.encode((source.code, source.function_name)))
+        if letter != b"K":
+            return said.decode()
+        self._loaded[source] = key
+        return None
+
+    def apply(self, source: Source, message: bytes) -> tuple[bytes, bytes]:
+        problem = self.load(source)
+        if problem:
+            return b"F", problem.encode()
+        return self._ask(b"A", self._loaded[source], message)
+
+    def _ask(self, what: bytes, key: int, body: bytes = b"") -> tuple[bytes, bytes]:
+        deadline = monotonic() + int(self._limits.wall * 1_000_000) + GRACE
+        try:
+            self._channel.settimeout((deadline - monotonic()) / 1_000_000)
+            self._channel.sendall(REQUEST.pack(what, key, len(body)) + body)
+            letter, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
+            answer = bytes(self._read(size, deadline))
+        except (OSError, EOFError):
+            raise ChildEnded(self._autopsy()) from None
+        if letter == b"X":
+            raise Unimplemented(
+                "JavaScript transforms need an engine that is not installed", hint="pip install 'penstock[transforms]'"
+            )
+        return letter, answer
+
+    def _read(self, size: int, deadline: int) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        while view:
+            self._channel.settimeout(max(1, deadline - monotonic()) / 1_000_000)
+            count = self._channel.recv_into(view)
+            if not count:
+                raise EOFError
+            view = view[count:]
+        return buffer
+
+    def _autopsy(self) -> str:
+        """End what is left of the child; in words, why it ended."""
+        try:
+            code = self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGALRM  # it hangs: that it has to be ended from here makes no difference to the script
+        self.end()
+        if code == -signal.SIGALRM:
+            return f"took longer than {self._limits.wall:g} s"
+        return f"ended the engine's process ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+
+
+def _end(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    channel.close()
+    process.kill()
+    process.wait()

@@ -1,0 +1,610 @@
+"""The HTTP port over real sockets: limits, hostile clients, and stopping in good order."""
+
+import asyncio
+import functools
+import gzip
+import json
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from penstock.access import ANYONE, ClientRates, Keyring, Principal, RateLimit, Verb
+from penstock.doors.http import GOOGLE_ERRORS, ErrorBody, HttpDoor, HttpLimits, Refusal, Request, TokenGate, open_websocket
+from penstock.errors import BrokerClosed, InvalidArgument, Unauthenticated
+from penstock.testing import ManualClock
+from tests.integration.http_client import Client, connected, echo, eventually, route, run, serving, who
+
+SECRET = "a-secret-that-must-not-be-seen"
+
+
+def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def call(*arguments: object, **named: object) -> None:
+        run(test(*arguments, **named))
+
+    return call
+
+
+class Doorman:
+    """One token is known; it may read."""
+
+    def authenticate(self, secret: str | None) -> Principal:
+        if secret != "good":
+            raise Unauthenticated
+        return Principal("known", None, frozenset({Verb.READ}))
+
+    def wait_seconds(self, principal: Principal | None, address: str) -> float:
+        return 0.0
+
+
+@scenario
+async def test_a_connection_is_kept_after_every_kind_of_answer() -> None:
+    async def broken(_: Request) -> web.StreamResponse:
+        raise RuntimeError(SECRET)
+
+    async with serving([route("GET", "/broken", broken)]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/nowhere")).status == 404
+        assert (await client.ask("DELETE", "/echo")).status == 405
+        assert (await client.ask("GET", "/broken")).status == 500
+        assert (await client.ask("POST", "/echo", b"still here")).body == b"still here"
+
+
+@scenario
+async def test_a_path_that_is_not_served_and_a_method_that_is_not_allowed_are_said_in_json() -> None:
+    async with serving() as (_, port), connected(port) as client:
+        missing = await client.ask("GET", "/nowhere?token=x")
+        refused = await client.ask("PUT", "/echo")
+
+    assert missing.json()["error"] == {
+        "code": 404,
+        "message": "no such path",
+        "status": "NOT_FOUND",
+        "reason": "no_such_path",
+        "hint": "GET /docs lists every operation",
+    }
+    assert (refused.headers["allow"], refused.reason) == ("POST, OPTIONS", "method_not_allowed")
+
+
+@scenario
+async def test_head_and_options_are_answered_for_every_route() -> None:
+    async with serving() as (_, port), connected(port) as client:
+        full = await client.ask("GET", "/who/me", X_Request_Id="1")
+        head = await client.ask("HEAD", "/who/me", X_Request_Id="1")
+        options = await client.ask("OPTIONS", "/who/me")
+
+    assert (head.status, head.headers["content-length"], head.body) == (200, str(len(full.body)), b"")
+    assert (options.status, options.headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+
+
+@scenario
+async def test_a_sane_request_id_is_kept_and_any_other_replaced() -> None:
+    async with serving() as (_, port), connected(port) as client:
+        kept = await client.ask("GET", "/who/me", X_Request_Id="trace-1.2")
+        ids = [kept.headers["x-request-id"], kept.json()["id"]]
+        made = [(await client.ask("GET", "/who/me", X_Request_Id=bad)).headers["x-request-id"] for bad in ("", "a b", "x" * 200)]
+
+    assert ids == ["trace-1.2", "trace-1.2"]
+    assert len(set(made)) == 3
+    assert not {"", "a b", "x" * 200} & set(made)
+
+
+@scenario
+async def test_an_unknown_error_shows_the_client_its_request_id_and_nobody_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(request: Request) -> web.StreamResponse:
+        raise RuntimeError(f"{SECRET} {await request.text()}")
+
+    with caplog.at_level(logging.DEBUG):
+        async with serving([route("POST", "/broken", broken)]) as (_, port), connected(port) as client:
+            answer = await client.ask(
+                "POST", f"/broken?key={SECRET}", SECRET.encode(), Authorization=f"Bearer {SECRET}", X_Request_Id="find-me"
+            )
+
+    assert (answer.status, answer.reason, answer.headers["x-request-id"]) == (500, "internal", "find-me")
+    assert SECRET.encode() not in answer.body
+    assert b"Traceback" not in answer.body
+    assert "request find-me failed with RuntimeError" in caplog.text
+    assert "POST /broken 500" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@scenario
+async def test_a_handler_without_an_answer_is_a_logged_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def forgetful(_: Request) -> web.StreamResponse:
+        return None  # type: ignore[return-value]  # the mistake that is tested
+
+    async with serving([route("GET", "/forgetful", forgetful)]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/forgetful")).reason == "internal"
+    assert "failed with AttributeError" in caplog.text
+
+
+@scenario
+async def test_a_door_writes_its_errors_in_its_own_form() -> None:
+    def render(refusal: Refusal) -> web.Response:
+        return web.json_response({"success": False, "error": refusal.message}, status=507)
+
+    async def full(_: Request) -> web.StreamResponse:
+        raise InvalidArgument("no")
+
+    own = ErrorBody(render, {"type": "object"})
+    async with serving([route("GET", "/full", full, errors=own)]) as (_, port), connected(port) as client:
+        answer = await client.ask("GET", "/full")
+
+    assert (answer.status, answer.json()) == (507, {"success": False, "error": "no"})
+
+
+@scenario
+async def test_a_token_may_come_in_any_of_three_ways_and_only_a_good_one_is_let_in() -> None:
+    basic = "Basic dXNlcjpnb29k"  # user:good
+    async with serving(gate=Doorman()) as (_, port), connected(port) as client:
+        for headers in (
+            {"Authorization": "Bearer good"},
+            {"Authorization": "bearer  good"},
+            {"Authorization": basic},
+            {"X_API_Key": "good"},
+        ):
+            answer = await client.ask("GET", "/who/me", None, **headers)
+            assert (answer.status, answer.json()["token"]) == (200, "known")
+        for headers in (
+            {},
+            {"Authorization": "Bearer bad"},
+            {"Authorization": "good"},
+            {"Authorization": "Basic ???"},
+            {"X_API_Key": ""},
+        ):
+            answer = await client.ask("GET", "/who/me", None, **headers)
+            assert (answer.status, answer.reason) == (401, "unauthenticated")
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@scenario
+async def test_a_route_with_a_verb_wants_a_token_that_has_it_and_an_open_one_wants_none() -> None:
+    routes = [
+        route("GET", "/read", echo, verb=Verb.READ),
+        route("GET", "/manage", echo, verb=Verb.MANAGE),
+        route("GET", "/open/{name}", who, is_open=True),
+    ]
+    async with serving(routes, gate=Doorman()) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/read", X_API_Key="good")).status == 200
+        assert (await client.ask("GET", "/manage", X_API_Key="good")).reason == "permission_denied"
+        assert (await client.ask("GET", "/open/x", X_API_Key="bad")).json()["token"] == ""
+
+
+@scenario
+async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_not(tmp_path: Path) -> None:
+    clock = ManualClock()
+    keyring = Keyring(tmp_path / "tokens")
+    first, second = (keyring.create(name, clock.now()) for name in ("first", "second"))
+    gate = TokenGate(keyring, ClientRates(RateLimit(0.25, burst=2)), clock)
+
+    async with serving(gate=gate) as (_, port), connected(port) as client:
+        ask = functools.partial(client.ask, "GET", "/who/me")
+        assert [(await ask(X_API_Key=first)).status for _ in range(3)] == [200, 200, 429]
+        refused = await ask(X_API_Key=first)
+        assert (refused.headers["retry-after"], refused.reason) == ("4", "rate_limited")
+        assert (await ask(X_API_Key=second)).status == 200
+        assert [(await ask(X_API_Key="guess")).status for _ in range(3)] == [401, 401, 429]
+        clock.advance(4)
+        assert (await ask(X_API_Key=first)).status == 200
+
+
+def test_a_gate_without_tokens_lets_everyone_in() -> None:
+    gate = TokenGate()
+
+    assert (gate.authenticate(None), gate.wait_seconds(ANYONE, "x")) == (ANYONE, 0.0)
+
+
+SMALL = HttpLimits(max_request_bytes=1000)
+
+
+@scenario
+async def test_a_body_that_is_announced_too_large_is_refused_before_it_is_read() -> None:
+    async with serving(limits=SMALL) as (_, port), connected(port) as client:
+        await client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
+        answer = await client.answer()
+        assert (answer.status, answer.reason, answer.headers["connection"]) == (413, "request_too_large", "close")
+        client.writer.write_eof()
+        assert await client.is_cut()
+
+
+@scenario
+async def test_a_body_of_unknown_length_is_refused_when_it_becomes_too_large() -> None:
+    async with serving(limits=SMALL) as (_, port), connected(port) as client:
+        await client.send(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(11):
+            await client.send(b"64\r\n" + b"x" * 100 + b"\r\n")
+        assert (await client.answer()).status == 413
+
+
+@scenario
+async def test_a_body_that_grows_when_unpacked_is_refused() -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    async with serving(limits=HttpLimits(max_request_bytes=100_000)) as (_, port), connected(port) as client:
+        assert len(bomb) < 100_000
+        assert (await client.ask("POST", "/echo", bomb, Content_Encoding="gzip")).status == 413
+
+
+@scenario
+async def test_a_body_as_large_as_allowed_passes_and_a_route_may_have_a_limit_of_its_own() -> None:
+    async with serving([route("POST", "/tiny", echo, max_bytes=10)], limits=SMALL) as (_, port), connected(port) as client:
+        assert (await client.ask("POST", "/echo", b"x" * 1000)).status == 200
+        assert (await client.ask("POST", "/tiny", b"x" * 10)).status == 200
+        await client.send(b"POST /tiny HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\nxxxxxxxxxxx\r\n0\r\n\r\n")
+        assert (await client.answer()).status == 413
+
+
+@scenario
+async def test_a_client_that_waits_for_permission_gets_it_only_when_it_is_let_in() -> None:
+    async with serving(gate=Doorman()) as (_, port):
+        head = "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\nX-API-Key: {}\r\n\r\n"
+        async with connected(port) as client:
+            await client.send(head.format("good").encode())
+            assert (await client.answer()).status == 100
+            await client.send(b"hi")
+            assert (await client.answer()).body == b"hi"
+        async with connected(port) as client:
+            await client.send(head.format("bad").encode())
+            assert (await client.answer()).status == 401
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nNo colon here\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(500)) + b"\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnot a number\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\noops",
+        b"GET /who/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://[broken HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=lambda head: repr(head[:40]),
+)
+@scenario
+async def test_what_is_not_http_is_refused_in_json_and_others_are_served(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        async with serving() as (_, port):
+            async with connected(port) as client:
+                await client.send(head)
+                answer = await client.answer()
+                assert answer.status in {400, 431}
+                assert set(answer.json()["error"]) >= {"code", "message", "reason"}
+            async with connected(port) as other:
+                assert (await other.ask("POST", "/echo", b"ok")).body == b"ok"
+    assert caplog.text == ""
+
+
+@scenario
+async def test_strange_targets_find_what_they_mean() -> None:
+    async with serving() as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "http://example.com/who/me?x=1")).json()["match"] == {"name": "me"}
+        assert (await client.ask("GET", "/who/a%2Fb%20c?d=e")).json()["match"] == {"name": "a/b c"}
+        assert (await client.ask("GET", "//who/me")).status == 404
+        assert (await client.ask("GET", "/who/me/")).status == 404
+        assert (await client.ask("OPTIONS", "*")).status == 204
+        assert (await client.ask("PROPFIND", "/who/me")).status == 405
+
+
+HASTY = HttpLimits(head_seconds=0.2, body_seconds=0.2, min_body_rate=1000, idle_seconds=0.4, write_seconds=0.3)
+
+
+async def trickle(client: Client, data: bytes) -> None:
+    """Send a byte at a time, for ever, or until the server has enough."""
+    try:
+        while True:
+            await client.send(data)
+            await asyncio.sleep(0.02)
+    except ConnectionError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "what"),
+    [
+        (b"", b"", "head"),
+        (b"GET /who/me HTTP/1.1\r\nX: ", b"a", "head"),
+        (b"GET /who/me HTTP/1.1\r\nHost: x\r\n\r\nGET /wh", b"o", "head"),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"a", "body"),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", "body"),
+    ],
+)
+@scenario
+async def test_a_client_that_sends_too_slowly_is_cut(first: bytes, then: bytes, what: str) -> None:
+    async with serving(limits=HASTY) as (door, port), connected(port) as client:
+        await client.send(first)
+        sending = asyncio.create_task(trickle(client, then)) if then else None
+        assert await client.is_cut()
+        if sending is not None:
+            await sending
+        assert door.traffic.cut[what] == 1
+
+
+@scenario
+async def test_a_client_that_does_not_read_its_answer_is_cut() -> None:
+    async def large(_: Request) -> web.StreamResponse:
+        return web.Response(body=bytes(64_000_000))
+
+    async with serving([route("GET", "/large", large)], limits=HASTY) as (door, port), connected(port) as client:
+        await client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.cut["write"] == 1)
+
+
+@scenario
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Request) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response(text="at last")
+
+    routes = [route("GET", "/wait", wait)]
+    async with serving(routes, limits=HASTY) as (door, port), connected(port) as idle, connected(port) as busy:
+        await busy.send(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        await idle.ask("GET", "/who/me")
+        assert await idle.is_cut()
+        gate.set()
+        assert (await busy.answer()).body == b"at last"
+    assert sum(door.traffic.cut.values()) == 0
+
+
+@scenario
+async def test_a_connection_beyond_the_limit_is_closed_at_once_and_counted() -> None:
+    async with serving(limits=HttpLimits(max_connections=2)) as (door, port):
+        async with connected(port) as first, connected(port) as second:
+            assert (await first.ask("GET", "/who/me")).status == 200
+            assert (await second.ask("GET", "/who/me")).status == 200
+            async with connected(port) as third:
+                assert await third.is_cut()
+            assert (door.traffic.refused, door.traffic.open) == (1, 2)
+            assert (await first.ask("GET", "/who/me")).status == 200
+        await eventually(lambda: door.traffic.open == 0)
+        async with connected(port) as later:
+            assert (await later.ask("GET", "/who/me")).status == 200
+
+
+@scenario
+async def test_a_page_of_a_configured_origin_may_call_and_one_of_another_may_not() -> None:
+    async with serving(origins=["https://app.example.com"]) as (_, port), connected(port) as client:
+        allowed = await client.ask("POST", "/echo", b"x", Origin="https://app.example.com")
+        foreign = await client.ask("POST", "/echo", b"x", Origin="https://evil.example.com")
+        rebound = await client.ask("POST", "/echo", b"x", Origin="http://test")
+        preflight = await client.ask("OPTIONS", "/echo", Origin="https://app.example.com", Access_Control_Request_Method="POST")
+        await client.send(f"POST /echo HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: http://127.0.0.1:{port}\r\n\r\n".encode())
+        own = await client.answer()
+
+    assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, "https://app.example.com")
+    assert preflight.headers["access-control-allow-methods"] == "POST, OPTIONS"
+    for refused in (foreign, rebound):
+        assert (refused.status, refused.reason) == (403, "origin_not_allowed")
+        assert "access-control-allow-origin" not in refused.headers
+    assert (own.status, "access-control-allow-origin" in own.headers) == (200, False)
+
+
+@scenario
+async def test_a_handler_ends_when_its_client_is_gone() -> None:
+    ended = asyncio.Event()
+
+    async def wait(_: Request) -> web.StreamResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with serving([route("GET", "/wait", wait)]) as (door, port):
+        async with connected(port) as client:
+            await client.send(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await eventually(lambda: door.traffic.running == 1)
+        async with asyncio.timeout(5):
+            await ended.wait()
+        await eventually(lambda: door.traffic.routes["GET", "/wait"].by_status == {499: 1})
+
+
+@scenario
+async def test_stopping_finishes_what_runs_and_accepts_nothing_more() -> None:
+    gate = asyncio.Event()
+
+    async def wait(request: Request) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response(body=await request.read())
+
+    async with serving([route("POST", "/wait", wait)]) as (door, port), connected(port) as busy, connected(port) as idle:
+        await idle.ask("GET", "/who/me")
+        await busy.send(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
+        await eventually(lambda: door.traffic.running == 1)
+        stopping = asyncio.create_task(door.stop(10.0))
+        await door.stopping.wait()
+        again = asyncio.create_task(door.stop(10.0))
+        assert await idle.is_cut()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", port)
+        await busy.send(b"67890")
+        gate.set()
+        answer = await busy.answer()
+        assert (answer.body, answer.headers["connection"]) == (b"1234567890", "close")
+        assert await busy.is_cut()
+        await stopping
+        await again
+        await door.stop()
+
+
+@scenario
+async def test_what_does_not_end_within_the_grace_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(_: Request) -> web.StreamResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    async with serving([route("GET", "/never", never)]) as (door, port), connected(port) as client:
+        await client.send(b"GET /never HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.running == 1)
+        await door.stop(0.05)
+        assert cancelled.is_set()
+        assert await client.is_cut()
+    assert "1 requests still run after 0.05 s and are cancelled" in caplog.text
+
+
+@scenario
+async def test_a_handler_that_waits_can_see_that_the_server_stops() -> None:
+    async def poll(request: Request) -> web.StreamResponse:
+        await request.stopping.wait()
+        return web.Response(text="nothing came")
+
+    async with serving([route("GET", "/poll", poll)]) as (door, port), connected(port) as client:
+        await client.send(b"GET /poll HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.running == 1)
+        await door.stop(10.0)
+        assert (await client.answer()).body == b"nothing came"
+
+
+async def talk(request: Request) -> web.StreamResponse:
+    socket = await open_websocket(request, max_message_bytes=1000)
+    async for message in socket:
+        if message.data == "break":
+            raise RuntimeError(SECRET)
+        await socket.send_str(message.data)
+    return socket
+
+
+TALK = route("GET", "/talk", talk)
+
+
+@scenario
+async def test_websockets_are_told_that_the_server_goes_away() -> None:
+    async with serving([TALK]) as (door, port), aiohttp.ClientSession() as session:
+        async with (
+            session.ws_connect(f"http://127.0.0.1:{port}/talk") as first,
+            session.ws_connect(f"http://127.0.0.1:{port}/talk") as second,
+        ):
+            for socket in (first, second):
+                await socket.send_str("hello")
+                assert await socket.receive_str(timeout=5) == "hello"
+            stopping = asyncio.create_task(door.stop(5.0))
+            for socket in (first, second):
+                assert (await socket.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+                assert socket.close_code == 1001
+            await stopping
+        assert door.traffic.running == 0
+
+
+@pytest.mark.parametrize(("message", "code"), [("break", 1011), ("x" * 1001, 1009)])
+@scenario
+async def test_a_websocket_that_fails_is_closed_with_the_reason_and_no_details(message: str, code: int) -> None:
+    async with serving([TALK]) as (door, port), aiohttp.ClientSession() as session:
+        async with session.ws_connect(f"http://127.0.0.1:{port}/talk") as socket:
+            await socket.send_str(message)
+            closed = await socket.receive(timeout=5)
+            assert (socket.close_code, SECRET in str(closed.extra)) == (code, False)
+        await eventually(lambda: door.traffic.running == 0)
+
+
+@scenario
+async def test_a_websocket_path_without_an_upgrade_says_so_and_a_foreign_page_cannot_open_one() -> None:
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec_WebSocket_Version": "13",
+        "Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    async with serving([TALK]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/talk")).status == 426
+        assert (await client.ask("GET", "/talk", None, **upgrade, Origin="https://evil.example.com")).status == 403
+        accepted = await client.ask("GET", "/talk", None, **upgrade)
+        assert (accepted.status, "x-request-id" in accepted.headers) == (101, True)
+
+
+@scenario
+async def test_the_port_speaks_tls_and_one_who_does_not_is_cut(tmp_path: Path) -> None:
+    server, client_side = certificate(tmp_path)
+    door = HttpDoor([route("POST", "/echo", echo)], limits=HASTY)
+    port = await door.start("127.0.0.1", 0, server)
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.post(f"https://localhost:{port}/echo", data=b"safe", ssl=client_side) as answer:
+                assert await answer.read() == b"safe"
+        async with connected(port) as silent, connected(port) as plain:
+            await plain.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert await plain.is_cut()
+            assert await silent.is_cut()
+    finally:
+        await door.stop(1.0)
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts of a server named localhost and of a client that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + signed.public_bytes(Encoding.PEM))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(path)
+    return server, ssl.create_default_context(cadata=signed.public_bytes(Encoding.PEM).decode())
+
+
+@scenario
+async def test_a_broker_that_closes_while_the_server_stops_is_not_the_callers_fault() -> None:
+    async def closed(_: Request) -> web.StreamResponse:
+        raise BrokerClosed
+
+    async with serving([route("GET", "/closed", closed)]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/closed")).status == 503
+
+
+@scenario
+async def test_the_pages_describe_every_route_and_run_nothing_but_their_own_script() -> None:
+    async with serving([TALK]) as (door, port), connected(port) as client:
+        document = (await client.ask("GET", "/openapi.json")).json()
+        docs = await client.ask("GET", "/docs")
+        landing = await client.ask("GET", "/")
+        page = await client.ask("GET", "/", Accept="text/html")
+
+    served = {(route.path, route.method.lower()) for route in door.table}
+    assert {(path, method) for path, methods in document["paths"].items() for method in methods} == served
+    assert len(served) == 6
+    assert document["paths"]["/talk"]["get"]["responses"]["default"]["content"]
+    for html in (docs, page):
+        assert html.headers["content-type"] == "text/html; charset=utf-8"
+        assert "script-src 'sha256-" in html.headers["content-security-policy"]
+        assert "unsafe" not in html.headers["content-security-policy"]
+        assert b"http://" not in html.body.replace(b"http://\xe2\x80\xa6", b"")
+        assert b"https://" not in html.body
+    assert landing.json()["links"]["docs"] == "/docs"
+    assert json.dumps(GOOGLE_ERRORS.schema.__name__) in json.dumps([*document["components"]["schemas"]])  # type: ignore[union-attr]  # a Struct here

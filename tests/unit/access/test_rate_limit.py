@@ -1,0 +1,72 @@
+"""The limit says how long to wait, for each client by itself, in bounded memory."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.access import ClientRates, RateLimit
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+
+NOW = 1_700_000_000 * SECOND
+
+
+def test_a_burst_goes_at_once_and_the_next_is_told_exactly_when_to_come_back() -> None:
+    rates = ClientRates(RateLimit(4, burst=3))
+
+    assert [rates.take("a", NOW) for _ in range(4)] == [0, 0, 0, SECOND // 4]
+    assert rates.take("a", NOW + SECOND // 4 - 1) == 1
+    assert rates.take("a", NOW + SECOND // 4) == 0
+    assert rates.take("a", NOW + SECOND // 4) == SECOND // 4
+
+
+def test_a_refused_call_costs_nothing() -> None:
+    rates = ClientRates(RateLimit(1))
+    rates.take("a", NOW)
+
+    assert {rates.take("a", NOW) for _ in range(100)} == {SECOND}
+    assert rates.take("a", NOW + SECOND) == 0
+
+
+def test_clients_do_not_share_their_allowance() -> None:
+    rates = ClientRates(RateLimit(1))
+
+    assert [rates.take(client, NOW) for client in ("a", "b", "a", "b")] == [0, 0, SECOND, SECOND]
+
+
+def test_a_million_addresses_take_the_room_of_the_last_few_and_the_busy_one_stays() -> None:
+    rates = ClientRates(RateLimit(1), max_clients=10)
+    rates.take("busy", NOW)
+    for number in range(1_000):
+        rates.take(f"address {number}", NOW)
+        assert rates.take("busy", NOW) > 0
+
+    assert len(rates) == 10
+    assert rates.take("address 999", NOW) > 0  # still known
+    assert rates.take("address 0", NOW) == 0  # forgotten
+
+
+def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
+    rates = ClientRates(RateLimit(1, burst=5))
+    rates.take("a", NOW)
+
+    assert rates.take("a", NOW - 3_600 * SECOND) <= SECOND
+
+
+@given(per_second=st.floats(0.01, 1000), burst=st.integers(1, 50), gaps=st.lists(st.integers(0, 10 * SECOND), max_size=50))
+def test_waiting_as_told_is_always_enough_and_the_rate_is_kept(per_second: float, burst: int, gaps: list[int]) -> None:
+    rates, now = ClientRates(RateLimit(per_second, burst)), NOW
+    for passed, gap in enumerate(gaps, 1):
+        now += gap
+        if wait := rates.take("a", now):
+            now += wait
+            assert rates.take("a", now) == 0
+        assert passed <= burst + (now - NOW) * per_second / SECOND + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("per_second", "burst"), [(0, 1), (-1, 1), (float("nan"), 1), (float("inf"), 1), (True, 1), (1, 0), (1, True)]
+)
+def test_impossible_limits_are_refused(per_second: float, burst: int) -> None:
+    with pytest.raises(InvalidArgument):
+        RateLimit(per_second, burst)

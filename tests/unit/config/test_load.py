@@ -1,0 +1,305 @@
+"""Which source wins, where each value comes from, and what wrong sources are told."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import OPTIONS, Settings, find_file, load
+from penstock.config.settings import is_loopback
+from penstock.errors import InvalidArgument
+from tests.docs.pages import ROOT, table_rows
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "penstock.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refusal(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        load(flags, environ, file)
+    return f"{caught.value} | {caught.value.hint}"
+
+
+def test_without_any_source_everything_is_the_default() -> None:
+    settings, origins = load({}, {})
+
+    assert settings == Settings()
+    assert (settings.data_dir, settings.token_file) == (Path("penstock-data"), Path("penstock-data/tokens.json"))
+    assert (settings.host, settings.port, settings.grpc_port, settings.resp_port) == ("127.0.0.1", 8085, 8086, None)
+    assert settings.max_request_bytes == 16 * 1024 * 1024
+    assert set(origins) == {option.name for option in OPTIONS}
+    assert set(origins.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "text", "port", "origin"),
+    [
+        ({"port": "1"}, {"PENSTOCK_PORT": "2"}, "[server]\nport = 3", 1, "--port"),
+        ({"port": None}, {"PENSTOCK_PORT": "2"}, "[server]\nport = 3", 2, "PENSTOCK_PORT"),
+        ({}, {"PENSTOCK_PORT": ""}, "[server]\nport = 3", 3, "[server] port"),
+        ({}, {}, "[server]\nport = 3", 3, "[server] port"),
+        ({"port": 0}, {}, "[server]\nport = 3", 0, "--port"),
+        ({"port": "1"}, {}, "", 1, "--port"),
+        ({}, {"PENSTOCK_PORT": "2"}, "", 2, "PENSTOCK_PORT"),
+        ({}, {"penstock_port": "2"}, "", 8085, "default"),
+        ({}, {}, "[server]\n[limits]", 8085, "default"),
+    ],
+)
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
+    flags: dict[str, object], environ: dict[str, str], text: str, port: int, origin: str, tmp_path: Path
+) -> None:
+    settings, origins = load(flags, environ, written(tmp_path, text))
+
+    assert settings.port == port
+    assert origins["port"].endswith(origin)
+
+
+# A right value of each option that is not its default: as text, as a file says it, and as the settings have it.
+VALUES: dict[str, tuple[str, str, object]] = {
+    "data_dir": ("elsewhere", '"elsewhere"', Path("elsewhere")),
+    "memory": ("true", "true", True),
+    "host": ("::1", '"::1"', "::1"),
+    "port": ("1", "1", 1),
+    "grpc_port": ("2", "2", 2),
+    "resp_port": ("3", "3", 3),
+    "rpc_port": ("4", "4", 4),
+    "project": ("acme", '"acme"', "acme"),
+    "public_url": ("https://a.example", '"https://a.example"', "https://a.example"),
+    "shutdown_seconds": ("1m", '"1m"', 60),
+    "auth": ("token", '"token"', "token"),
+    "token_file": ("keys.json", '"keys.json"', Path("keys.json")),
+    "insecure": ("on", "true", True),
+    "cors_origins": (
+        "https://a.example,https://b.example",
+        '["https://a.example", "https://b.example"]',
+        ("https://a.example", "https://b.example"),
+    ),
+    "push_allow": ("*.example.com", '["*.example.com"]', ("*.example.com",)),
+    "max_request_bytes": ("1MiB", '"1MiB"', 2**20),
+    "max_connections": ("7", "7", 7),
+    "rate_limit": ("2.5", "2.5", 2.5),
+    "rate_burst": ("9", "9", 9),
+    "log_level": ("debug", '"debug"', "debug"),
+    "log_format": ("json", '"json"', "json"),
+}
+
+
+def test_the_table_above_has_every_option_but_those_of_tls() -> None:
+    assert {option.name for option in OPTIONS} - set(VALUES) == {"tls_cert", "tls_key"}
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.name in VALUES], ids=lambda option: option.name)
+def test_every_option_is_read_from_every_source(option: Any, tmp_path: Path) -> None:
+    text, toml, value = VALUES[option.name]
+    section, _, key = option.key.partition(".")
+    file = written(tmp_path, f"[{section}]\n{key} = {toml}\n")
+    in_file = tmp_path / value if isinstance(value, Path) else value
+
+    for flags, environ, chosen, origin, wanted in (
+        ({option.name: text}, {}, None, option.flag, value),
+        ({}, {option.variable: text}, None, option.variable, value),
+        ({}, {}, file, f"{file}: [{section}] {key}", in_file),
+    ):
+        settings, origins = load(flags, environ, chosen)
+        assert getattr(settings, option.name) == wanted
+        assert origins[option.name] == origin
+
+
+@pytest.mark.parametrize("source", ["flag", "environment", "file"])
+def test_certificate_and_key_are_read_and_must_exist(source: str, tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    paths = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
+    file = written(tmp_path, '[security]\ntls_cert = "cert.pem"\ntls_key = "key.pem"') if source == "file" else None
+    flags = {name: str(path) for name, path in paths.items()} if source == "flag" else {}
+    environ = {f"PENSTOCK_{name.upper()}": str(path) for name, path in paths.items()} if source == "environment" else {}
+
+    settings, _ = load(flags, environ, file)
+    assert (settings.tls_cert, settings.tls_key) == (paths["tls_cert"], paths["tls_key"])
+    assert settings.url(8085) == "https://127.0.0.1:8085"
+
+    paths["tls_key"].unlink()
+    assert "key.pem', wanted a file that exists" in refusal(flags, environ, file)
+
+
+def test_what_depends_on_other_settings_is_filled_in() -> None:
+    assert Settings(data_dir=Path("d")).token_file == Path("d/tokens.json")
+    assert (Settings(memory=True).data_dir, Settings(memory=True).token_file) == (None, None)
+    assert (Settings().rate_burst, Settings(rate_limit=2.5).rate_burst, Settings(rate_limit=9, rate_burst=2).rate_burst) == (
+        1,
+        3,
+        2,
+    )
+    assert Settings(host="::1").url(80) == "http://[::1]:80"
+    assert Settings(public_url="https://p.example/").url(80) == "https://p.example"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "said"),
+    [
+        ({"port": "70000"}, {}, "--port is '70000', wanted a whole number from 0 to 65535"),
+        ({}, {"PENSTOCK_GRPC_PORT": "off"}, "PENSTOCK_GRPC_PORT is 'off', wanted a whole number"),
+        ({"tls_cert": "pyproject.toml"}, {}, "--tls-cert is set without tls_key"),
+        ({"tls_key": "pyproject.toml"}, {}, "--tls-key is set without tls_cert"),
+        ({"memory": True, "data_dir": "d"}, {}, "--memory and --data-dir exclude each other"),
+        ({}, {"PENSTOCK_MEMORY": "1", "PENSTOCK_DATA_DIR": "d"}, "PENSTOCK_MEMORY and PENSTOCK_DATA_DIR exclude each other"),
+        ({"grpc_port": "8085"}, {}, "port and --grpc-port are both 8085"),
+        ({"resp_port": "9"}, {"PENSTOCK_RPC_PORT": "9"}, "--resp-port and PENSTOCK_RPC_PORT are both 9"),
+        ({"memory": True, "auth": "token"}, {}, "--auth is 'token', and a server in memory has no data directory"),
+        ({}, {"PENSTOCK_PROT": "1"}, "PENSTOCK_PROT is not a setting | did you mean PENSTOCK_PORT?"),
+        ({}, {"PENSTOCK_GRPCPORT": "1"}, "did you mean PENSTOCK_GRPC_PORT?"),
+        ({"prot": "1"}, {}, "--prot is not a setting | did you mean --port?"),
+        ({"log_level": "loud"}, {}, "--log-level is 'loud', wanted 'debug' or 'info' or 'warning' or 'error'"),
+        ({}, {"PENSTOCK_MEMORY": "maybe"}, "PENSTOCK_MEMORY is 'maybe', wanted true or false"),
+        ({"shutdown_seconds": "2h"}, {}, "--shutdown-seconds is '2h', wanted a duration from 0 to 3600 s"),
+        ({"max_request_bytes": "1"}, {}, "--max-request-bytes is '1', wanted a size from 1024"),
+        ({"rate_limit": "-1"}, {}, "--rate-limit is '-1'"),
+        ({"data_dir": ""}, {}, "--data-dir is '', wanted a path"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_origin(flags: dict[str, object], environ: dict[str, str], said: str) -> None:
+    assert said in refusal(flags, environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nprot = 1", "penstock.toml: [server] prot is not a setting | did you mean [server] port?"),
+        ("port = 1", "penstock.toml: port is not a setting | did you mean [server] port?"),
+        ("[sever]\nport = 1", "penstock.toml: sever is not a setting | did you mean [server]"),
+        ("[server]\nlog_level = 'info'", "did you mean [log] level?"),
+        ("[zzz]\nqqq = 1", "penstock.toml: zzz is not a setting | `penstock config` lists them all"),
+        ("server = 1", "penstock.toml: server is not a setting"),
+        ("[[server]]\nport = 1", "penstock.toml: server is not a setting"),
+        ("[server.port]\nx = 1", "penstock.toml: [server] port is {'x': 1}, wanted a whole number"),
+        ('[server]\nport = "8085"', "penstock.toml: [server] port is '8085', wanted a whole number"),
+        ("[server]\nport = 80.0", "[server] port is 80.0, wanted"),
+        ("[server]\nport = 1979-05-27", "[server] port is datetime.date(1979, 5, 27), wanted"),
+        ("[storage]\nmemory = 'false'", "[storage] memory is 'false', wanted true or false"),
+        ("[security]\npush_allow = 'a'", "[security] push_allow is 'a', wanted a list"),
+        ("[security]\npush_allow = [1]", "[security] push_allow is [1], wanted a list"),
+        ("[storage]\nmemory = true\ndata_dir = 'd'", "exclude each other"),
+        ("[server\nport = 1", "penstock.toml is not a TOML file: Expected ']'"),
+        ("[server]\nport = 1\nport = 2\n", "(at line 3, column 9)"),
+        (f"x = {'[' * 5000}", "penstock.toml is not a TOML file"),
+    ],
+)
+def test_a_wrong_file_is_told_with_its_key(text: str, said: str, tmp_path: Path) -> None:
+    assert said in refusal({}, {}, written(tmp_path, text))
+
+
+def test_a_file_that_is_missing_a_folder_or_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+
+    assert "No such file" in refusal({}, {}, tmp_path / "missing.toml")
+    assert "Is a directory" in refusal({}, {}, tmp_path)
+    assert "is not a TOML file" in refusal({}, {}, tmp_path / "binary")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "text", "memory", "data_dir"),
+    [
+        ({"memory": True}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\ndata_dir = 'f'", True, None),
+        ({"data_dir": "d"}, {"PENSTOCK_MEMORY": "1"}, "", False, Path("d")),
+        ({}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\nmemory = true", False, Path("e")),
+        ({"memory": True}, {"PENSTOCK_DATA_DIR": "e", "PENSTOCK_MEMORY": "0"}, "", True, None),
+        ({"data_dir": "d"}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\nmemory = true", False, Path("d")),
+        ({"memory": False}, {"PENSTOCK_MEMORY": "1", "PENSTOCK_DATA_DIR": "e"}, "", False, Path("e")),
+    ],
+)
+def test_the_higher_source_chooses_between_memory_and_disk(
+    flags: dict[str, object], environ: dict[str, str], text: str, memory: bool, data_dir: Path | None, tmp_path: Path
+) -> None:
+    settings, _ = load(flags, environ, written(tmp_path, text))
+
+    assert (settings.memory, settings.data_dir) == (memory, data_dir)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.0.1", "example.com", "localhost.example.com", "127.1", "::ffff:10.0.0.1", "0"]
+)
+def test_listening_beyond_this_machine_needs_tokens_or_a_word(host: str) -> None:
+    said = refusal({"host": host}, {})
+
+    assert said.startswith(f"--host is {host!r}: others could reach this server")
+    assert "--auth token" in said
+    assert "--insecure" in said
+    assert load({"host": host, "auth": "token"}, {})[0].host == host
+    assert load({"host": host, "insecure": True}, {})[0].host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"])
+def test_a_loopback_address_is_known(host: str) -> None:
+    assert is_loopback(host)
+    assert load({"host": host}, {})[0].host == host
+
+
+def test_what_kubernetes_says_about_a_service_called_penstock_is_no_setting() -> None:
+    link = {
+        "PENSTOCK_SERVICE_HOST": "10.0.0.1",
+        "PENSTOCK_SERVICE_PORT": "8085",
+        "PENSTOCK_SERVICE_PORT_HTTP": "8085",
+        "PENSTOCK_PORT": "tcp://10.0.0.1:8085",
+        "PENSTOCK_PORT_8085_TCP": "tcp://10.0.0.1:8085",
+        "PENSTOCK_PORT_8085_TCP_PORT": "8085",
+    }
+    assert load({}, link)[0].port == 8085
+    assert load({}, {"PENSTOCK_SEED": "1", "PENSTOCK_CONFIG": "x", "HOME": "y"})[0] == Settings()
+
+
+def test_the_file_is_the_flags_or_the_variables_or_the_one_that_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environ = {"PENSTOCK_CONFIG": "b.toml"}
+
+    assert find_file(None, {}) is None
+    written(tmp_path, "")
+    assert find_file(None, {}) == Path("penstock.toml")
+    assert find_file(None, environ) == Path("b.toml")
+    assert find_file("a.toml", environ) == Path("a.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("port", 70_000), ("port", "80"), ("auth", "basic"), ("port", None), ("push_allow", "*")]
+)
+def test_settings_made_in_python_are_checked_too(name: str, value: Any) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        Settings(**{name: value})
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+@given(
+    flags=st.dictionaries(st.sampled_from([option.name for option in OPTIONS]), st.text(max_size=12), max_size=4),
+    environ=st.dictionaries(st.sampled_from([option.variable for option in OPTIONS]), st.text(max_size=12), max_size=4),
+)
+def test_any_text_gives_settings_or_a_refusal(flags: dict[str, object], environ: dict[str, str]) -> None:
+    try:
+        settings, _ = load(flags, environ)
+    except InvalidArgument:
+        return
+    assert settings.auth == "token" or settings.insecure or is_loopback(settings.host)
+
+
+def test_the_page_has_every_option_as_it_is() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    rows = {row[0]: row[1:] for row in table_rows(page) if len(row) == 4}
+
+    for option in OPTIONS:
+        section, _, key = option.key.partition(".")
+        default, place, text = rows[f"`{option.name}`"]
+        assert (default.strip("`"), place, text) == (option.shown_default, f"`[{section}] {key}`", option.help)
+    documented = {name.strip("`") for name in rows if re.fullmatch(r"`\w+`", name)}
+    assert documented == {option.name for option in OPTIONS}

@@ -1,0 +1,149 @@
+"""What each kind of value accepts, from text and typed, and what it refuses with which words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config.values import (
+    FLAG,
+    HOST,
+    HOST_PATTERN,
+    ORIGIN,
+    PATH,
+    PORT,
+    PROJECT,
+    URL,
+    Kind,
+    choice,
+    duration,
+    duration_seconds,
+    number,
+    several,
+    size,
+    size_bytes,
+)
+from penstock.errors import InvalidArgument
+
+KINDS: dict[str, Kind[Any]] = {
+    "flag": FLAG,
+    "port": PORT,
+    "path": PATH,
+    "host": HOST,
+    "project": PROJECT,
+    "url": URL,
+    "origin": ORIGIN,
+    "host pattern": HOST_PATTERN,
+    "number": number(0, 100),
+    "choice": choice("text", "json"),
+    "duration": duration(0, 86_400),
+    "size": size(1, 2**30),
+    "ports": several(PORT),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("1.5", 1.5), ("500ms", 0.5), ("30s", 30), ("5m", 300), ("2h", 7_200), ("30d", 2_592_000), (" 30 s ", 30)],
+)
+def test_a_duration_is_seconds_or_has_a_unit(text: str, seconds: float) -> None:
+    assert duration_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"),
+    [("0", 0), ("65536", 65_536), ("10MB", 10_000_000), ("64KiB", 65_536), ("1.5 MiB", 1_572_864), ("1gb", 10**9), ("7B", 7)],
+)
+def test_a_size_is_bytes_or_has_a_unit(text: str, octets: int) -> None:
+    assert size_bytes(text) == octets
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        *(("flag", text, True) for text in ("1", "true", "TRUE", "yes", "on")),
+        *(("flag", text, False) for text in ("0", "false", "No", "off")),
+        ("port", "0", 0),
+        ("port", "65535", 65_535),
+        ("path", "a/b", Path("a/b")),
+        *(("host", text, text) for text in ("localhost", "127.0.0.1", "::1", "::", "fe80::1%eth0", "a-b.example.com")),
+        ("project", "acme-1", "acme-1"),
+        ("url", "https://penstock.example:8085/base/", "https://penstock.example:8085/base"),
+        ("origin", "*", "*"),
+        ("origin", "http://localhost:3000", "http://localhost:3000"),
+        *(("host pattern", text, text) for text in ("*", "*.example.com", "127.0.0.1:9000", "[::1]:80")),
+        ("number", "2.5", 2.5),
+        ("ports", "1, 2,,3", (1, 2, 3)),
+        ("ports", "", ()),
+    ],
+)
+def test_text_is_read(kind: str, text: str, value: object) -> None:
+    assert KINDS[kind].read(text, "it", is_text=True) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("flag", text) for text in ("", "2", "truth", "ja")),
+        *(("port", text) for text in ("-1", "65536", "70000", "80.0", "8_085", "\uff18\uff10", "0x50", "eighty", "", "9" * 5000)),
+        *(("path", text) for text in ("", " ", "a\0b")),
+        *(("host", text) for text in ("", "a b", "http://a", "a/b", "*", "-a", "ä.example", "a:80:", "1:2", "x" * 300)),
+        *(("project", text) for text in ("", "a/b", "-a", "ä", "x" * 101, "a\n")),
+        *(
+            ("url", text)
+            for text in ("", "penstock.example", "ftp://a", "http://", "http://a?b=c", "http://a#b", "http://a:99999", "http://[")
+        ),
+        *(("origin", text) for text in ("", "app.example", "https://app.example/", "https://app.example/path", "null")),
+        *(("host pattern", text) for text in ("", "http://a", "a/b", "a b")),
+        *(("number", text) for text in ("nan", "inf", "-1", "101", "1e1", "")),
+        *(("choice", text) for text in ("", "JSON", "xml")),
+        *(("duration", text) for text in ("", "-1s", "1 week", "s", "1d1h", "2d", "nan", "1e3", "9" * 400)),
+        *(("size", text) for text in ("", "-1", "10 M", "1.5B", "10TB", "0", "2GiB", "1,000")),
+        ("ports", "1,70000"),
+    ],
+)
+def test_text_that_is_none_of_the_kind_is_refused_with_its_origin_and_what_was_wanted(kind: str, text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        KINDS[kind].read(text, "--thing", is_text=True)
+
+    assert str(caught.value).startswith("--thing is ")
+    assert KINDS[kind].wanted in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "value", [None, object(), b"bytes", {}, {1}, 1j, float("nan"), float("inf"), 1 << 200, -1, [None], [[]], ()]
+)
+def test_a_typed_value_of_another_type_is_refused_and_nothing_else_is_raised(kind: str, value: object) -> None:
+    if kind == "ports" and value == ():
+        return
+    with pytest.raises(InvalidArgument):
+        KINDS[kind].read(value, "key")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("port", "8085"), ("flag", "true"), ("flag", 1), ("port", True), ("number", "1"), ("ports", "1")]
+)
+def test_a_file_that_can_say_a_number_must_say_it(kind: str, value: object) -> None:
+    with pytest.raises(InvalidArgument):
+        KINDS[kind].read(value, "key")
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        URL.read("https://me:hunter2@penstock.example", "--public-url", is_text=True)
+
+    assert "hunter2" not in f"{caught.value} {caught.value.hint}"
+    assert "password" in str(caught.value.hint)
+
+
+@given(text=st.text(max_size=40), kind=st.sampled_from(sorted(KINDS)))
+def test_any_text_is_read_or_refused(text: str, kind: str) -> None:
+    try:
+        once = KINDS[kind].read(text, "it", is_text=True)
+    except InvalidArgument:
+        return
+    assert KINDS[kind].read(once, "it") == once  # what was read is itself a right value

@@ -1,0 +1,68 @@
+"""Publish requests at their limits."""
+
+from typing import Any
+
+import pytest
+
+from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.core.publishing import MAX_REQUEST_BYTES, check_publish
+from penstock.errors import FailedPrecondition, InvalidArgument
+
+
+def publish(*given: dict[str, Any], size: int = 0) -> None:
+    check_publish(messages.PublishRequest(topic="projects/p/topics/abc", messages=given).messages, size)
+
+
+GOOD: list[list[dict[str, Any]]] = [
+    [{"data": b"x"}],
+    [{"attributes": {"a": ""}}],
+    [{"data": b"x"}] * 1000,
+    [{"data": b"x", "ordering_key": "k" * 1024}] * 2,
+    [{"attributes": {f"k{number}": "v" for number in range(100)}}],
+    [{"attributes": {"k" * 256: "v" * 1024}}],
+    [{"attributes": {"é" * 128: "한" * 341}}],
+    [{"attributes": {"googclient_traceparent": "00-1-2-01"}}],
+    [{"attributes": {"Goog": "x", "goo": "y"}}],
+    [{"data": b"x", "message_id": "mine", "publish_time": {"seconds": 1}}],
+]
+
+BAD: list[tuple[list[dict[str, Any]], str]] = [
+    ([], "messages has 0 entries"),
+    ([{"data": b"x"}] * 1001, "messages has 1001 entries"),
+    ([{}], r"messages\[0\] is empty"),
+    ([{"data": b"x"}, {"ordering_key": ""}], r"messages\[1\] is empty"),
+    ([{"ordering_key": "k"}], r"messages\[0\] is empty"),
+    ([{"attributes": {f"k{number}": "v" for number in range(101)}}], "attributes has 101 entries"),
+    ([{"attributes": {"k" * 257: "v"}}], "is 257 bytes long, wanted at most 256"),
+    ([{"attributes": {"é" * 128 + "x": "v"}}], "is 257 bytes long"),
+    ([{"attributes": {"k": "v" * 1025}}], r"messages\[0\].attributes\['k'\] is 1025 bytes"),
+    ([{"attributes": {"k": "한" * 342}}], "is 1026 bytes long"),
+    ([{"attributes": {"": "v"}}], r"a key of messages\[0\].attributes is ''"),
+    ([{"attributes": {"goog": "v"}}], "does not start with 'goog'"),
+    ([{"attributes": {"googlable": "v"}}], "does not start with 'goog'"),
+    ([{"data": b"x", "ordering_key": "k" * 1025}], "ordering_key is 1025 bytes long"),
+]
+
+
+@pytest.mark.parametrize("given", GOOD)
+def test_good_messages_are_taken(given: list[dict[str, Any]]) -> None:
+    publish(*given)
+
+
+@pytest.mark.parametrize(("given", "problem"), BAD)
+def test_one_bad_message_refuses_the_request(given: list[dict[str, Any]], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        publish(*given)
+
+
+def test_a_request_is_at_most_10_megabytes() -> None:
+    publish({"data": b"x"}, size=MAX_REQUEST_BYTES)
+    with pytest.raises(InvalidArgument, match="10485761 bytes long"):
+        publish({"data": b"x"}, size=MAX_REQUEST_BYTES + 1)
+
+
+@pytest.mark.parametrize("keys", [("a", "b"), ("a", ""), ("", "b"), ("a", "a", "b")])
+def test_one_request_has_one_ordering_key_or_none(keys: tuple[str, ...]) -> None:
+    with pytest.raises(FailedPrecondition, match="wanted one ordering key") as caught:
+        publish(*({"data": b"x", "ordering_key": key} for key in keys))
+    assert caught.value.code == 9

@@ -1,0 +1,130 @@
+"""The engine's process: started late, replaced when it ends, shared by threads, stripped of rights."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import Unimplemented
+from penstock.transforms import Limits, Sandbox, Transformed, TransformFailed, compile_transform
+from penstock.transforms import sandbox as sandbox_module
+
+ECHO = "function f(m) { return m }"
+
+
+def pid_of(sandbox: Sandbox) -> int:
+    child = sandbox._child
+    assert child
+    return child._process.pid
+
+
+def test_importing_starts_and_loads_nothing() -> None:
+    program = "import sys, penstock.transforms; print([m for m in sys.modules if 'quickjs' in m])"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_process_starts_with_the_first_transform_and_ends_with_close(sandbox: Sandbox) -> None:
+    own = Sandbox()
+    assert own._child is None
+    transform = compile_transform(ECHO, "f", sandbox=own)
+    pid = pid_of(own)
+    own.close()
+    own.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert transform.apply(b"again", {}, {}) == Transformed(b"again", {})
+    own.close()
+
+
+def test_the_process_ends_with_its_sandbox(sandbox: Sandbox) -> None:
+    own = Sandbox()
+    compile_transform(ECHO, "f", sandbox=own)
+    pid = pid_of(own)
+    del own
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_process_that_was_killed_is_replaced(sandbox: Sandbox) -> None:
+    transform = compile_transform(ECHO, "f", sandbox=sandbox)
+    child = sandbox._child
+    assert child
+    os.kill(pid_of(sandbox), signal.SIGKILL)
+    child._process.wait()
+    assert transform.apply(b"x", {}, {}) == Transformed(b"x", {})
+
+
+def test_a_process_that_hangs_is_ended(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_module, "GRACE", 100_000)
+    transform = compile_transform(ECHO, "f", sandbox=sandbox)
+    os.kill(pid_of(sandbox), signal.SIGSTOP)
+    with pytest.raises(TransformFailed, match=r"took longer than 0\.4 s"):
+        transform.apply(b"x" * 5_000_000, {}, {})
+    assert transform.apply(b"x", {}, {}) == Transformed(b"x", {})
+
+
+def test_it_can_open_nothing_and_start_nothing(sandbox: Sandbox) -> None:
+    compile_transform(ECHO, "f", sandbox=sandbox)
+    process = Path(f"/proc/{pid_of(sandbox)}")
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in (process / "limits").read_text().splitlines()[1:]}
+    for name in ("Max open files", "Max processes", "Max file size", "Max core file size"):
+        assert limits[name] == ["0", "0"]
+    assert int(limits["Max address space"][1]) < 1 << 30
+    assert (process / "environ").read_bytes() == b""
+    assert {str(link.readlink()).partition(":")[0] for link in (process / "fd").iterdir()} <= {"socket", "/dev/null"}
+
+
+def test_threads_share_it(sandbox: Sandbox) -> None:
+    transforms = [compile_transform(f"function f(m) {{ m.data += '{i}'; return m }}", "f", sandbox=sandbox) for i in range(4)]
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for turn in range(50):
+            result = transforms[number].apply(f"{turn}-".encode(), {}, {})
+            if result != Transformed(f"{turn}-{number}".encode(), {}):
+                wrong.append(result)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == []
+
+
+def test_more_transforms_than_it_holds_all_work(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox_module, "MAX_LOADED", 2)
+    transforms = [
+        compile_transform(f"function f(m) {{ m.data += '{i}'; return m }} // few", "f", sandbox=sandbox) for i in range(4)
+    ]
+    for _ in range(2):
+        assert [t.apply(b"", {}, {}) for t in transforms] == [Transformed(str(i).encode(), {}) for i in range(4)]
+
+
+def test_the_largest_message_fits_the_usual_limits(sandbox: Sandbox) -> None:
+    own = Sandbox(Limits(cpu=10, wall=30))
+    transform = compile_transform("function f(m) { m.data = m.data.toUpperCase(); return m }", "f", sandbox=own)
+    size = 10 * 1024 * 1024
+    for unit, upper in (("a", "A"), ("é", "É"), ('"', '"')):
+        count = size // len(unit.encode())
+        assert transform.apply((unit * count).encode(), {}, {}) == Transformed((upper * count).encode(), {})
+    own.close()
+
+
+def test_without_the_engine_transforms_are_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: no site-packages, as if nothing were installed
+    bare.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(bare))
+    own = Sandbox()
+    with pytest.raises(Unimplemented, match="not installed") as caught:
+        compile_transform(ECHO, "f", sandbox=own)
+    assert caught.value.hint == "pip install 'penstock[transforms]'"
+    own.close()

@@ -14,6 +14,8 @@ import signal
 import ssl
 import sys
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Protocol
 
 import uvloop
 
@@ -38,6 +40,13 @@ SWITCH_SECONDS = 0.0005
 of the writer's thread would wait for the loop's at every step."""
 
 
+class Door(Protocol):
+    """What stands in front of the broker and can be closed."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing more, finish what runs within the grace, cancel the rest. Safe to call twice, and before a start."""
+
+
 class Server:
     """One server. `start` and `stop` belong to one event loop; after `start` the ports are known."""
 
@@ -46,60 +55,57 @@ class Server:
         self._clock = clock or SystemClock()
         self.port = 0
         self.grpc_port = 0
+        self._doors: list[Door] = []
+        self._rest = AsyncExitStack()
+        """What is closed after the doors, last opened first."""
         self._is_stopping = False
-        self._stops: list[object] = []
 
     async def start(self) -> None:
         """Open everything; what was opened before an error is closed again."""
-        settings = self.settings
-        self.broker = await asyncio.to_thread(Broker, data_dir=settings.data_dir, clock=self._clock)
         try:
-            await self._open_doors()
+            await self._open()
         except BaseException:
             await self.stop()
             raise
 
-    async def _open_doors(self) -> None:
-        settings, broker = self.settings, self.broker
-        projects, self._aio = Projects(settings.project), AsyncBroker(broker)
+    async def _open(self) -> None:
+        settings = self.settings
         keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
         rates = ClientRates(RateLimit(settings.rate_limit, settings.rate_burst or 1)) if settings.rate_limit else None
         gate = TokenGate(keyring, rates, self._clock)
-        self._pubsub = PubSubDoor(self._aio, projects, gate, max_request_bytes=settings.max_request_bytes)
-        self._lag = LoopLag()
-        self._lag.start()
+        self.broker = await asyncio.to_thread(Broker, data_dir=settings.data_dir, clock=self._clock)
+        self._rest.push_async_callback(asyncio.to_thread, self.broker.close)
+        projects, aio, lag = Projects(settings.project), AsyncBroker(self.broker), LoopLag()
+        lag.start()
+        self._rest.callback(aio.close)
+        self._rest.callback(lag.stop)
+        pubsub = PubSubDoor(aio, projects, gate, max_request_bytes=settings.max_request_bytes)
         traffic = Traffic()
         routes = [
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,
                 collectors=[
-                    process_collector(version=__version__, lag=self._lag),
+                    process_collector(version=__version__, lag=lag),
                     traffic_collector(traffic),
-                    broker_collector(broker, projects),
+                    broker_collector(self.broker, projects),
                 ],
             ),
-            *self._pubsub.routes(),
+            *pubsub.routes(),
         ]
         table = documented(routes, version=__version__, is_secured=keyring is not None)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        self._http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
-        self.port = await self._http.start(settings.host, settings.port, _tls(settings))
-        self.grpc_port = await self._pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
+        http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
+        self._doors = [http, pubsub]
+        self.port = await http.start(settings.host, settings.port, _tls(settings))
+        self.grpc_port = await pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
 
     async def stop(self) -> None:
         """Stop in good order, within the settings' limit. Safe to call twice."""
-        if self._is_stopping:
-            return
         self._is_stopping = True
-        grace = self.settings.shutdown_seconds
-        doors = [door.stop(grace) for door in (getattr(self, "_http", None), getattr(self, "_pubsub", None)) if door is not None]
-        await asyncio.gather(*doors)
-        if hasattr(self, "_lag"):
-            self._lag.stop()
-        if hasattr(self, "_aio"):
-            self._aio.close()
-        await asyncio.to_thread(self.broker.close)
+        doors, self._doors = self._doors, []
+        await asyncio.gather(*(door.stop(self.settings.shutdown_seconds) for door in doors))
+        await self._rest.aclose()
 
     def _problems(self) -> Iterator[str]:
         if self._is_stopping:

@@ -1,12 +1,14 @@
 """A client that can misbehave: HTTP over a plain socket, byte by byte if need be, and a door to send it to."""
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import uvloop
 from aiohttp import web
 
 from penstock.doors.http import HttpDoor, Operation, Request, Route, documented, json_response
@@ -115,9 +117,21 @@ async def who(request: Request) -> web.StreamResponse:
 ROUTES = [route("POST", "/echo", echo), route("GET", "/who/{name}", who)]
 
 
-def run(scenario: Awaitable[None]) -> None:
+def run(test: Awaitable[None]) -> None:
+    """Run a test on the loop that the server runs on."""
+
     async def bounded() -> None:
         async with asyncio.timeout(30):
-            await scenario
+            await test
 
-    asyncio.run(bounded())
+    uvloop.run(bounded())
+
+
+def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def call(*arguments: object, **named: object) -> None:
+        run(test(*arguments, **named))
+
+    return call

@@ -77,7 +77,8 @@ class _Resolution:
             case Union(branches=branches), _:
                 # The branch of the same name first: it is nearly always the one, and a union may have thousands.
                 same = branches.get(branch_name(writer))
-                if not any(self._reads(branch, writer) for branch in (same, *branches.values()) if branch):
+                is_read = same is not None and self._reads(same, writer)
+                if not is_read and not any(self._reads(branch, writer) for branch in branches.values()):
                     raise Problem(f"no branch of the union reads {_title(writer)}")
             case Record(), Record():
                 self._record(reader, writer)

@@ -26,10 +26,10 @@ SOUND = [
     "syntax = 'proto3'; message M { optional int32 a = 1; int32 _a = 2; oneof X_a { int32 b = 3; } }",
     "syntax = 'proto3'; message M { message N { message M {} M m = 1; .M n = 2; } }",
     "syntax = 'proto3'; message M { int32 M = 1; M x = 2; message A { int32 B = 1; B b = 2; } message B {} }",
-    "syntax = 'proto3'; message M { string message = 1; string enum = 2; string option = 3; string reserved = 4; string map = 5; "
-    "string oneof = 6; string optional = 7; string repeated = 8; string import = 9; string extend = 10; string group = 11; }",
+    "syntax = 'proto3'; message M { string message = 1; string enum = 2; string option = 3; string reserved = 4; string map = 5; }",
+    "syntax = 'proto3'; message M { string oneof = 6; string optional = 7; string repeated = 8; string extend = 10; M group = 11; }",
     "syntax = 'proto3'; message M { int32 A_b__c = 1; int32 _x = 2; int32 y_2 = 3; int32 z = 536870911 [json_name = 'a b']; }",
-    "syntax = 'proto3'; /* a * / ** */ option java_package = 'x'; message M { // said\n option deprecated = true; ; int32 x = 1; }",
+    "syntax = 'proto3'; /* a * / ** */ option java_package = 'x'; message M { // b\n option deprecated = true; ; M x = 1; }",
     "message M { extensions 100 to 199, 500 to max; optional E e = 1 [default = B]; enum E { A = 1; B = 2; } }",
     r"""message M { optional string s = 1 [default = "a\"b" 'c']; optional double d = 2 [default = -inf]; }""",
     f"message M {{ oneof o {{ {UNKNOWN_OPTION} int32 a = 1; string b = 2; }} required M m = 3; }}",

@@ -24,6 +24,10 @@ def inner(*fields: object) -> dict[str, object]:
     return {"type": "record", "name": "I", "fields": list(fields)}
 
 
+def array_of(items: object) -> dict[str, object]:
+    return {"type": "array", "items": items}
+
+
 def proto(body: str, syntax: str = "proto3") -> Schema:
     return compile_schema(SchemaKind.PROTOCOL_BUFFER, f"syntax = '{syntax}'; message M {{ {body} }}")
 
@@ -41,7 +45,7 @@ LIST = ["null", {"type": "record", "name": "L", "fields": [{"name": "next", "typ
         (avro(field(["int", "null"])), avro(field(["null", "int"]))),
         (avro(field(enum("A", "B"))), avro(field(enum("B", "A")))),
         (avro(field(enum("A", default="A"))), avro(field(enum("A", "B", default="A")))),
-        (avro(field({"type": "array", "items": "int"})), avro(field({"type": "array", "items": "int"}))),
+        (avro(field(array_of("int"))), avro(field(array_of("int")))),
         (avro(field({"type": "map", "values": inner()})), avro(field({"type": "map", "values": inner(field("int", default=0))}))),
         (avro(field(LIST)), avro(field(LIST))),
         (avro(name="a.R"), avro(name="b.R")),
@@ -75,8 +79,8 @@ def test_what_may_follow_may_also_be_taken_back(one: Schema, other: Schema) -> N
             avro(field({"type": "fixed", "name": "F", "size": 2})),
             "bytes in one",
         ),
-        (avro(field({"type": "array", "items": inner()})), avro(field({"type": "array", "items": inner(field("int"))})), "at f.f:"),
-        (avro(field({"type": "array", "items": "int"})), avro(field({"type": "map", "values": "int"})), "cannot be read as"),
+        (avro(field(array_of(inner()))), avro(field(array_of(inner(field("int"))))), "at f.f:"),
+        (avro(field(array_of("int"))), avro(field({"type": "map", "values": "int"})), "cannot be read as"),
         (proto("int32 a = 1;"), proto("int64 a = 1;"), "at M.a: the field was int32 a = 1 and is int64 a = 1"),
         (proto("int32 a = 1;"), proto("int32 b = 1;"), "the field was int32"),
         (proto("int32 a = 1;"), proto("int32 a = 2;"), "at M.a: the field had the number"),
@@ -86,11 +90,11 @@ def test_what_may_follow_may_also_be_taken_back(one: Schema, other: Schema) -> N
         (proto(""), proto("map<string, string> a = 1;"), "the repeated field is"),
         (proto("", "proto2"), proto("required int32 a = 1;", "proto2"), "the required field is"),
         (proto("map<string, int32> a = 1;"), proto("map<string, int64> a = 1;"), "at AEntry.value: the field was"),
-        (proto("N n = 1; message N { M m = 1; N n = 2; int32 a = 3; }"), proto("N n = 1; message N { M m = 1; N n = 2; bool a = 3; }"), "N.a"),
+        (proto("N n = 1; message N { N n = 2; int32 a = 3; }"), proto("N n = 1; message N { N n = 2; bool a = 3; }"), "at N.a:"),
         (proto("enum E { A = 0; B = 1; } E e = 1;"), proto("enum E { A = 0; B = 2; } E e = 1;"), "is gone"),
         (proto("int32 a = 1;"), avro(), "stays one"),
     ],
-)  # fmt: skip
+)
 def test_what_may_not_follow_may_not_be_taken_back_either(one: Schema, other: Schema, told: str) -> None:
     texts = []
     for old, new in ((one, other), (other, one)):
@@ -116,7 +120,7 @@ def test_a_value_may_be_added_to_an_enum_and_not_removed() -> None:
 
 
 def test_a_pair_that_turned_out_unreadable_takes_back_what_counted_on_it() -> None:
-    """While A is compared, B inside counts on A. A fails, and its stand-in reads `u`; `b`, looked at next, is still unreadable."""
+    """While A is compared, B inside counts on A. A fails, its stand-in reads `u`; `b`, looked at next, is still unreadable."""
 
     def schema(kind: str, *more: object) -> Schema:
         b = {"type": "record", "name": "B", "fields": [{"name": "a", "type": ["null", "A"]}]}
@@ -124,5 +128,5 @@ def test_a_pair_that_turned_out_unreadable_takes_back_what_counted_on_it() -> No
         return avro({"name": "u", "type": ["null", a, *more]}, {"name": "b", "type": "B"})
 
     stand_in = {"type": "record", "name": "C", "aliases": ["A"], "fields": []}
-    with pytest.raises(InvalidArgument, match="the new revision cannot read the old: at b.a: no branch"):
+    with pytest.raises(InvalidArgument, match=r"the new revision cannot read the old: at b\.a: no branch"):
         check_revision(schema("string"), schema("int", stand_in))

@@ -9,6 +9,7 @@ from penstock.doors.pubsub import messages, wire
 from penstock.doors.pubsub.grpc_door import GrpcDoor
 from penstock.doors.pubsub.iam import IamPolicies
 from penstock.doors.pubsub.inspection import Inspection
+from penstock.doors.pubsub.janitor import Janitor
 from penstock.doors.pubsub.publisher import Publisher
 from penstock.doors.pubsub.resources import Resources
 from penstock.doors.pubsub.schema_service import SchemaService
@@ -27,6 +28,7 @@ class PubSubDoor:
         self._publisher = Publisher(resources, inspection)
         self._subscriber = Subscriber(resources, inspection)
         self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]
+        self._janitor = Janitor(resources)
         streams = Streams(resources, self._subscriber, inspection)
         self._grpc = GrpcDoor(
             self._services,
@@ -41,10 +43,12 @@ class PubSubDoor:
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen for gRPC; returns the port. `tls`: key and certificates, PEM."""
+        self._janitor.start()
         return await self._grpc.start(host, port, tls)
 
     async def stop(self, grace_seconds: float) -> None:
         """End streams, finish what runs within the grace."""
+        await self._janitor.stop()
         await self._grpc.stop(grace_seconds)
 
     def routes(self) -> list[Route]:

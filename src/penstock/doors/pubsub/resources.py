@@ -6,7 +6,9 @@ The broker keeps what it must know in its own terms and, beside it, the resource
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -33,6 +35,9 @@ from penstock.subscription import SubscriptionSpec, subscription_spec
 PACE = 30_000
 """How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
 
+SCHEMA_PREFIX = "schema:"
+"""In front of a schema's name: the name of the document that holds its revisions."""
+
 KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
 
 Message = Any
@@ -49,6 +54,9 @@ class Resources:
         self._forms: dict[tuple[Any, bytes], Message] = {}
         self.changed: list[Callable[[str], None]] = []
         """Called with the broker's name of a subscription that was made, changed or deleted."""
+        self._started_at = self.broker.clock.now()
+        self._used: dict[int, int] = {}
+        self._users: Counter[int] = Counter()
 
     # ── names and who may use them ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,13 +88,43 @@ class Resources:
         part, token = page(shown, request.page_size, request.page_token, listing)
         return [found[one] for one in shown[part]], token
 
+    # ── use, which keeps a subscription from expiring ────────────────────────────────────────────────────────────────────
+
+    def touch(self, queue: int) -> None:
+        """A subscription, by its number, is used now."""
+        self._used[queue] = self.broker.clock.now()
+
+    @contextmanager
+    def in_use(self, queue: int) -> Iterator[None]:
+        """A subscription, by its number, is used as long as this lasts."""
+        self._users[queue] += 1
+        try:
+            yield
+        finally:
+            self._users[queue] -= 1
+            if not self._users[queue]:
+                del self._users[queue]
+            self.touch(queue)
+
+    def last_use(self, queue: Queue) -> int:
+        """When a subscription was used last; what came before the server's start is forgotten, in its favour."""
+        if queue.number in self._users:
+            return self.broker.clock.now()
+        return max(queue.created_at, self._used.get(queue.number, self._started_at))
+
     # ── how the broker's own look here ───────────────────────────────────────────────────────────────────────────────────
 
     def topic(self, stream: Stream) -> Message:
         """A topic. Treat it as immutable."""
         topic = self._form(messages.Topic, stream.spec)
         if not topic.name:
-            topic = messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
+            return messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
+        schema = topic.schema_settings.schema
+        if schema and f"{SCHEMA_PREFIX}{schema}" not in self.broker.catalog.documents:
+            orphan = messages.Topic()
+            orphan.CopyFrom(topic)
+            orphan.schema_settings.schema = names.DELETED_SCHEMA
+            return orphan
         return topic
 
     def subscription(self, queue: Queue) -> Message:

@@ -10,11 +10,9 @@ from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names, schemas
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
-from penstock.doors.pubsub.resources import Message, Resources
+from penstock.doors.pubsub.resources import SCHEMA_PREFIX, Message, Resources
 from penstock.errors import AlreadyExists, InvalidArgument, NotFound
 from penstock.schemas import Encoding, Schema, SchemaKind, check_revision, compile_schema
-
-PREFIX = "schema:"
 
 
 class SchemaNotFound(NotFound):
@@ -36,7 +34,7 @@ class SchemaService:
 
     def revisions(self, name: names.Name) -> list[Message]:
         """The revisions of a schema in the order of their commits; SchemaNotFound when there is no such schema."""
-        body = self._resources.broker.catalog.documents.get(f"{PREFIX}{name}")
+        body = self._resources.broker.catalog.documents.get(f"{SCHEMA_PREFIX}{name}")
         if body is None:
             raise SchemaNotFound(str(name))
         return list(messages.ListSchemaRevisionsResponse.FromString(body).schemas)
@@ -52,7 +50,7 @@ class SchemaService:
         await self._compiled(request.schema)
 
         def create(catalog: Catalog, now: int) -> Any:
-            if f"{PREFIX}{name}" in catalog.documents:
+            if f"{SCHEMA_PREFIX}{name}" in catalog.documents:
                 raise AlreadyExists("Schema", str(name))
             return self._keep(catalog, name, [_revision(name, request.schema, now, [])], now)
 
@@ -69,7 +67,9 @@ class SchemaService:
         project = names.parse_project(request.parent, "parent")
         caller.check(Verb.READ, project)
         stored = self._resources.broker.catalog.documents
-        found = [names.parse(key.removeprefix(PREFIX), names.SCHEMAS, "name") for key in stored if key.startswith(PREFIX)]
+        found = [
+            names.parse(key.removeprefix(SCHEMA_PREFIX), names.SCHEMAS, "name") for key in stored if key.startswith(SCHEMA_PREFIX)
+        ]
         mine = sorted(str(name) for name in found if name.project == project and caller.may(Verb.READ, project, name.id))
         part, token = page(mine, request.page_size, request.page_token, f"schemas of {project}")
         newest = [self.revisions(names.parse(one, names.SCHEMAS, "name"))[-1] for one in mine[part]]
@@ -122,7 +122,7 @@ class SchemaService:
 
         def delete(catalog: Catalog, now: int) -> Any:
             self.revisions(name)
-            return catalog.drop_document(f"{PREFIX}{name}", now)
+            return catalog.drop_document(f"{SCHEMA_PREFIX}{name}", now)
 
         await self._resources.change(delete)
         return messages.Empty()
@@ -174,7 +174,7 @@ class SchemaService:
     @staticmethod
     def _keep(catalog: Catalog, name: names.Name, revisions: list[Message], now: int) -> Any:
         body = messages.ListSchemaRevisionsResponse(schemas=revisions).SerializeToString()
-        return catalog.keep_document(f"{PREFIX}{name}", body, now)
+        return catalog.keep_document(f"{SCHEMA_PREFIX}{name}", body, now)
 
     async def _compiled(self, schema: Message) -> Schema:
         return await self._aio.call(compiled, schema)

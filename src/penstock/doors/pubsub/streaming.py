@@ -133,7 +133,8 @@ class _Stream:
             broker.bells.hang(self.number, ring)
         reader = asyncio.create_task(self._listen())
         try:
-            await self._deliver()
+            with self._resources.in_use(self.number):
+                await self._deliver()
         finally:
             reader.cancel()
             with broker.lock:

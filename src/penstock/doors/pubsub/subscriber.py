@@ -59,6 +59,7 @@ class Subscriber:
         wait = 0 if request.return_immediately else PULL_WAIT
         while True:
             queue, leases = await self._aio.lease(Catalog.subscription, key, want, wait=wait, max_bytes=PULL_BYTES)
+            self._resources.touch(queue.number)
             ready = await self._inspection.deliver(queue, leases) if leases else leases
             if ready or not leases:
                 with_attempt = queue.policy.dead_letter_topic is not None
@@ -91,6 +92,7 @@ class Subscriber:
         with self._broker.lock:
             self._broker.check_open()
             queue = self._broker.catalog.subscription(key)
+            self._resources.touch(queue.number)
             failed, _ = settle_many(self._broker, ack_ids, verb, now, only=queue)
         return failed, queue
 

@@ -1,0 +1,79 @@
+"""What ends by itself: subscriptions that nobody uses any more, and snapshots whose time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.events import Event
+from penstock.doors.pubsub.core.subscriptions import expires_after
+from penstock.doors.pubsub.resources import Resources
+from penstock.errors import PenstockError
+from penstock.subscription import subscription_spec
+
+log = logging.getLogger("penstock.pubsub")
+
+INTERVAL_SECONDS = 60.0
+
+
+class Janitor:
+    """Looks over everything once a minute. `sweep` does it at once."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def sweep(self) -> None:
+        """Delete what is over."""
+        resources = self._resources
+        now = resources.broker.clock.now()
+        with resources.broker.lock:
+            catalog = resources.broker.catalog
+            idle = [key for key, queue in catalog.subscriptions.items() if subscription_spec(queue).form]
+            over = [key for key, position in catalog.snapshots.items() if position.expires_at and position.expires_at <= now]
+        for key in over:
+            log.info("snapshot %r has expired", key)
+            await resources.change(partial(self._forget, key))
+        for key in idle:
+            if self._has_expired(key, now):
+                log.info("subscription %r was not used for its whole expiration time and is deleted", key)
+                await resources.change(partial(self._delete, key))
+                resources.tell(key)
+
+    def _has_expired(self, key: str, now: int) -> bool:
+        with self._resources.broker.lock:
+            queue = self._resources.broker.catalog.subscriptions.get(key)
+            if queue is None:
+                return False
+            life = expires_after(self._resources.form_of(queue))
+            return life is not None and now - self._resources.last_use(queue) >= life
+
+    @staticmethod
+    def _forget(key: str, catalog: Catalog, now: int) -> Event | None:
+        return catalog.delete_snapshot(key, now) if key in catalog.snapshots else None
+
+    def _delete(self, key: str, catalog: Catalog, now: int) -> Event | None:
+        return catalog.delete_queue(catalog.subscription(key), now) if self._has_expired(key, now) else None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            try:
+                await self.sweep()
+            except PenstockError as error:
+                log.warning("what has expired could not be deleted, will try again: %s", error)

@@ -1,0 +1,315 @@
+"""What the binary doors share: connections with limits, who calls, and commands answered one after the other or side by side.
+
+A connection is cut when its framing is lost, when nothing complete came for the idle time, or when it does not read its answers.
+An error of a command is an answer like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.access import Principal
+from penstock.doors.http import Gate
+from penstock.doors.queue import native
+from penstock.doors.queue.native import OK, Args
+from penstock.doors.queue.queues import Queues
+from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, Unauthenticated
+
+log = logging.getLogger("penstock.queue")
+
+STRANGER_BYTES = 4096
+"""How large a request may be before its sender has said who they are."""
+BEHIND_BYTES = 256 * 1024
+"""How much more is read while commands run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    """What one client of a binary door may cost."""
+
+    max_frame_bytes: int = 16 * 1024 * 1024
+    """A message has 10 MiB at most."""
+    max_connections: int = 10_000
+    idle_seconds: float = 300.0
+    """How long a request may take to arrive, and an answer to be read."""
+    max_running: int = 64
+    """How many commands of one connection run side by side, where the protocol allows it."""
+
+
+class FramingLost(Exception):
+    """What came is not the protocol: nobody knows where the next request begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: what to call the answer, the command in capitals, its arguments, and its size on the wire."""
+
+    call_id: int
+    command: str
+    args: Args
+    size: int
+
+
+class Codec(Protocol):
+    """A protocol without its sockets: bytes in, calls out, and answers as bytes. One for each connection."""
+
+    is_ordered: bool
+    """Whether answers must come in the order of the calls."""
+    limit: int
+    """How large a request may be."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what arrived."""
+
+    def waiting(self) -> int:
+        """How many bytes of what arrived are not taken yet."""
+
+    def take(self) -> Call | Refused | None:
+        """The next request; None until more arrives. FramingLost when there will never be one."""
+
+    def answer(self, call_id: int, value: object) -> bytes:
+        """An answer on the wire."""
+
+    def refusal(self, call_id: int, text: str) -> bytes:
+        """An error on the wire; `text` begins with its kind, such as ERR."""
+
+    def greet(self, args: Args) -> object:
+        """What HELLO answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that is framed well and cannot be read."""
+
+    call_id: int
+    problem: str
+
+
+class SocketDoor:
+    """Serves one binary protocol on one port. Start once; stop is always safe. Without a `gate` everyone is let in."""
+
+    def __init__(
+        self, queues: Queues, codec: Callable[[int], Codec], *, gate: Gate | None = None, limits: SocketLimits | None = None
+    ) -> None:
+        self.queues = queues
+        self.gate = gate
+        self.limits = limits or SocketLimits()
+        self.connections: set[Connection] = set()
+        self._codec = codec
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port: the one that was given, or the one that was found for 0."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: Connection(self, self._codec), host, port, ssl=ssl_context)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Accept nothing more, answer what runs, end the waits, close."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        tasks = [connection.finish() for connection in self.connections]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        await asyncio.sleep(0)  # transports close in the next turn of the loop
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, door: SocketDoor, codec: Callable[[int], Codec]) -> None:
+        self._door = door
+        self._codec = codec(STRANGER_BYTES if door.gate is not None else door.limits.max_frame_bytes)
+        self._gone = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._principal: Principal | None = None
+        self._is_known = door.gate is None
+        self._address = "unknown"
+        self._is_last = False
+        self._running: set[asyncio.Task[None]] = set()
+        self._running_bytes = 0
+        self._transport: asyncio.Transport
+        self._task: asyncio.Task[None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Serve it, or close it at once where there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        if len(self._door.connections) >= self._door.limits.max_connections:
+            self._gone.set()
+            transport.abort()
+            return
+        self._door.connections.add(self)
+        self._task = asyncio.ensure_future(self._serve())
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived; read no further while there is enough to do."""
+        self._codec.feed(data)
+        self._arrived.set()
+        if self._codec.waiting() > max(BEHIND_BYTES, self._codec.limit):
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: what it sent is answered, but nothing waits for it any longer."""
+        self._gone.set()
+        self._arrived.set()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone."""
+        self._gone.set()
+        self._arrived.set()
+        self._writable.set()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._writable.set()
+
+    def finish(self) -> asyncio.Task[None]:
+        """Take no more requests; the task ends when what runs is answered."""
+        self._is_last = True
+        self._gone.set()
+        self._arrived.set()
+        return self._task
+
+    async def _serve(self) -> None:
+        try:
+            while not self._is_last and not self._transport.is_closing():
+                try:
+                    call = self._codec.take()
+                except FramingLost as error:
+                    self._transport.write(self._codec.refusal(0, f"ERR Protocol error: {error}"))
+                    break
+                if call is None:
+                    if self._gone.is_set() or not await self._more():
+                        break
+                elif isinstance(call, Refused):
+                    self._transport.write(self._codec.refusal(call.call_id, f"ERR {call.problem}"))
+                elif self._codec.is_ordered:
+                    await self._answer(call)
+                else:
+                    await self._start(call)
+                if not await self._drained():
+                    break
+            if self._running:
+                await asyncio.wait(self._running)
+        finally:
+            for task in self._running:
+                task.cancel()
+            self._transport.close()
+            self._door.connections.discard(self)
+
+    async def _more(self) -> bool:
+        """Wait for more bytes; False when they do not come in time."""
+        self._arrived.clear()
+        self._transport.resume_reading()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._door.limits.idle_seconds):
+                await self._arrived.wait()
+        return self._arrived.is_set()
+
+    async def _drained(self) -> bool:
+        """Wait until the client has read what was written; False when it does not in time."""
+        if not self._writable.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._door.limits.idle_seconds):
+                    await self._writable.wait()
+            if not self._writable.is_set():
+                self._transport.abort()
+                return False
+        return True
+
+    async def _start(self, call: Call) -> None:
+        """Run a command beside others, as soon as few enough run."""
+        limits = self._door.limits
+        while len(self._running) >= limits.max_running or self._running_bytes > limits.max_frame_bytes:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        self._running_bytes += call.size
+        task = asyncio.ensure_future(self._answer(call))
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._end(done, call.size))
+
+    def _end(self, task: asyncio.Task[None], size: int) -> None:
+        self._running.discard(task)
+        self._running_bytes -= size
+
+    async def _answer(self, call: Call) -> None:
+        try:
+            answer = self._codec.answer(call.call_id, await self._run(call))
+        except PenstockError as error:
+            answer = self._codec.refusal(call.call_id, _told(error))
+        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+            log.error("command %s: %s", call.command[:40], type(error).__name__)
+            answer = self._codec.refusal(call.call_id, "ERR an error inside the server")
+        if not self._transport.is_closing():
+            self._transport.write(answer)
+
+    async def _run(self, call: Call) -> object:
+        match call.command:
+            case "PING":
+                return call.args[0] if call.args else "PONG"
+            case "QUIT" | "CLOSE":
+                self._is_last = True
+                return OK
+            case "AUTH":
+                self._authenticate(call.args)
+                return OK
+            case "HELLO":
+                return self._hello(call.args)
+        self._admit()
+        # A client that is gone waits for nothing: its end ends the waits.
+        return await native.run(self._door.queues.of(self._principal, None, self._gone), call.command, call.args)
+
+    def _admit(self) -> None:
+        gate = self._door.gate
+        if gate is None:
+            return
+        if not self._is_known:
+            self._principal = gate.authenticate(None)  # a gate may let nobody in particular in
+            self._welcome()
+        wait = gate.wait_seconds(self._principal, self._address)
+        if wait > 0:
+            raise TooMany(wait)
+
+    def _hello(self, args: Args) -> object:
+        words = [native.as_text(arg, "HELLO") if isinstance(arg, bytes | str) else "" for arg in args]
+        for index, word in enumerate(words):
+            if word.upper() == "AUTH":
+                self._authenticate(args[index + 1 : index + 3])
+        return self._codec.greet(args)
+
+    def _authenticate(self, args: Args) -> None:
+        if not 1 <= len(args) <= 2:
+            raise InvalidArgument("AUTH takes a token, or a user and a token", hint="usage: AUTH [user] token")
+        gate = self._door.gate
+        if gate is None:
+            return  # a client that is configured with a token also works where none is asked for
+        try:
+            self._principal = gate.authenticate(native.as_text(args[-1], "token"))
+        except Unauthenticated as error:
+            gate.wait_seconds(None, self._address)
+            raise WrongPass(error.problem) from None
+        self._welcome()
+
+    def _welcome(self) -> None:
+        self._is_known = True
+        self._codec.limit = self._door.limits.max_frame_bytes

@@ -1,0 +1,274 @@
+"""Connections to the HTTP port, over real sockets: slow and vanishing clients, too many of them, WebSockets, TLS, stopping."""
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from penstock.doors.http import HttpDoor, HttpLimits, Request, open_websocket
+from tests.integration.http_client import Client, connected, echo, eventually, route, scenario, serving
+
+SECRET = "a-secret-that-must-not-be-seen"
+
+HASTY = HttpLimits(head_seconds=0.2, body_seconds=0.2, min_body_rate=1000, idle_seconds=0.4, write_seconds=0.3)
+
+
+async def trickle(client: Client, data: bytes) -> None:
+    """Send a byte at a time, for ever, or until the server has enough."""
+    try:
+        while True:
+            await client.send(data)
+            await asyncio.sleep(0.02)
+    except ConnectionError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "what"),
+    [
+        (b"", b"", "head"),
+        (b"GET /who/me HTTP/1.1\r\nX: ", b"a", "head"),
+        (b"GET /who/me HTTP/1.1\r\nHost: x\r\n\r\nGET /wh", b"o", "head"),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"a", "body"),
+        (b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", "body"),
+    ],
+)
+@scenario
+async def test_a_client_that_sends_too_slowly_is_cut(first: bytes, then: bytes, what: str) -> None:
+    async with serving(limits=HASTY) as (door, port), connected(port) as client:
+        await client.send(first)
+        sending = asyncio.create_task(trickle(client, then)) if then else None
+        assert await client.is_cut()
+        if sending is not None:
+            await sending
+        assert door.traffic.cut[what] == 1
+
+
+@scenario
+async def test_a_client_that_does_not_read_its_answer_is_cut() -> None:
+    async def large(_: Request) -> web.StreamResponse:
+        return web.Response(body=bytes(64_000_000))
+
+    async with serving([route("GET", "/large", large)], limits=HASTY) as (door, port), connected(port) as client:
+        await client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.cut["write"] == 1)
+
+
+@scenario
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Request) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response(text="at last")
+
+    routes = [route("GET", "/wait", wait)]
+    async with serving(routes, limits=HASTY) as (door, port), connected(port) as idle, connected(port) as busy:
+        await busy.send(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        await idle.ask("GET", "/who/me")
+        assert await idle.is_cut()
+        gate.set()
+        assert (await busy.answer()).body == b"at last"
+    assert sum(door.traffic.cut.values()) == 0
+
+
+@scenario
+async def test_a_connection_beyond_the_limit_is_closed_at_once_and_counted() -> None:
+    async with serving(limits=HttpLimits(max_connections=2)) as (door, port):
+        async with connected(port) as first, connected(port) as second:
+            assert (await first.ask("GET", "/who/me")).status == 200
+            assert (await second.ask("GET", "/who/me")).status == 200
+            async with connected(port) as third:
+                assert await third.is_cut()
+            assert (door.traffic.refused, door.traffic.open) == (1, 2)
+            assert (await first.ask("GET", "/who/me")).status == 200
+        await eventually(lambda: door.traffic.open == 0)
+        async with connected(port) as later:
+            assert (await later.ask("GET", "/who/me")).status == 200
+
+
+@scenario
+async def test_a_handler_ends_when_its_client_is_gone() -> None:
+    ended = asyncio.Event()
+
+    async def wait(_: Request) -> web.StreamResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with serving([route("GET", "/wait", wait)]) as (door, port):
+        async with connected(port) as client:
+            await client.send(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await eventually(lambda: door.traffic.running == 1)
+        async with asyncio.timeout(5):
+            await ended.wait()
+        await eventually(lambda: door.traffic.routes["GET", "/wait"].by_status == {499: 1})
+
+
+@scenario
+async def test_stopping_finishes_what_runs_and_accepts_nothing_more() -> None:
+    gate = asyncio.Event()
+
+    async def wait(request: Request) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response(body=await request.read())
+
+    async with serving([route("POST", "/wait", wait)]) as (door, port), connected(port) as busy, connected(port) as idle:
+        await idle.ask("GET", "/who/me")
+        await busy.send(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345")
+        await eventually(lambda: door.traffic.running == 1)
+        stopping = asyncio.create_task(door.stop(10.0))
+        await door.stopping.wait()
+        again = asyncio.create_task(door.stop(10.0))
+        assert await idle.is_cut()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", port)
+        await busy.send(b"67890")
+        gate.set()
+        answer = await busy.answer()
+        assert (answer.body, answer.headers["connection"]) == (b"1234567890", "close")
+        assert await busy.is_cut()
+        await stopping
+        await again
+        await door.stop()
+
+
+@scenario
+async def test_what_does_not_end_within_the_grace_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    cancelled = asyncio.Event()
+
+    async def never(_: Request) -> web.StreamResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    async with serving([route("GET", "/never", never)]) as (door, port), connected(port) as client:
+        await client.send(b"GET /never HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.running == 1)
+        await door.stop(0.05)
+        assert cancelled.is_set()
+        assert await client.is_cut()
+    assert "1 requests still run after 0.05 s and are cancelled" in caplog.text
+
+
+@scenario
+async def test_a_handler_that_waits_can_see_that_the_server_stops() -> None:
+    async def poll(request: Request) -> web.StreamResponse:
+        await request.stopping.wait()
+        return web.Response(text="nothing came")
+
+    async with serving([route("GET", "/poll", poll)]) as (door, port), connected(port) as client:
+        await client.send(b"GET /poll HTTP/1.1\r\nHost: x\r\n\r\n")
+        await eventually(lambda: door.traffic.running == 1)
+        await door.stop(10.0)
+        assert (await client.answer()).body == b"nothing came"
+
+
+async def talk(request: Request) -> web.StreamResponse:
+    socket = await open_websocket(request, max_message_bytes=1000)
+    async for message in socket:
+        if message.data == "break":
+            raise RuntimeError(SECRET)
+        await socket.send_str(message.data)
+    return socket
+
+
+TALK = route("GET", "/talk", talk)
+
+
+@scenario
+async def test_websockets_are_told_that_the_server_goes_away() -> None:
+    async with serving([TALK]) as (door, port), aiohttp.ClientSession() as session:
+        async with (
+            session.ws_connect(f"http://127.0.0.1:{port}/talk") as first,
+            session.ws_connect(f"http://127.0.0.1:{port}/talk") as second,
+        ):
+            for socket in (first, second):
+                await socket.send_str("hello")
+                assert await socket.receive_str(timeout=5) == "hello"
+            stopping = asyncio.create_task(door.stop(5.0))
+            for socket in (first, second):
+                assert (await socket.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+                assert socket.close_code == 1001
+            await stopping
+        assert door.traffic.running == 0
+
+
+@pytest.mark.parametrize(("message", "code"), [("break", 1011), ("x" * 1001, 1009)])
+@scenario
+async def test_a_websocket_that_fails_is_closed_with_the_reason_and_no_details(message: str, code: int) -> None:
+    async with serving([TALK]) as (door, port), aiohttp.ClientSession() as session:
+        async with session.ws_connect(f"http://127.0.0.1:{port}/talk") as socket:
+            await socket.send_str(message)
+            closed = await socket.receive(timeout=5)
+            assert (socket.close_code, SECRET in str(closed.extra)) == (code, False)
+        await eventually(lambda: door.traffic.running == 0)
+
+
+@scenario
+async def test_a_websocket_path_without_an_upgrade_says_so_and_a_foreign_page_cannot_open_one() -> None:
+    upgrade = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec_WebSocket_Version": "13",
+        "Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    async with serving([TALK]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/talk")).status == 426
+        assert (await client.ask("GET", "/talk", None, **upgrade, Origin="https://evil.example.com")).status == 403
+        accepted = await client.ask("GET", "/talk", None, **upgrade)
+        assert (accepted.status, "x-request-id" in accepted.headers) == (101, True)
+
+
+@scenario
+async def test_the_port_speaks_tls_and_one_who_does_not_is_cut(tmp_path: Path) -> None:
+    server, client_side = certificate(tmp_path)
+    door = HttpDoor([route("POST", "/echo", echo)], limits=HASTY)
+    port = await door.start("127.0.0.1", 0, server)
+    address = f"https://localhost:{port}/echo"
+    try:
+        async with aiohttp.ClientSession() as session, session.post(address, data=b"safe", ssl=client_side) as answer:
+            assert await answer.read() == b"safe"
+        async with connected(port) as silent, connected(port) as plain:
+            await plain.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert await plain.is_cut()
+            assert await silent.is_cut()
+    finally:
+        await door.stop(1.0)
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts of a server named localhost and of a client that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(private + signed.public_bytes(Encoding.PEM))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(path)
+    return server, ssl.create_default_context(cadata=signed.public_bytes(Encoding.PEM).decode())

@@ -328,6 +328,8 @@ class Broker:
             if event is not None:
                 self.emit(event)
                 self.bells.ring_all()
+            if isinstance(event, events.QueueUpdated):
+                self.reschedule(self.catalog.queues[event.queue])
             if isinstance(event, events.TopicDeleted | events.QueueDeleted):
                 self.window.forget_deleted(self.catalog.streams)
         if event is not None:

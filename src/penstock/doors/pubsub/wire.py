@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import StoredMessage
 from penstock.durations import SECOND
 from penstock.ids import ack_prefix
 
@@ -80,8 +79,3 @@ def timestamp(instant: int) -> bytes:
 def published(message_ids: Iterable[str]) -> bytes:
     """A `PublishResponse`."""
     return b"".join([b"\x0a\x1e" + message_id.encode() for message_id in message_ids])
-
-
-def size_of_delivery(message: StoredMessage) -> int:
-    """About how many bytes a delivery of this message takes in an answer."""
-    return message.size + 120

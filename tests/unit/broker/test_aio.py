@@ -1,0 +1,167 @@
+"""The broker as an event loop uses it: nothing blocks, nothing is missed, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker, Message, MessageQueue
+from penstock.broker.aio import AsyncBroker, Bell
+from penstock.broker.bells import Bells
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.message import Batch, accept
+from penstock.durations import SECOND
+from penstock.errors import SubscriptionNotFound, TopicNotFound
+
+
+def batch(*bodies: bytes) -> Batch:
+    return accept([Message(body) for body in bodies], 1)
+
+
+@pytest.fixture(params=["memory", "durable"])
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "data" if request.param == "durable" else None
+
+
+async def until_somebody_waits(aio: AsyncBroker) -> None:
+    while not aio.broker.bells.rings:  # noqa: ASYNC110  # the broker has no event for it, and one turn of the loop is enough
+        await asyncio.sleep(0)
+
+
+def in_loop(data_dir: Path | None, scenario: Callable[[AsyncBroker], Awaitable[None]], window_bytes: int = 1 << 20) -> None:
+    async def run() -> None:
+        with Broker(data_dir=data_dir, window_bytes=window_bytes) as broker:
+            queue = MessageQueue(broker=broker)
+            queue.register_topic("orders")
+            queue.register_subscription("billing", "orders")
+            aio = AsyncBroker(broker)
+            try:
+                async with asyncio.timeout(20):
+                    await scenario(aio)
+            finally:
+                aio.close()
+
+    asyncio.run(run())
+
+
+def test_publishes_in_flight_together_all_get_their_own_places(data_dir: Path | None) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        placed = await asyncio.gather(*(aio.publish(Catalog.topic, "orders", batch(b"a", b"b")) for _ in range(50)))
+        assert sorted(one.first for one in placed) == list(range(0, 100, 2))
+        _, leases = await aio.lease(Catalog.subscription, "billing", 1000)
+        assert len(leases) == 100
+
+    in_loop(data_dir, scenario)
+
+
+def test_an_error_of_a_publish_reaches_its_caller(data_dir: Path | None) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        with pytest.raises(TopicNotFound):
+            await aio.publish(Catalog.topic, "nowhere", batch(b"a"))
+
+    in_loop(data_dir, scenario)
+
+
+def test_a_lease_waits_for_a_message_and_wakes_at_once(data_dir: Path | None) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        await until_somebody_waits(aio)
+        await aio.publish(Catalog.topic, "orders", batch(b"a"))
+        _, leases = await waiting
+        assert [lease.message.data for lease in leases] == [b"a"]
+        assert aio.broker.bells.rings == {}
+
+    in_loop(data_dir, scenario)
+
+
+def test_a_lease_that_finds_nothing_returns_empty_after_its_wait_and_a_cancelled_one_leaves_no_bell(
+    data_dir: Path | None,
+) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        _, leases = await aio.lease(Catalog.subscription, "billing", 10, wait=1000)
+        assert leases == []
+        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        await until_somebody_waits(aio)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert aio.broker.bells.rings == {}
+
+    in_loop(data_dir, scenario)
+
+
+def test_a_wait_ends_with_the_error_when_its_subscription_goes(data_dir: Path | None) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        await until_somebody_waits(aio)
+        await aio.call(MessageQueue(broker=aio.broker).unregister_subscription, "billing")
+        with pytest.raises(SubscriptionNotFound):
+            await waiting
+
+    in_loop(data_dir, scenario)
+
+
+def test_what_is_not_in_memory_is_read_without_blocking_the_loop(tmp_path: Path) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        for _ in range(30):
+            await aio.publish(Catalog.topic, "orders", batch(*[b"x" * 1000] * 100))
+        found = 0
+        while found < 3000:
+            _, leases = await aio.lease(Catalog.subscription, "billing", 1000, max_bytes=500_000)
+            assert 0 < len(leases) <= 501
+            found += len(leases)
+
+    in_loop(tmp_path / "data", scenario, window_bytes=100_000)
+
+
+def test_durable_returns_when_acks_are_on_disk(tmp_path: Path) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        await aio.publish(Catalog.topic, "orders", batch(b"a"))
+        queue = MessageQueue(broker=aio.broker)
+        queue.ack(queue.pull("billing")[0].ack_id)
+        await aio.durable()
+        kinds = [type(event).__name__ for _, event in aio.broker.journal.read_events(0, 1 << 40)]
+        assert kinds[-1] == "Acked"
+
+    in_loop(tmp_path / "data", scenario)
+
+
+def test_a_bell_rung_by_another_thread_wakes_the_loop_and_no_ring_after_the_look_is_lost() -> None:
+    async def run() -> None:
+        bell = Bell()
+        seen = 0
+        for _ in range(200):
+            bell.clear()
+            thread = threading.Thread(target=bell.ring)
+            thread.start()
+            async with asyncio.timeout(10):
+                await bell.wait()
+            thread.join()
+            seen += 1
+        assert seen == 200
+
+    asyncio.run(run())
+
+
+def test_a_bell_rings_those_of_its_queue_only_and_another_one_first_each_time() -> None:
+    bells, heard = Bells(), list[str]()
+    first, second, other = (lambda name=name: heard.append(name) for name in ("first", "second", "other"))
+    bells.hang(1, first)
+    bells.hang(1, second)
+    bells.hang(2, other)
+    bells.ring(1)
+    bells.ring(1)
+    assert heard == ["second", "first", "first", "second"]
+    bells.take_down(1, first)
+    bells.take_down(1, second)
+    bells.take_down(1, second)
+    bells.ring(1)
+    assert len(heard) == 4
+    bells.ring_all()
+    assert heard[-1] == "other"
+    bells.take_down(2, other)
+    assert bells.rings == {}

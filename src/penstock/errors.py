@@ -4,10 +4,12 @@
     ├── InvalidArgument (3)        the call itself is wrong; the same call never succeeds
     │   ├── InvalidAckId           the delivery is settled, expired, replaced or was never made
     │   ├── InvalidFilter          a subscription filter that does not parse, with its position
-    │   └── InvalidPriority
+    │   ├── InvalidPriority
+    │   └── TransformFailed        a JavaScript transform threw, or made something that is no message
     ├── NotFound (5)
     │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
-    │   └── QueueNotFound · MessageNotFound · ConsumerNotFound
+    │   ├── QueueNotFound · MessageNotFound · ConsumerNotFound
+    │   └── SchemaNotFound · TokenNotFound
     ├── AlreadyExists (6)
     ├── PermissionDenied (7)       the token does not allow this
     ├── ResourceExhausted (8)      transient: room may come back
@@ -16,6 +18,7 @@
     │   └── RateLimited            too many calls of one client; `retry_after` says when to come back
     ├── FailedPrecondition (9)
     │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
+    │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
     │   ├── BrokerClosed
     │   └── DataDirectoryInUse
     ├── OutOfRange (11)            an offset or a time that the log does not hold
@@ -116,6 +119,20 @@ class InvalidPriority(InvalidArgument):
         return f"Invalid priority: {self.shown}, wanted an integer from 0 to 9"
 
 
+class TransformFailed(InvalidArgument):
+    """A transform threw, ran out of time or memory, or returned something that is no message."""
+
+    reason = "transform_failed"
+
+    def __init__(self, function_name: str, problem: str) -> None:
+        super().__init__(function_name, problem)
+        self.function_name = function_name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"transform {self.function_name} {self.problem}"
+
+
 class NotFound(PenstockError):
     """Something the call names does not exist."""
 
@@ -177,6 +194,22 @@ class ConsumerNotFound(NotFound):
     reason = "consumer_not_found"
     kind = "Consumer"
     hint = "settle with the consumer_id that consumed the message, or leave consumer_id out"
+
+
+class SchemaNotFound(NotFound):
+    """No schema, or no revision of a schema, of that name."""
+
+    reason = "schema_not_found"
+    kind = "Schema"
+    hint = "create it first, or look for a typing error in the name"
+
+
+class TokenNotFound(NotFound):
+    """No token of that id."""
+
+    reason = "token_not_found"
+    kind = "Token"
+    hint = "`penstock token list` shows those there are"
 
 
 class AlreadyExists(PenstockError):
@@ -281,6 +314,20 @@ class AckDeadlineExceeded(FailedPrecondition):
 
     def __str__(self) -> str:
         return f"Ack deadline exceeded: {self.message_id}"
+
+
+class AckIdsRefused(FailedPrecondition):
+    """Some ack ids of an exactly-once subscription are not good any more; `failures` says which and why."""
+
+    reason = "ack_ids_refused"
+    hint = "settle the newest delivery of each message, or ask for a longer ack deadline"
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return f"{len(self.failures)} ack ids are settled, have run out or were never given; the details name them"
 
 
 class BrokerClosed(FailedPrecondition):

@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY | KERNEL | {"penstock", "rich"},
     # the shipped test kit may import all of Penstock; nothing but itself may import it
-    "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest"},
+    "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest", "uvloop"},
 }
 
 CLOCK = "penstock.clock"

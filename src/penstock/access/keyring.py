@@ -20,7 +20,7 @@ from pathlib import Path
 from penstock.access.core.principal import Principal, Verb
 from penstock.access.core.token import MAX_TOKENS, Secret, Token, decode, encode
 from penstock.durations import SECOND
-from penstock.errors import DataLoss, FailedPrecondition, NotFound, ResourceExhausted, Unauthenticated, Unavailable
+from penstock.errors import DataLoss, FailedPrecondition, ResourceExhausted, TokenNotFound, Unauthenticated, Unavailable
 
 log = logging.getLogger("penstock.access")
 
@@ -112,7 +112,7 @@ class Keyring:
 
         def remove(tokens: dict[str, Token]) -> None:
             if tokens.pop(token_id, None) is None:
-                raise NotFound(token_id)
+                raise TokenNotFound(token_id)
 
         self._change(remove)
 

@@ -6,7 +6,6 @@ from penstock.transforms.transform import (
     Step,
     Transform,
     Transformed,
-    TransformFailed,
     compile_chain,
     compile_transform,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "Sandbox",
     "Step",
     "Transform",
-    "TransformFailed",
     "Transformed",
     "compile_chain",
     "compile_transform",

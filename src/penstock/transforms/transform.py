@@ -28,27 +28,12 @@ from functools import cache
 import msgspec
 
 from penstock.broker.core.message import MAX_MESSAGE_BYTES, RESERVED_PREFIX, check_attributes
-from penstock.errors import InvalidArgument, PenstockError
+from penstock.errors import InvalidArgument, TransformFailed
 from penstock.transforms.sandbox import ChildEnded, Sandbox, Source
 
 MAX_CODE_BYTES = 20 * 1024
 MAX_NAME_CHARACTERS = 256
 MAX_TRANSFORMS = 5
-
-
-class TransformFailed(PenstockError):
-    """A transform threw, ran out of time or memory, or returned something that is no message."""
-
-    code = 3
-    reason = "transform_failed"
-
-    def __init__(self, function_name: str, problem: str) -> None:
-        super().__init__(function_name, problem)
-        self.function_name = function_name
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"transform {self.function_name} {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from penstock.transforms import Sandbox, Transformed, TransformFailed, compile_transform
+from penstock.errors import TransformFailed
+from penstock.transforms import Sandbox, Transformed, compile_transform
 
 CPU = r"used more than 0.1 s of processor time"
 WALL = r"took longer than 0.4 s"

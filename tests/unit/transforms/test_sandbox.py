@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import Unimplemented
-from penstock.transforms import Limits, Sandbox, Transformed, TransformFailed, compile_transform
+from penstock.errors import TransformFailed, Unimplemented
+from penstock.transforms import Limits, Sandbox, Transformed, compile_transform
 from penstock.transforms import sandbox as sandbox_module
 
 ECHO = "function f(m) { return m }"

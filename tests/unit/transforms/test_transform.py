@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from penstock.broker.core.message import MAX_MESSAGE_BYTES
-from penstock.errors import InvalidArgument
-from penstock.transforms import Chain, Sandbox, Step, Transform, Transformed, TransformFailed, compile_chain, compile_transform
+from penstock.errors import InvalidArgument, TransformFailed
+from penstock.transforms import Chain, Sandbox, Step, Transform, Transformed, compile_chain, compile_transform
 
 METADATA = {"message_id": "7", "publish_time": "2026-01-02T03:04:05Z", "ordering_key": "k"}
 

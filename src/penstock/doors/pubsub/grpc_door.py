@@ -19,8 +19,7 @@ from penstock.access import Principal
 from penstock.doors.http.gate import Gate
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.streaming import Streams
-from penstock.doors.pubsub.subscriber import AckIdsRefused
-from penstock.errors import InvalidArgument, PenstockError, RateLimited, Unauthenticated, Unavailable
+from penstock.errors import AckIdsRefused, InvalidArgument, PenstockError, RateLimited, Unauthenticated, Unavailable
 
 log = logging.getLogger("penstock.grpc")
 

@@ -11,16 +11,8 @@ from penstock.doors.pubsub.core import names, schemas
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
 from penstock.doors.pubsub.resources import SCHEMA_PREFIX, Message, Resources
-from penstock.errors import AlreadyExists, InvalidArgument, NotFound
+from penstock.errors import AlreadyExists, InvalidArgument, SchemaNotFound
 from penstock.schemas import Encoding, Schema, SchemaKind, check_revision, compile_schema
-
-
-class SchemaNotFound(NotFound):
-    """No schema, or no revision of a schema, of that name."""
-
-    reason = "schema_not_found"
-    kind = "Schema"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class SchemaService:

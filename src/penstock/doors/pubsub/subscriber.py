@@ -17,24 +17,11 @@ from penstock.doors.pubsub.core.periods import instant
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.resources import Message, Resources
 from penstock.durations import SECOND
-from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 
 PULL_WAIT = SECOND
 """How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
 PULL_BYTES = 10 * 1024 * 1024
-
-
-class AckIdsRefused(FailedPrecondition):
-    """Some ack ids of an exactly-once subscription are not good any more; `failures` says which and why."""
-
-    reason = "invalid_ack_ids"
-
-    def __init__(self, failures: dict[str, str]) -> None:
-        super().__init__(failures)
-        self.failures = failures
-
-    def __str__(self) -> str:
-        return f"{len(self.failures)} ack ids are settled, have run out or were never given; the details name them"
 
 
 class Subscriber:

@@ -62,7 +62,9 @@ class Arguments:
         while self._next < len(self._given):
             word = as_text(self._given[self._next], "an option").upper()
             if word not in known:
-                raise InvalidArgument.of("an option", word[:100], f"one of {', '.join(sorted(known))}" if known else "no more", self._usage)
+                raise InvalidArgument.of(
+                    "an option", word[:100], f"one of {', '.join(sorted(known))}" if known else "no more", self._usage
+                )
             self._next += 1
             found[word] = self.value(word)
         return found
@@ -80,9 +82,7 @@ async def _create(queues: ProjectQueues, args: Arguments) -> Ok:
         "TTL": "message_ttl",
     }
     durations = {"ACK_DEADLINE", "TTL"}
-    given = {
-        names[key]: as_number(value, key) if key in durations else as_integer(value, key) for key, value in options.items()
-    }
+    given = {names[key]: as_number(value, key) if key in durations else as_integer(value, key) for key, value in options.items()}
     if given.get("max_depth") == 0:  # the clients' word for no wish
         del given["max_depth"]
     await queues.create(name, msgspec.convert(given, QueueConfig))

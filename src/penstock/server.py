@@ -29,6 +29,8 @@ from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
 from penstock.doors.http.traffic import Traffic
 from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
 from penstock.doors.pubsub.door import PubSubDoor
+from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits
+from penstock.doors.queue import routes as queue_routes
 from penstock.durations import SECOND
 from penstock.logs import set_up_logs
 from penstock.projects import Projects
@@ -55,6 +57,8 @@ class Server:
         self._clock = clock or SystemClock()
         self.port = 0
         self.grpc_port = 0
+        self.resp_port: int | None = None
+        self.rpc_port: int | None = None
         self._doors: list[Door] = []
         self._rest = AsyncExitStack()
         """What is closed after the doors, last opened first."""
@@ -80,6 +84,8 @@ class Server:
         self._rest.callback(aio.close)
         self._rest.callback(lag.stop)
         pubsub = PubSubDoor(aio, projects, gate, max_request_bytes=settings.max_request_bytes)
+        queues = Queues(aio, projects)
+        self._rest.callback(queues.close)
         traffic = Traffic()
         routes = [
             *monitoring_routes(
@@ -92,13 +98,22 @@ class Server:
                 ],
             ),
             *pubsub.routes(),
+            *queue_routes(queues),
         ]
         table = documented(routes, version=__version__, is_secured=keyring is not None)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
-        self._doors = [http, pubsub]
-        self.port = await http.start(settings.host, settings.port, _tls(settings))
+        sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        guard = gate if keyring is not None or rates is not None else None
+        resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
+        self._doors = [http, pubsub, resp, rpc]
+        tls = _tls(settings)
+        self.port = await http.start(settings.host, settings.port, tls)
         self.grpc_port = await pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
+        if settings.resp_port is not None:
+            self.resp_port = await resp.start(settings.host, settings.resp_port, tls)
+        if settings.rpc_port is not None:
+            self.rpc_port = await rpc.start(settings.host, settings.rpc_port, tls)
 
     async def stop(self) -> None:
         """Stop in good order, within the settings' limit. Safe to call twice."""
@@ -147,6 +162,10 @@ def _greeting(server: Server) -> Iterator[str]:
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
     address = f"{settings.host}:{server.grpc_port}"
     yield f"gRPC (Pub/Sub)      {address}  (export PUBSUB_EMULATOR_HOST={address})"
+    if server.resp_port is not None:
+        yield f"RESP3 (queues)      {settings.host}:{server.resp_port}"
+    if server.rpc_port is not None:
+        yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
 
 

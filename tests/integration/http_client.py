@@ -111,7 +111,10 @@ async def echo(request: Request) -> web.StreamResponse:
 
 
 async def who(request: Request) -> web.StreamResponse:
-    return json_response({"token": request.principal.token_id, "match": request.match_info, "id": request.request_id})
+    caller = request.principal
+    return json_response(
+        {"token": caller.token_id, "verbs": sorted(caller.verbs), "match": request.match_info, "id": request.request_id}
+    )
 
 
 ROUTES = [route("POST", "/echo", echo), route("GET", "/who/{name}", who)]

@@ -26,8 +26,8 @@ SOUND = [
     "syntax = 'proto3'; message M { optional int32 a = 1; int32 _a = 2; oneof X_a { int32 b = 3; } }",
     "syntax = 'proto3'; message M { message N { message M {} M m = 1; .M n = 2; } }",
     "syntax = 'proto3'; message M { int32 M = 1; M x = 2; message A { int32 B = 1; B b = 2; } message B {} }",
-    "syntax = 'proto3'; message M { string message = 1; string enum = 2; string option = 3; string reserved = 4; string map = 5; }",
-    "syntax = 'proto3'; message M { string oneof = 6; string optional = 7; string repeated = 8; string extend = 10; M group = 11; }",
+    "syntax = 'proto3'; message M { string message = 1; string enum = 2; string option = 3; string reserved = 4; M map = 5; }",
+    "syntax = 'proto3'; message M { string oneof = 6; string optional = 7; M repeated = 8; M extend = 10; M group = 11; }",
     "syntax = 'proto3'; message M { int32 A_b__c = 1; int32 _x = 2; int32 y_2 = 3; int32 z = 536870911 [json_name = 'a b']; }",
     "syntax = 'proto3'; /* a * / ** */ option java_package = 'x'; message M { // b\n option deprecated = true; ; M x = 1; }",
     "message M { extensions 100 to 199, 500 to max; optional E e = 1 [default = B]; enum E { A = 1; B = 2; } }",
@@ -112,6 +112,13 @@ def test_what_is_wrong_is_told_with_its_place(definition: str, told: str) -> Non
     with pytest.raises(InvalidArgument) as caught:
         compile_schema(SchemaKind.PROTOCOL_BUFFER, definition)
     assert told in str(caught.value)
+
+
+def test_what_the_library_cannot_build_is_refused_in_its_words() -> None:
+    fields = "".join(f"string a{number} = {number};" for number in range(1, 6_000))
+
+    with pytest.raises(InvalidArgument, match="Message size exceeded maximum size"):
+        compile_schema(SchemaKind.PROTOCOL_BUFFER, f"syntax = 'proto3'; message M {{ {fields} }}")
 
 
 def test_two_schemas_may_use_one_name() -> None:

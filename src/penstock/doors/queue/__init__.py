@@ -3,9 +3,12 @@
 from penstock.doors.http import Route
 from penstock.doors.queue.http import command_route
 from penstock.doors.queue.queues import ProjectQueues, Queues
+from penstock.doors.queue.resp3 import Resp3Door
 from penstock.doors.queue.rest import rest_routes
+from penstock.doors.queue.rpc import RpcDoor
+from penstock.doors.queue.sockets import SocketLimits
 
-__all__ = ["ProjectQueues", "Queues", "routes"]
+__all__ = ["ProjectQueues", "Queues", "Resp3Door", "RpcDoor", "SocketLimits", "routes"]
 
 
 def routes(queues: Queues) -> list[Route]:

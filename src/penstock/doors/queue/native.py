@@ -17,6 +17,8 @@ from penstock.doors.queue.topics import ProjectTopics
 from penstock.errors import InvalidArgument, Unimplemented
 from penstock.work import NewMessage
 
+MAX_ARGUMENTS = 32
+
 Value = bytes | str | int | float | bool | None
 Args = Sequence[Value]
 Named = dict[str, Value]
@@ -33,8 +35,7 @@ OK = Ok()
 class Arguments:
     """The arguments of one command: read in order, then by name."""
 
-    def __init__(self, command: str, given: Args, usage: str) -> None:
-        self._command = command
+    def __init__(self, given: Args, usage: str) -> None:
         self._given = list(given)
         self._usage = usage
         self._next = 0
@@ -93,7 +94,7 @@ async def _delete(queues: ProjectQueues, args: Arguments) -> int:
     return int(await queues.delete(args.text("queue")))
 
 
-async def _list(queues: ProjectQueues, args: Arguments) -> list[str]:
+async def _list(queues: ProjectQueues, _: Arguments) -> list[str]:
     return queues.list()
 
 
@@ -166,7 +167,7 @@ async def _delete_room(queues: ProjectQueues, args: Arguments) -> int:
     return int(await ProjectTopics(queues).delete(args.text("room")))
 
 
-async def _rooms(queues: ProjectQueues, args: Arguments) -> list[str]:
+async def _rooms(queues: ProjectQueues, _: Arguments) -> list[str]:
     return ProjectTopics(queues).list()
 
 
@@ -227,9 +228,10 @@ async def run(queues: ProjectQueues, command: str, args: Args) -> object:
     if known is None:
         raise Unimplemented(f"unknown command {command[:100]!r}", hint=f"known are: {', '.join(COMMANDS)}")
     function, usage = known
-    arguments = Arguments(command, args, usage)
-    answer = await function(queues, arguments)
-    return answer
+    most = MAX_ARGUMENTS if "[" in usage else usage.count(" ")
+    if len(args) > most:
+        raise InvalidArgument(f"{command} has {len(args)} arguments, wanted at most {most}", hint=f"usage: {usage}")
+    return await function(queues, Arguments(args, usage))
 
 
 def as_text(value: Value, name: str) -> str:

@@ -19,7 +19,7 @@ from penstock.doors.http import Gate
 from penstock.doors.queue import native
 from penstock.doors.queue.native import OK, Args
 from penstock.doors.queue.queues import Queues
-from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, Unauthenticated
+from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, ResourceExhausted, Unauthenticated, Unimplemented
 
 log = logging.getLogger("penstock.queue")
 
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         """The client sends no more: what it sent is answered, but nothing waits for it any longer."""
         self._gone.set()
         self._arrived.set()
-        return True
+        return self._transport.get_extra_info("sslcontext") is None  # TLS has no half-open connections
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone."""
@@ -221,7 +221,8 @@ class Connection(asyncio.Protocol):
     async def _more(self) -> bool:
         """Wait for more bytes; False when they do not come in time."""
         self._arrived.clear()
-        self._transport.resume_reading()
+        if not self._transport.is_reading():
+            self._transport.resume_reading()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._door.limits.idle_seconds):
                 await self._arrived.wait()
@@ -288,7 +289,9 @@ class Connection(asyncio.Protocol):
             self._welcome()
         wait = gate.wait_seconds(self._principal, self._address)
         if wait > 0:
-            raise TooMany(wait)
+            raise ResourceExhausted(
+                f"too many calls, try again in {wait:.3f} s", hint="slow down, or raise the server's rate limit"
+            )
 
     def _hello(self, args: Args) -> object:
         words = [native.as_text(arg, "HELLO") if isinstance(arg, bytes | str) else "" for arg in args]
@@ -307,9 +310,28 @@ class Connection(asyncio.Protocol):
             self._principal = gate.authenticate(native.as_text(args[-1], "token"))
         except Unauthenticated as error:
             gate.wait_seconds(None, self._address)
-            raise WrongPass(error.problem) from None
+            raise _WrongToken(error.problem) from None
         self._welcome()
 
     def _welcome(self) -> None:
         self._is_known = True
         self._codec.limit = self._door.limits.max_frame_bytes
+
+
+class _WrongToken(Unauthenticated):
+    """A token was sent, and is not good: other than in HTTP, the clients tell that from having sent none."""
+
+
+def _told(error: PenstockError) -> str:
+    """An error as the clients of these protocols know it: its kind in capitals, then the sentence, on one line."""
+    match error:
+        case _WrongToken():
+            kind = "WRONGPASS"
+        case Unauthenticated():
+            kind = "NOAUTH"
+        case PermissionDenied():
+            kind = "NOPERM"
+        case _:
+            kind = "ERR"
+    hint = f" ({error.hint})" if error.hint and isinstance(error, InvalidArgument | Unimplemented) else ""
+    return " ".join(f"{kind} {error.message}{hint}".split())

@@ -60,5 +60,4 @@ def _replace(target: Message, source: Message, parts: list[str]) -> None:
         if field.message_type is None:
             setattr(target, name, getattr(source, name))
         else:
-            getattr(target, name).CopyFrom(getattr(source, name))
-            getattr(target, name).SetInParent()  # also an empty message says something: that it is there
+            getattr(target, name).CopyFrom(getattr(source, name))  # an empty message is there too, and says something

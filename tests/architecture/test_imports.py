@@ -66,7 +66,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # what doors stand on: who may do what, what a schema accepts, what a transform makes of a message
     "penstock.access": ANY | KERNEL,
     "penstock.access.core": PURE | PURE_KERNEL,
-    "penstock.schemas": ANY | KERNEL | {"fastavro", "google.protobuf", "grpc_tools"},
+    "penstock.schemas": ANY | KERNEL | {"google.protobuf"},
     "penstock.transforms": ANY | KERNEL | {"penstock.broker.core", "quickjs"},
     # what serves and composes
     "penstock.doors": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "aiohttp"},

@@ -272,6 +272,15 @@ class Listener:
         self._client.close()
 
 
+def eventually(condition: Callable[[], object], within: float = PATIENCE) -> None:
+    """Return once a condition is true that nobody announces; fails when it is not in time."""
+    until = monotonic() + int(within * 1e6)
+    pause = threading.Event()
+    while not condition():
+        assert monotonic() < until, f"still not so after {within} s"
+        pause.wait(0.01)
+
+
 def mask(*paths: str) -> Any:
     """An update mask."""
     return field_mask_pb2.FieldMask(paths=paths)

@@ -6,12 +6,14 @@ from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
 from penstock.doors.http import Gate, Route
 from penstock.doors.pubsub import messages, wire
+from penstock.doors.pubsub.fast_calls import FastCalls
 from penstock.doors.pubsub.grpc_door import GrpcDoor
 from penstock.doors.pubsub.iam import IamPolicies
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.janitor import Janitor
 from penstock.doors.pubsub.publisher import Publisher
 from penstock.doors.pubsub.resources import Resources
+from penstock.doors.pubsub.rest import rest_routes
 from penstock.doors.pubsub.schema_service import SchemaService
 from penstock.doors.pubsub.streaming import Streams
 from penstock.doors.pubsub.subscriber import Subscriber
@@ -53,7 +55,7 @@ class PubSubDoor:
 
     def routes(self) -> list[Route]:
         """The REST form of the API, for the HTTP port."""
-        return []
+        return rest_routes(self._services, FastCalls(self._publisher, self._subscriber).by_path)
 
     async def _publish(self, request: bytes, caller: Principal) -> bytes:
         """Publish, with the answer written directly."""

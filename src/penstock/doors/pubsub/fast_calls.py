@@ -8,7 +8,7 @@ which accepts it or says what is wrong with it. So there is one set of rules, an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ EMPTY = b"{}"
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     """A request, or a part of one."""
+
+
+Plain = TypeVar("Plain", bound=_Plain)
 
 
 class PlainMessage(_Plain, gc=False):
@@ -169,7 +172,7 @@ _ACKNOWLEDGE = msgspec.json.Decoder(PlainAcknowledge)
 _MODIFY_ACK_DEADLINE = msgspec.json.Decoder(PlainModifyAckDeadline)
 
 
-def _read[T](body: bytes, decoder: msgspec.json.Decoder[T]) -> T | None:
+def _read(body: bytes, decoder: msgspec.json.Decoder[Plain]) -> Plain | None:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -158,6 +158,7 @@ class SchemaService:
     async def _add(self, name: names.Name, schema: Message) -> Message:
         def add(catalog: Catalog, now: int) -> Any:
             before = self.revisions(name)
+            schemas.check_room(len(before), str(name))
             return self._keep(catalog, name, [*before, _revision(name, schema, now, before)], now)
 
         await self._resources.change(add)

@@ -162,7 +162,7 @@ class _Stream:
         is_exact = False
         if change.ack_ids:
             ack_ids = list(change.ack_ids)
-            failed, queue = self._subscriber.settle_now(self.key, ack_ids, Queue.ack)
+            failed, queue, _ = self._subscriber.settle_now(self.key, ack_ids, Queue.ack)
             is_exact = queue.policy.exactly_once
             answer.acknowledge_confirmation.ack_ids.extend(_without(ack_ids, failed))
             answer.acknowledge_confirmation.invalid_ack_ids.extend(failed)
@@ -170,7 +170,7 @@ class _Stream:
         for ack_id, span in change.deadlines:
             by_span.setdefault(span, []).append(ack_id)
         for span, ack_ids in by_span.items():
-            failed, queue = self._subscriber.settle_now(self.key, ack_ids, deadline_verb(span))
+            failed, queue, _ = self._subscriber.settle_now(self.key, ack_ids, deadline_verb(span))
             is_exact = queue.policy.exactly_once
             answer.modify_ack_deadline_confirmation.ack_ids.extend(_without(ack_ids, failed))
             answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(failed)

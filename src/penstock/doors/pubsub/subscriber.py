@@ -66,22 +66,23 @@ class Subscriber:
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
-        failed, queue = self.settle_now(key, ack_ids, verb)
-        if queue.policy.exactly_once:
-            # Only what is on disk cannot come back after a crash, and that is what a confirmation promises.
+        failed, queue, has_forwards = self.settle_now(key, ack_ids, verb)
+        if has_forwards or queue.policy.exactly_once:
+            # Dead letters arrive with the next commit. And only what is on disk cannot come back after a crash, which is
+            # what the confirmation of an exactly-once subscription promises.
             await self._aio.durable()
-            if failed:
-                raise AckIdsRefused(dict.fromkeys(failed, "PERMANENT_FAILURE_INVALID_ACK_ID"))
+        if failed and queue.policy.exactly_once:
+            raise AckIdsRefused(dict.fromkeys(failed, "PERMANENT_FAILURE_INVALID_ACK_ID"))
 
-    def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue]:
-        """The same without waiting: the ack ids that are not live, and the subscription."""
+    def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue, bool]:
+        """The same without waiting: the ack ids that are not live, the subscription, and whether dead letters are on their way."""
         now = self._aio.advance()
         with self._broker.lock:
             self._broker.check_open()
             queue = self._broker.catalog.subscription(key)
             self._resources.touch(queue.number)
-            failed, _ = settle_many(self._broker, ack_ids, verb, now, only=queue)
-        return failed, queue
+            failed, has_forwards = settle_many(self._broker, ack_ids, verb, now, only=queue)
+        return failed, queue, has_forwards
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
 

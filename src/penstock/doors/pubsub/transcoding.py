@@ -32,7 +32,19 @@ MAX_SHOWN = 300
 # What any call of Google's takes in its query, with or without a dollar in front. Of these `alt` and `prettyPrint` say how to
 # answer; the others are for Google's own front (tokens are taken from headers alone) and are not even looked at.
 SYSTEM_PARAMETERS = frozenset(
-    "alt prettyPrint fields key access_token oauth_token quotaUser userIp upload_protocol uploadType .xgafv".split()
+    [
+        "alt",
+        "prettyPrint",
+        "fields",
+        "key",
+        "access_token",
+        "oauth_token",
+        "quotaUser",
+        "userIp",
+        "upload_protocol",
+        "uploadType",
+        ".xgafv",
+    ]
 )
 
 _VARIABLE = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
@@ -80,9 +92,7 @@ def read_query(query: str) -> tuple[list[tuple[str, str]], Style]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
     except ValueError:
-        raise InvalidArgument(
-            f"the query string is not percent-encoded UTF-8 of at most {MAX_QUERY_FIELDS} parameters"
-        ) from None
+        raise InvalidArgument(f"the query string is not percent-encoded UTF-8 of at most {MAX_QUERY_FIELDS} parameters") from None
     fields = []
     is_pretty = as_numbers = False
     for name, value in pairs:

@@ -14,6 +14,7 @@ from penstock.durations import FOREVER
 from penstock.errors import FailedPrecondition, InvalidArgument
 
 MAX_DEFINITION_BYTES = 300 * 1024
+MAX_REVISIONS = 20
 BASIC, FULL = messages.SchemaView.BASIC, messages.SchemaView.FULL
 
 
@@ -35,6 +36,15 @@ def check_commit(newest: Any, schema: Any) -> None:
     if schema.type != newest.type:
         wanted = f"{messages.Schema.Type.Name(newest.type)}, as in the revisions before"
         raise InvalidArgument.of("schema.type", messages.Schema.Type.Name(schema.type), wanted)
+
+
+def check_room(count: int, name: str) -> None:
+    """A schema has only so many revisions."""
+    if count >= MAX_REVISIONS:
+        raise FailedPrecondition(
+            f"{name} has {count} revisions, wanted fewer than {MAX_REVISIONS} before another is added",
+            hint="delete a revision that no topic needs",
+        )
 
 
 def check_revision_deletable(count: int, name: str) -> None:

@@ -1,0 +1,337 @@
+"""StreamingPull, request by request: what Google's clients hide from their users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from penstock.testing import ManualClock
+from tests.integration.google.real_client import Google, RawStream, bodies, eventually, unique
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+NOT_FOUND = grpc.StatusCode.NOT_FOUND
+
+
+def test_a_stream_delivers_what_waits_and_what_comes(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, b"waits")
+    with google.stream(subscription) as stream:
+        stream.wait(1)
+        google.publish(topic, b"comes")
+        assert bodies(stream.wait(2)) == [b"waits", b"comes"]
+
+
+def test_the_first_answer_tells_the_properties(google: Google) -> None:
+    for fields in ({}, {"enable_message_ordering": True}, {"enable_exactly_once_delivery": True}):
+        _, subscription = google.pair(**fields)
+        with google.stream(subscription) as stream:
+            shown = stream.answers.wait(1)[0].subscription_properties
+            assert shown.message_ordering_enabled == ("enable_message_ordering" in fields)
+            assert shown.exactly_once_delivery_enabled == ("enable_exactly_once_delivery" in fields)
+
+
+def test_a_changed_property_is_told_on_the_open_stream(google: Google) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        google.update(subscription, "enable_exactly_once_delivery", enable_exactly_once_delivery=True)
+        stream.answers.until(
+            lambda answers: any(one.subscription_properties.exactly_once_delivery_enabled for one in answers), within=3
+        )
+
+
+def test_acks_on_the_stream_count(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair()
+    timed.publish(topic, b"acked", b"kept")
+    with timed.stream(subscription, max_outstanding_messages=2) as stream:
+        held = {one.message.data: one for one in stream.wait(2)}
+        stream.send(ack_ids=[held[b"acked"].ack_id])
+        stream.send()
+        stream.answers.until(lambda answers: not answers[-1].received_messages and len(answers) > 2)
+        clock.advance(11)
+        assert bodies(stream.wait(3)) == [b"acked", b"kept", b"kept"]
+
+
+def test_deadlines_on_the_stream_count(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair()
+    timed.publish(topic, b"longer", b"back")
+    with timed.stream(subscription) as stream:
+        held = {one.message.data: one for one in stream.wait(2)}
+        ack_ids = [held[b"longer"].ack_id, held[b"back"].ack_id]
+        stream.send(modify_deadline_ack_ids=ack_ids, modify_deadline_seconds=[60, 0])
+        eventually(lambda: clock.advance(0.05) or len(stream.received) == 3)
+        assert stream.received[-1].message.data == b"back"
+        stream.send(ack_ids=[stream.received[-1].ack_id])
+        stream.send()
+        stream.answers.until(lambda answers: not answers[-1].received_messages)
+        clock.advance(30)
+        assert len(stream.stay(0.1)) == 3
+        clock.advance(31)
+        assert bodies(stream.wait(4))[-1] == b"longer"
+
+
+def test_the_streams_deadline_rules_over_the_subscriptions(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair(ack_deadline_seconds=10)
+    timed.publish(topic, b"a")
+    with timed.stream(subscription, stream_ack_deadline_seconds=60) as stream:
+        stream.wait(1)
+        clock.advance(30)
+        assert len(stream.stay(0.1)) == 1
+        clock.advance(31)
+        stream.wait(2)
+
+
+def test_a_later_deadline_of_the_stream_is_for_what_comes_later(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair()
+    with timed.stream(subscription, stream_ack_deadline_seconds=10) as stream:
+        stream.send(stream_ack_deadline_seconds=100)
+        stream.send()
+        stream.answers.wait(2)
+        timed.publish(topic, b"a")
+        stream.wait(1)
+        clock.advance(50)
+        assert len(stream.stay(0.1)) == 1
+
+
+@pytest.mark.parametrize("seconds", [0, 9, 601, -1])
+def test_a_stream_deadline_out_of_bounds_is_refused(google: Google, seconds: int) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
+        assert stream.end() == INVALID
+
+
+@pytest.mark.parametrize("seconds", [10, 600])
+def test_a_stream_deadline_at_the_bounds_is_taken(google: Google, seconds: int) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
+        stream.answers.wait(1)
+
+
+LATER: dict[str, dict[str, Any]] = {
+    "a subscription": {"subscription": "projects/test-project/subscriptions/other"},
+    "more messages": {"max_outstanding_messages": 5},
+    "more bytes": {"max_outstanding_bytes": 5},
+    "a deadline out of bounds": {"stream_ack_deadline_seconds": 5},
+    "deadlines without seconds": {"modify_deadline_ack_ids": ["x"]},
+    "seconds without deadlines": {"modify_deadline_seconds": [10]},
+    "seconds out of bounds": {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [601]},
+    "seconds below 0": {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [-1]},
+}
+
+
+@pytest.mark.parametrize("fields", LATER.values(), ids=LATER)
+def test_a_bad_later_request_ends_the_stream(google: Google, fields: dict[str, Any]) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        stream.send(**fields)
+        assert stream.end() == INVALID
+
+
+def test_unknown_ack_ids_end_no_stream(google: Google) -> None:
+    topic, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.send(ack_ids=["nonsense", ""], modify_deadline_ack_ids=["x"], modify_deadline_seconds=[10])
+        google.publish(topic, b"alive")
+        assert bodies(stream.wait(1)) == [b"alive"]
+
+
+@pytest.mark.parametrize("name", ["", "nonsense", "projects/p/topics/abc"])
+def test_a_stream_without_a_proper_subscription_is_refused(google: Google, name: str) -> None:
+    with google.stream(name) as stream:
+        assert stream.end() == INVALID
+
+
+def test_a_stream_on_nothing_is_not_found(google: Google) -> None:
+    with google.stream(google.name("subscriptions")) as stream:
+        assert stream.end() == NOT_FOUND
+
+
+def test_a_stream_without_any_request_is_refused(google: Google) -> None:
+    with RawStream(google.subscriber.transport) as stream:
+        stream.finish()
+        assert stream.end() == INVALID
+
+
+def test_an_empty_request_is_answered(google: Google) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        stream.send()
+        assert not stream.answers.wait(2)[1].received_messages
+
+
+def test_no_more_messages_are_outstanding_than_the_client_allows(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, *[b"%d" % number for number in range(50)])
+    with google.stream(subscription, max_outstanding_messages=10) as stream:
+        stream.wait(10)
+        assert len(stream.stay(0.2)) == 10
+        stream.send(ack_ids=[one.ack_id for one in stream.received[:4]])
+        stream.wait(14)
+        assert len(stream.stay(0.2)) == 14
+        google.ack(subscription, stream.received[4:14])
+        stream.wait(24)
+        assert len(stream.stay(0.2)) == 24
+
+
+def test_no_more_bytes_are_outstanding_than_the_client_allows(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, *[b"x" * 1_000] * 20)
+    with google.stream(subscription, max_outstanding_bytes=5_000) as stream:
+        held = stream.wait(4)
+        held = stream.stay(0.2)
+        assert sum(len(one.message.data) for one in held) <= 5_000
+        stream.send(ack_ids=[one.ack_id for one in held])
+        stream.wait(len(held) + 4)
+
+
+def test_a_message_larger_than_the_allowed_bytes_comes_alone(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, b"x" * 9_000, b"y" * 9_000)
+    with google.stream(subscription, max_outstanding_bytes=5_000) as stream:
+        stream.wait(1)
+        assert len(stream.stay(0.2)) == 1
+        stream.send(ack_ids=[stream.received[0].ack_id])
+        stream.wait(2)
+
+
+def test_limits_below_one_mean_none(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, *[b"%d" % number for number in range(100)])
+    with google.stream(subscription, max_outstanding_messages=-1, max_outstanding_bytes=-1) as stream:
+        stream.wait(100)
+
+
+@pytest.mark.parametrize("client_id", ["", "a-client"])
+def test_what_a_broken_stream_held_reaches_another_within_seconds(google: Google, client_id: str) -> None:
+    topic, subscription = google.pair(ack_deadline_seconds=600)
+    google.publish(topic, *[b"%d" % number for number in range(20)])
+    with google.stream(subscription, stream_ack_deadline_seconds=600, client_id=client_id) as first:
+        first.wait(20)
+        with google.stream(subscription, client_id=unique("other")) as second:
+            second.answers.wait(1)
+            first.cancel()
+            assert len(second.wait(20, within=5)) == 20
+
+
+def test_what_a_finished_stream_held_can_be_pulled(google: Google) -> None:
+    topic, subscription = google.pair(ack_deadline_seconds=600)
+    google.publish(topic, b"a")
+    with google.stream(subscription, stream_ack_deadline_seconds=600) as stream:
+        stream.wait(1)
+        stream.finish()
+        assert stream.end() == grpc.StatusCode.OK
+    assert bodies(google.pull(subscription, 1, within=5)) == [b"a"]
+
+
+def test_an_ack_that_comes_with_the_last_word_still_counts(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, b"a", b"b")
+    with google.stream(subscription) as stream:
+        held = stream.wait(2)
+        stream.send(ack_ids=[one.ack_id for one in held])
+        stream.finish()
+        stream.end()
+    assert google.pull_once(subscription) == []
+
+
+def test_streams_share_the_work_and_repeat_nothing(google: Google) -> None:
+    topic, subscription = google.pair()
+    with google.stream(subscription, max_outstanding_messages=30) as one, google.stream(subscription) as two:
+        google.publish(topic, *[b"%d" % number for number in range(200)])
+        eventually(lambda: len(one.received) + len(two.received) >= 200)
+        assert sorted(int(body) for body in bodies(one.received + two.received)) == list(range(200))
+        assert len(one.received) <= 30
+
+
+def test_deleting_the_subscription_ends_the_stream(google: Google) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        google.call(google.subscriber.delete_subscription, {"subscription": subscription})
+        assert stream.end() == NOT_FOUND
+
+
+def test_deleting_and_making_it_again_ends_the_stream(google: Google) -> None:
+    topic, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        google.call(google.subscriber.delete_subscription, {"subscription": subscription})
+        google.subscription(topic, name=subscription)
+        google.publish(topic, b"for the new one")
+        assert stream.end() == NOT_FOUND
+    assert bodies(google.pull(subscription, 1)) == [b"for the new one"]
+
+
+def test_detaching_ends_the_stream(google: Google) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        google.call(google.plain.detach_subscription, {"subscription": subscription})
+        assert stream.end() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_switching_to_push_ends_the_stream(google: Google) -> None:
+    _, subscription = google.pair()
+    with google.stream(subscription) as stream:
+        stream.answers.wait(1)
+        config = {"push_endpoint": "http://127.0.0.1:1/nobody"}
+        google.call(google.subscriber.modify_push_config, {"subscription": subscription, "push_config": config})
+        assert stream.end() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_deleting_the_topic_leaves_the_stream_to_its_backlog(google: Google) -> None:
+    topic, subscription = google.pair()
+    with google.stream(subscription, max_outstanding_messages=1) as stream:
+        google.publish(topic, b"a", b"b")
+        stream.wait(1)
+        google.call(google.plain.delete_topic, {"topic": topic})
+        stream.send(ack_ids=[stream.received[0].ack_id])
+        assert bodies(stream.wait(2)) == [b"a", b"b"]
+
+
+def test_exactly_once_acks_on_the_stream_are_confirmed(google: Google) -> None:
+    topic, subscription = google.pair(enable_exactly_once_delivery=True)
+    google.publish(topic, b"a")
+    with google.stream(subscription) as stream:
+        (held,) = stream.wait(1)
+        stream.send(modify_deadline_ack_ids=[held.ack_id, "stale"], modify_deadline_seconds=[30, 30])
+        answers = stream.answers.until(lambda found: "modify_ack_deadline_confirmation" in found[-1])
+        assert list(answers[-1].modify_ack_deadline_confirmation.ack_ids) == [held.ack_id]
+        assert list(answers[-1].modify_ack_deadline_confirmation.invalid_ack_ids) == ["stale"]
+        stream.send(ack_ids=[held.ack_id])
+        answers = stream.answers.until(lambda found: "acknowledge_confirmation" in found[-1])
+        assert list(answers[-1].acknowledge_confirmation.ack_ids) == [held.ack_id]
+        stream.send(ack_ids=[held.ack_id])
+        answers = stream.answers.until(lambda found: bool(found[-1].acknowledge_confirmation.invalid_ack_ids))
+        assert list(answers[-1].acknowledge_confirmation.invalid_ack_ids) == [held.ack_id]
+
+
+def test_acks_without_exactly_once_are_not_confirmed(google: Google) -> None:
+    topic, subscription = google.pair()
+    google.publish(topic, b"a")
+    with google.stream(subscription) as stream:
+        (held,) = stream.wait(1)
+        stream.send(ack_ids=[held.ack_id])
+        stream.send()
+        eventually(lambda: not stream.answers.items[-1].received_messages)
+        assert not any("acknowledge_confirmation" in answer for answer in stream.answers.items)
+
+
+def test_a_stream_of_large_messages_fits_what_a_client_takes(google: Google) -> None:
+    topic, subscription = google.pair()
+    for _ in range(4):
+        google.publish(topic, b"x" * 3_000_000)
+    with google.stream(subscription) as stream:
+        assert len(stream.wait(4)) == 4
+
+
+def test_a_stream_that_nobody_reads_harms_nobody(google: Google) -> None:
+    topic, subscription = google.pair()
+    call = google.subscriber.transport.streaming_pull(iter([]))
+    call.cancel()
+    google.publish(topic, b"a")
+    assert bodies(google.pull(subscription, 1)) == [b"a"]

@@ -1,0 +1,191 @@
+"""Every gRPC call with hostile requests: a clear status in time, nothing half done, nobody else harmed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.doors.pubsub import messages
+from penstock.testing.server import LocalServer
+from tests.integration import hostile_requests as hostile
+
+CALL_SECONDS = 5.0
+NEIGHBOUR_SECONDS = 2.0
+STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+UNARY = [path for path in messages.METHODS if path != STREAMING_PULL]
+
+GOOD = {
+    grpc.StatusCode.OK,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.OUT_OF_RANGE,
+}
+"""What a server without tokens and limits may answer. INTERNAL and UNKNOWN are bugs, and so is no answer in time."""
+
+
+BELONGINGS: list[tuple[str, str, str, Any]] = [
+    ("topics", "fuzz/known", "CreateTopic", messages.Topic(name=hostile.TOPIC)),
+    ("topics", "fuzz/other", "CreateTopic", messages.Topic(name=hostile.OTHER_TOPIC)),
+    (
+        "subscriptions",
+        "fuzz/known",
+        "CreateSubscription",
+        messages.Subscription(name=hostile.SUBSCRIPTION, topic=hostile.TOPIC),
+    ),
+    (
+        "subscriptions",
+        "fuzz/exact",
+        "CreateSubscription",
+        messages.Subscription(name=hostile.EXACT, topic=hostile.TOPIC, enable_exactly_once_delivery=True),
+    ),
+    (
+        "snapshots",
+        "fuzz/known",
+        "CreateSnapshot",
+        messages.CreateSnapshotRequest(name=hostile.SNAPSHOT, subscription=hostile.SUBSCRIPTION),
+    ),
+    (
+        "documents",
+        f"schema:{hostile.SCHEMA}",
+        "CreateSchema",
+        messages.CreateSchemaRequest(
+            parent=f"projects/{hostile.PROJECT}", schema_id="known", schema={"type": 2, "definition": hostile.AVRO}
+        ),
+    ),
+]
+"""What a request may find: where the broker keeps it, under which name, and how it is made."""
+
+
+class Complaints(logging.Handler):
+    """Keeps what the server logs as an error, and every traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = logging.Formatter().format(record)
+        if record.levelno >= logging.ERROR or record.exc_info or "Traceback" in text:
+            self.seen.append(text)
+
+
+class Target:
+    """A server, the attacker's connection to it, and a neighbour that must not feel anything."""
+
+    def __init__(self, server: LocalServer, complaints: Complaints) -> None:
+        self.server = server
+        self.complaints = complaints
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        self.channel = grpc.insecure_channel(server.grpc, options=options)
+        self._neighbour = grpc.insecure_channel(server.grpc, options=options)
+        self._honest("CreateTopic", messages.Topic(name="projects/neighbour/topics/quiet"))
+        self._honest(
+            "CreateSubscription",
+            messages.Subscription(name="projects/neighbour/subscriptions/quiet", topic="projects/neighbour/topics/quiet"),
+        )
+
+    def close(self) -> None:
+        self.channel.close()
+        self._neighbour.close()
+
+    def send(self, path: str, request: bytes, **options: Any) -> tuple[grpc.StatusCode, str]:
+        """Make a call; an answer must be one of its kind."""
+        try:
+            answer = self.channel.unary_unary(path)(request, timeout=CALL_SECONDS, **options)
+        except grpc.RpcError as error:
+            return error.code(), str(error.details())
+        messages.METHODS[path].response.FromString(answer)
+        return grpc.StatusCode.OK, ""
+
+    def restore(self) -> None:
+        """Make again what a call has deleted, so that the next one finds something."""
+        catalog = self.server.broker.catalog
+        for held, key, call, request in BELONGINGS:
+            if key not in getattr(catalog, held):
+                self._try(call, request)
+
+    def state(self) -> tuple[Any, ...]:
+        """What exists and how it is set: a refused call may not change any of it."""
+        broker = self.server.broker
+        with broker.lock:
+            catalog = broker.catalog
+            return (
+                {name: (stream.spec, stream.next_offset) for name, stream in catalog.topics.items()},
+                {name: (queue.policy, queue.spec, queue.detached) for name, queue in catalog.subscriptions.items()},
+                dict(catalog.snapshots),
+                dict(catalog.documents),
+            )
+
+    def check_neighbour(self) -> None:
+        """Somebody else's message goes through, promptly."""
+        self._honest("Publish", messages.PublishRequest(topic="projects/neighbour/topics/quiet", messages=[{"data": b"hello"}]))
+        answer = self._honest("Pull", messages.PullRequest(subscription="projects/neighbour/subscriptions/quiet", max_messages=10))
+        assert [one.message.data for one in answer.received_messages] == [b"hello"]
+        ack_ids = [one.ack_id for one in answer.received_messages]
+        self._honest(
+            "Acknowledge", messages.AcknowledgeRequest(subscription="projects/neighbour/subscriptions/quiet", ack_ids=ack_ids)
+        )
+
+    def check_log(self) -> None:
+        seen, self.complaints.seen = self.complaints.seen, []
+        assert not seen, "the server logged:\n" + "\n".join(seen)
+
+    def _honest(self, name: str, request: Any) -> Any:
+        path = next(path for path in messages.METHODS if path.endswith("/" + name))
+        data = self._neighbour.unary_unary(path)(request.SerializeToString(), timeout=NEIGHBOUR_SECONDS)
+        return messages.METHODS[path].response.FromString(data)
+
+    def _try(self, name: str, request: Any) -> None:
+        try:
+            self._honest(name, request)
+        except grpc.RpcError as error:
+            assert error.code() in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITION}, error.details()
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    complaints = Complaints()
+    logging.getLogger().addHandler(complaints)
+    with LocalServer() as server:
+        target = Target(server, complaints)
+        yield target
+        target.close()
+    logging.getLogger().removeHandler(complaints)
+    target.check_log()
+
+
+few = settings(
+    max_examples=settings().max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+
+
+def attack(target: Target, path: str, request: bytes) -> None:
+    target.restore()
+    before = target.state()
+    code, details = target.send(path, request)
+    assert code in GOOD, f"{path} answered {code.name}: {details[:500]}"
+    if code is not grpc.StatusCode.OK:
+        assert target.state() == before, f"{path} failed with {code.name} and changed something: {details[:500]}"
+        assert details, f"{path} failed with {code.name} and does not say why"
+    target.check_log()
+    target.check_neighbour()
+
+
+@pytest.mark.parametrize("path", UNARY, ids=lambda path: path.rpartition("/")[2])
+def test_a_hostile_request_gets_a_clear_refusal(target: Target, path: str) -> None:
+    @few
+    @given(hostile.hostile(path))
+    def run(request: bytes) -> None:
+        attack(target, path, request)
+
+    run()

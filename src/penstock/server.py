@@ -83,7 +83,14 @@ class Server:
         lag.start()
         self._rest.callback(aio.close)
         self._rest.callback(lag.stop)
-        pubsub = PubSubDoor(aio, projects, gate, max_request_bytes=settings.max_request_bytes)
+        pubsub = PubSubDoor(
+            aio,
+            projects,
+            gate,
+            max_request_bytes=settings.max_request_bytes,
+            url=lambda: settings.url(self.port),
+            push_allow=settings.push_allow,
+        )
         queues = Queues(aio, projects)
         self._rest.callback(queues.close)
         traffic = Traffic()
@@ -95,6 +102,7 @@ class Server:
                     process_collector(version=__version__, lag=lag),
                     traffic_collector(traffic),
                     broker_collector(self.broker, projects),
+                    pubsub.collect,
                 ],
             ),
             *pubsub.routes(),

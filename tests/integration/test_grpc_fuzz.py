@@ -128,7 +128,9 @@ class Target:
     def check_neighbour(self) -> None:
         """Somebody else's message goes through, promptly."""
         self._honest("Publish", messages.PublishRequest(topic="projects/neighbour/topics/quiet", messages=[{"data": b"hello"}]))
-        answer = self._honest("Pull", messages.PullRequest(subscription="projects/neighbour/subscriptions/quiet", max_messages=10))
+        answer = self._honest(
+            "Pull", messages.PullRequest(subscription="projects/neighbour/subscriptions/quiet", max_messages=10)
+        )
         assert [one.message.data for one in answer.received_messages] == [b"hello"]
         ack_ids = [one.ack_id for one in answer.received_messages]
         self._honest(
@@ -189,3 +191,90 @@ def test_a_hostile_request_gets_a_clear_refusal(target: Target, path: str) -> No
         attack(target, path, request)
 
     run()
+
+
+@few
+@given(st.lists(hostile.hostile(STREAMING_PULL), max_size=6), st.booleans())
+def test_a_hostile_stream_gets_a_clear_refusal(target: Target, requests: list[bytes], with_opening: bool) -> None:
+    """Random sequences of requests on a stream, half of them after an honest first one."""
+    target.restore()
+    before = target.state()
+    opening = [hostile.HONEST[STREAMING_PULL].SerializeToString()] if with_opening else []
+    call = target.channel.stream_stream(STREAMING_PULL)(iter(opening + requests), timeout=CALL_SECONDS)
+    try:
+        for answer in call:
+            messages.StreamingPullResponse.FromString(answer)
+        code, details = call.code(), ""
+    except grpc.RpcError as error:
+        code, details = error.code(), str(error.details())
+    assert code in GOOD, f"the stream ended with {code.name}: {details[:500]}"
+    assert target.state() == before
+    target.check_log()
+    target.check_neighbour()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [("authorization", "")],
+        [("authorization", "Bearer")],
+        [("authorization", "Bearer \t")],
+        [("authorization", "Basic " + "x" * 3_000)],
+        [("authorization", "Bearer a")] * 30,
+        [("x-goog-request-params", "topic=%00%ff&&==")],
+        [("grpc-timeout-x", "1"), ("odd-bin", b"\x00\xff")],
+    ],
+    ids=lambda metadata: f"{metadata[0][0]}-{str(metadata[0][1])[:8]}-{len(metadata)}",
+)
+def test_hostile_metadata_gets_an_answer(target: Target, metadata: list[tuple[str, str]]) -> None:
+    request = messages.GetTopicRequest(topic=hostile.TOPIC).SerializeToString()
+    target.restore()
+    code, details = target.send("/google.pubsub.v1.Publisher/GetTopic", request, metadata=metadata)
+    assert code in {grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED}, details
+    target.check_log()
+    target.check_neighbour()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/google.pubsub.v1.Publisher/",
+        "/google.pubsub.v1.Publisher/NoSuch",
+        "/x/" + "y" * 2_000,
+        "/google.pubsub.v1.Subscriber/pull",
+    ],
+)
+def test_an_unknown_call_is_unimplemented(target: Target, path: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        target.channel.unary_unary(path)(b"", timeout=CALL_SECONDS)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    target.check_log()
+    target.check_neighbour()
+
+
+def test_a_request_beyond_the_limit_is_refused_and_not_kept(target: Target) -> None:
+    target.restore()
+    request = messages.PublishRequest(topic=hostile.TOPIC, messages=[{"data": bytes(17 * 1024 * 1024)}]).SerializeToString()
+    code, details = target.send("/google.pubsub.v1.Publisher/Publish", request)
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED, details
+    target.check_log()
+    target.check_neighbour()
+
+
+@pytest.mark.parametrize("depth", [1, 10, 23, 24, 25, 30, 45, 2_000, 50_000])
+def test_a_deep_structure_is_taken_or_refused(target: Target, depth: int) -> None:
+    attack(target, "/google.pubsub.v1.Publisher/CreateTopic", hostile.deep_topic(depth))
+
+
+@pytest.mark.parametrize("path", UNARY, ids=lambda path: path.rpartition("/")[2])
+def test_a_stream_of_requests_to_a_unary_call_is_refused(target: Target, path: str) -> None:
+    request = messages.METHODS[path].request().SerializeToString()
+    call = target.channel.stream_stream(path)(iter([request] * 3), timeout=CALL_SECONDS)
+    try:
+        assert len(list(call)) <= 1
+        code, details = call.code(), ""
+    except grpc.RpcError as error:
+        code, details = error.code(), str(error.details())
+    assert code in GOOD | {grpc.StatusCode.UNIMPLEMENTED}, f"{code.name}: {details}"
+    target.check_log()

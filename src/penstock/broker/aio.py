@@ -98,7 +98,6 @@ class AsyncBroker:
         wait: int = 0,
     ) -> tuple[Queue, list[Lease]]:
         """Hand out up to `want` messages, or `max_bytes` of them, waiting at most `wait` microseconds for one."""
-        granted: list[Lease] = []
         until = monotonic() + wait
         bell = Bell()
         ring = bell.ring
@@ -109,19 +108,16 @@ class AsyncBroker:
                 queue, leases = self.broker.grant(
                     find,
                     name,
-                    want - len(granted),
+                    want,
                     now,
                     ack_deadline=ack_deadline,
                     consumer=consumer,
                     prefetch=prefetch,
                     max_bytes=max_bytes,
                 )
-                granted += leases
-                if max_bytes is not None:
-                    max_bytes -= sum([lease.message.size for lease in leases])
                 left = until - monotonic()
-                if queue.absent is None and (granted or left <= 0):
-                    return queue, granted
+                if leases or (queue.absent is None and left <= 0):
+                    return queue, leases
                 if queue.absent is None:
                     self.broker.bells.hang(queue.number, ring)
             if queue.absent is not None:

@@ -108,7 +108,8 @@ class Queue(QueueState):
     ) -> list[Lease]:
         """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
 
-        A limit of bytes is reached by the message that goes beyond it, so that a large one always passes.
+        A limit of what may be in flight is reached by the message that goes beyond it; `max_bytes` is not, but for a first
+        message that is larger by itself. So a large one always passes, and comes alone.
         """
         self.absent = None
         policy, leases = self.policy, self._leases
@@ -126,8 +127,6 @@ class Queue(QueueState):
         budget = None if policy.flow_bytes is None else policy.flow_bytes - leases.size
         if prefetch_bytes is not None and holder is not None:
             budget = min(prefetch_bytes - holder.size, MAX_COUNT if budget is None else budget)
-        if max_bytes is not None:
-            budget = min(max_bytes, MAX_COUNT if budget is None else budget)
         granted: list[Lease] = []
         epoch, traces = self.epoch, self._traces
         for level in self._waiting.ready.levels:
@@ -135,11 +134,17 @@ class Queue(QueueState):
                 start, stop = level.take(want)
                 if start < stop:
                     messages = self._pages.span(start, stop)
+                    is_absent = len(messages) < stop - start
+                    found = len(messages)
+                    if max_bytes is not None:
+                        messages, max_bytes = _fitting(messages, max_bytes, not granted)
                     if budget is not None:
                         messages, budget = _within(messages, budget)
+                    if len(messages) < found:
+                        want = len(messages)
+                    elif is_absent:
+                        self.absent = start + found
                     if len(messages) < stop - start:
-                        if budget is None or budget > 0:
-                            self.absent = start + len(messages)
                         level.add(start + len(messages), stop)
                 else:
                     start = level.first()
@@ -147,6 +152,11 @@ class Queue(QueueState):
                     if message is None:
                         self.absent = start
                         break
+                    if max_bytes is not None:
+                        if message.size > max_bytes and granted:
+                            want = 0
+                            break
+                        max_bytes -= message.size
                     level.pop()
                     messages = [message]
                     if budget is not None:
@@ -434,6 +444,15 @@ class Queue(QueueState):
         self._traces = {offset: trace for offset, trace in self._traces.items() if offset in leased}
         self._mortal = {offset: expires_at for offset, expires_at in self._mortal.items() if offset in leased}
         self.backlog, self.size = len(leased), self._leases.size
+
+
+def _fitting(messages: list[StoredMessage], room: int, is_first: bool) -> tuple[list[StoredMessage], int]:
+    """As many messages as there is room for, a first one in any case; and what is left of the room."""
+    for index, message in enumerate(messages):
+        if message.size > room and not (is_first and index == 0):
+            return messages[:index], room
+        room -= message.size
+    return messages, room
 
 
 def _within(messages: list[StoredMessage], budget: int) -> tuple[list[StoredMessage], int]:

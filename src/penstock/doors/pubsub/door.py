@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+
 from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
 from penstock.doors.http import Gate, Route
+from penstock.doors.monitoring.samples import Sample
 from penstock.doors.pubsub import messages, wire
+from penstock.doors.pubsub.core.endpoints import Endpoints
 from penstock.doors.pubsub.fast_calls import FastCalls
 from penstock.doors.pubsub.grpc_door import GrpcDoor
 from penstock.doors.pubsub.iam import IamPolicies
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.janitor import Janitor
+from penstock.doors.pubsub.oidc import TokenIssuer
 from penstock.doors.pubsub.publisher import Publisher
+from penstock.doors.pubsub.push import Pushers
 from penstock.doors.pubsub.resources import Resources
 from penstock.doors.pubsub.rest import rest_routes
 from penstock.doors.pubsub.schema_service import SchemaService
@@ -23,14 +30,26 @@ from penstock.projects import Projects
 class PubSubDoor:
     """All of the door's parts, put together."""
 
-    def __init__(self, aio: AsyncBroker, projects: Projects, gate: Gate, *, max_request_bytes: int) -> None:
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        projects: Projects,
+        gate: Gate,
+        *,
+        max_request_bytes: int,
+        url: Callable[[], str],
+        push_allow: Iterable[str],
+    ) -> None:
         resources = Resources(aio, projects)
         schemas = SchemaService(resources)
         inspection = Inspection(resources, schemas)
         self._publisher = Publisher(resources, inspection)
-        self._subscriber = Subscriber(resources, inspection)
+        endpoints = Endpoints(push_allow)
+        self._subscriber = Subscriber(resources, inspection, endpoints)
         self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]
         self._janitor = Janitor(resources)
+        self._issuer = TokenIssuer(resources, url)
+        self._pushers = Pushers(resources, inspection, self._issuer, endpoints)
         streams = Streams(resources, self._subscriber, inspection)
         self._grpc = GrpcDoor(
             self._services,
@@ -46,16 +65,22 @@ class PubSubDoor:
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen for gRPC; returns the port. `tls`: key and certificates, PEM."""
         self._janitor.start()
+        self._pushers.start()
         return await self._grpc.start(host, port, tls)
 
     async def stop(self, grace_seconds: float) -> None:
         """End streams, finish what runs within the grace."""
         await self._janitor.stop()
-        await self._grpc.stop(grace_seconds)
+        await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
 
     def routes(self) -> list[Route]:
-        """The REST form of the API, for the HTTP port."""
-        return rest_routes(self._services, FastCalls(self._publisher, self._subscriber).by_path)
+        """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""
+        rest = rest_routes(self._services, FastCalls(self._publisher, self._subscriber).by_path)
+        return [*rest, *self._issuer.routes()]
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of push, for `/metrics`."""
+        return self._pushers.collect()
 
     async def _publish(self, request: bytes, caller: Principal) -> bytes:
         """Publish, with the answer written directly."""

@@ -106,7 +106,7 @@ class TokenIssuer:
             return json_response(Discovery(url, url + JWKS))
 
         async def jwks(_: Request) -> web.StreamResponse:
-            _, public = await self._key()
+            public = (await self._key())[1]
             return json_response(Jwks([public]), headers={"Cache-Control": "public, max-age=3600"})
 
         tags = ("push",)

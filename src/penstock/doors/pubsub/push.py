@@ -34,7 +34,7 @@ from penstock.doors.pubsub.core.push_window import PushWindow
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.oidc import TokenIssuer
 from penstock.doors.pubsub.push_client import Answer, Outcome, PushClient
-from penstock.doors.pubsub.resources import Message, Resources, is_pushed
+from penstock.doors.pubsub.resources import Message, Resources
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, PenstockError
 from penstock.ids import message_id
@@ -145,12 +145,16 @@ class Pushers:
         for bell in waiting:
             bell.ring()
 
+    def forget(self, number: int) -> None:
+        """A worker ends, at once and for good: should its subscription be pushed again, it gets another."""
+        del self._workers[number]
+
     def _look(self, key: str) -> None:
         """A subscription may have been made, changed or deleted."""
         broker = self.resources.broker
         with broker.lock:
             queue = broker.catalog.subscriptions.get(key)
-            is_wanted = queue is not None and not queue.detached and is_pushed(self.resources.form_of(queue))
+            is_wanted = queue is not None and not queue.detached and self.resources.pushes(queue)
         for worker, _ in self._workers.values():
             if worker.key == key:
                 worker.bell.ring()
@@ -158,7 +162,6 @@ class Pushers:
             worker = _Worker(self, key, queue)
             task = asyncio.create_task(worker.run(), name=f"push to {key}")
             self._workers[queue.number] = worker, task
-            task.add_done_callback(lambda _: self._workers.pop(queue.number))
 
 
 class _Worker:
@@ -182,18 +185,25 @@ class _Worker:
         """Push until the subscription is not pushed any more, is gone, or the server stops."""
         ring = self.bell.ring
         with self._broker.lock:
-            release(self._broker, self._queue, CONSUMER, self._broker.clock.now())
+            self._give_back()
             self._broker.bells.hang(self._queue.number, ring)
         try:
             while await self._goes_on():
                 pass
         finally:
-            for post in self.posts:
-                post.cancel()
-            await asyncio.gather(*self.posts, return_exceptions=True)
+            if self.posts:
+                for post in self.posts:
+                    post.cancel()
+                await asyncio.wait(self.posts)
             with self._broker.lock:
                 self._broker.bells.take_down(self._queue.number, ring)
-                release(self._broker, self._queue, CONSUMER, self._broker.clock.now())
+                self._give_back()
+            self._pushers.forget(self._queue.number)
+
+    def _give_back(self) -> None:
+        """Return what is leased to this worker, or was to that of the run before, without counting an attempt."""
+        if self._broker.catalog.queues.get(self._queue.number) is self._queue:
+            release(self._broker, self._queue, CONSUMER, self._broker.clock.now())
 
     async def _goes_on(self) -> bool:
         """One round; False when there will be no other."""
@@ -217,10 +227,11 @@ class _Worker:
             if self._broker.catalog.queues.get(queue.number) is not queue or queue.detached:
                 return False
             form = self._resources.form_of(queue)
-        if pushers.is_stopping or not is_pushed(form):
-            if self.posts:
-                await self.bell.wait()
-            return bool(self.posts)
+        if pushers.is_stopping or not form.push_config.push_endpoint:
+            if not self.posts:
+                return False
+            await self.bell.wait()
+            return True
         if not self._may_push(form.push_config.push_endpoint):
             await self.bell.wait()
             return True

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 import aiohttp
-from aiohttp.client_reqrep import Connection
+from aiohttp.connector import Connection
 
 from penstock.doors.pubsub.core.push import PushRequest, is_acknowledged
 

@@ -29,11 +29,15 @@ from penstock.doors.pubsub.core.destinations import destination
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
 from penstock.durations import micros
+from penstock.errors import FailedPrecondition
 from penstock.projects import Projects
 from penstock.subscription import SubscriptionSpec, subscription_spec
 
 PACE = 30_000
 """How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
+
+MAX_FORMS = 10_000
+"""How many parsed resources are kept."""
 
 SCHEMA_PREFIX = "schema:"
 """In front of a schema's name: the name of the document that holds its revisions."""
@@ -54,6 +58,7 @@ class Resources:
         self._forms: dict[tuple[Any, bytes], Message] = {}
         self.changed: list[Callable[[str], None]] = []
         """Called with the broker's name of a subscription that was made, changed or deleted."""
+        self._pushed: dict[bytes, bool] = {}
         self._started_at = self.broker.clock.now()
         self._used: dict[int, int] = {}
         self._users: Counter[int] = Counter()
@@ -162,6 +167,23 @@ class Resources:
         spec = subscription_spec(queue)
         return self._form(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
 
+    def pushes(self, queue: Queue) -> bool:
+        """Whether a subscription's messages are pushed to an endpoint. Cheap: asked at every pull."""
+        pushed = self._pushed.get(queue.spec)
+        if pushed is None:
+            if len(self._pushed) >= MAX_FORMS:
+                self._pushed.clear()
+            pushed = self._pushed[queue.spec] = is_pushed(self.form_of(queue))
+        return pushed
+
+    def check_pulled(self, queue: Queue) -> None:
+        """Refuse to pull from a subscription that pushes."""
+        if self.pushes(queue):
+            raise FailedPrecondition(
+                f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
+                hint="clear its push_config with ModifyPushConfig first",
+            )
+
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
@@ -198,7 +220,7 @@ class Resources:
         """A stored form, parsed once."""
         form = self._forms.get((kind, body))
         if form is None:
-            if len(self._forms) >= 10_000:
+            if len(self._forms) >= MAX_FORMS:
                 self._forms.clear()
             form = self._forms[kind, body] = kind.FromString(body)
         return form

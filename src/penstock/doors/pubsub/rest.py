@@ -18,10 +18,10 @@ from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.calls import Call, find_call
 from penstock.doors.pubsub.fast_calls import FastCall
 from penstock.doors.pubsub.grpc_door import DOMAIN
-from penstock.doors.pubsub.messages.methods import Binding, Method
+from penstock.doors.pubsub.messages.methods import Method
 from penstock.doors.pubsub.rest_docs import Documents
-from penstock.doors.pubsub.subscriber import AckIdsRefused
 from penstock.doors.pubsub.transcoding import Style, Template, read_query, read_request, write_answer
+from penstock.errors import AckIdsRefused
 
 ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 LONG_BODY_BYTES = 256 * 1024
@@ -78,21 +78,21 @@ def rest_routes(services: Iterable[object], fast: Mapping[str, FastCall]) -> lis
         for binding in method.bindings:
             template, call = Template.of(binding), find_call(known, path)
             summary = (call.__doc__ or path).partition("\n")[0].rstrip(".")
-            operation = documents.operation(path, method, binding, template, summary)
-            handler = _handler(call, method, binding, template, fast.get(path))
+            operation = documents.operation(path, method, template, verb=binding.verb, summary=summary)
+            handler = _handler(call, method, template, fast.get(path))
             routes.append(Route(binding.verb, template.path, handler, operation, API_ERRORS))
     return routes
 
 
-def _handler(call: Call, method: Method, binding: Binding, template: Template, fast: FastCall | None) -> Handler:
+def _handler(call: Call, method: Method, template: Template, fast: FastCall | None) -> Handler:
     async def serve(request: Request) -> web.StreamResponse:
         fields, style = read_query(request.raw_path.partition("?")[2])
         name = template.filled(request.match_info)
-        body = await request.read() if binding.body is not None else b""
+        body = await request.read() if template.body is not None else b""
         try:
             answer = await fast(body, name, request.principal) if fast is not None and not fields else None
             if answer is None:
-                arguments = (method.request, binding, template, name, fields, body)
+                arguments = (method.request(), template, name, fields, body)
                 long = len(body) > LONG_BODY_BYTES
                 message = await asyncio.to_thread(read_request, *arguments) if long else read_request(*arguments)
                 answer = write_answer(await call(message, request.principal), style)

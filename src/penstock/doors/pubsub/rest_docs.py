@@ -10,7 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.doors.http import Body, Operation, Parameter, Reply
-from penstock.doors.pubsub.messages.methods import Binding, Method
+from penstock.doors.pubsub.messages.methods import Method
 from penstock.doors.pubsub.transcoding import Template
 
 ID = r"^(?!goog)[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}$"
@@ -57,29 +57,29 @@ class Documents:
     def __init__(self) -> None:
         self._types: dict[str, Any] = {}
 
-    def operation(self, path: str, method: Method, binding: Binding, template: Template, summary: str) -> Operation:
+    def operation(self, path: str, method: Method, template: Template, *, verb: str, summary: str) -> Operation:
         """The description of one binding of a method."""
         request = method.request.DESCRIPTOR
         service, _, call = path.rpartition("/")
         body = None
-        if binding.body is not None:
-            content = request if binding.body == "*" else request.fields_by_name[binding.body].message_type
+        if template.body is not None:
+            content = request if template.body == "*" else request.fields_by_name[template.body].message_type
             in_path = template.field if content.name.endswith("Request") else None
-            body = Body(self._type(content, in_path), required=binding.verb != "PUT", example=EXAMPLES.get(content.name))
+            body = Body(self._type(content, in_path), required=verb != "PUT", example=EXAMPLES.get(content.name))
         return Operation(
             summary=summary,
             description=f"`{call}` of Google's Pub/Sub API. Fields may be named in camelCase or in snake_case.",
             tags=(TAGS[service.rpartition(".")[2]],),
-            parameters=(*_in_path(template), *self._in_query(request, binding, template), PRETTY),
+            parameters=(*_in_path(template), *self._in_query(request, template), PRETTY),
             body=body,
             replies={200: Reply("Done.", self._type(method.response.DESCRIPTOR))},
         )
 
-    def _in_query(self, request: Descriptor, binding: Binding, template: Template) -> Iterator[Parameter]:
-        if binding.body == "*":
+    def _in_query(self, request: Descriptor, template: Template) -> Iterator[Parameter]:
+        if template.body == "*":
             return
         for field in request.fields:
-            if field.name in {binding.body, template.field}:
+            if field.name in {template.body, template.field}:
                 continue
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 for inner in field.message_type.fields:

@@ -23,9 +23,9 @@ from penstock.broker.settlement import release
 from penstock.doors.pubsub import messages, wire
 from penstock.doors.pubsub.core.streaming import StreamChange, StreamOpening, changed, opened
 from penstock.doors.pubsub.inspection import Inspection
-from penstock.doors.pubsub.resources import Resources, is_pushed
+from penstock.doors.pubsub.resources import Resources
 from penstock.doors.pubsub.subscriber import Subscriber, deadline_verb
-from penstock.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound, Unavailable
+from penstock.errors import InvalidArgument, SubscriptionNotFound, Unavailable
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
@@ -127,8 +127,7 @@ class _Stream:
         broker, ring = self._broker, self._bell.ring
         with broker.lock:
             queue = broker.catalog.subscription(self.key)
-            if is_pushed(self._resources.form_of(queue)):
-                raise FailedPrecondition(f"subscription {self.key!r} pushes to an endpoint and cannot be pulled")
+            self._resources.check_pulled(queue)
             self.number = queue.number
             broker.bells.hang(self.number, ring)
         reader = asyncio.create_task(self._listen())

@@ -13,6 +13,7 @@ from penstock.broker.settlement import Settlement, settle_many
 from penstock.doors.pubsub import messages, wire
 from penstock.doors.pubsub.core import names, snapshots, subscriptions
 from penstock.doors.pubsub.core.consuming import acknowledged, modified, pull_limit
+from penstock.doors.pubsub.core.endpoints import Endpoints
 from penstock.doors.pubsub.core.periods import instant
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.resources import Message, Resources
@@ -21,17 +22,20 @@ from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 
 PULL_WAIT = SECOND
 """How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
-PULL_BYTES = 10 * 1024 * 1024
+PULL_BYTES = 3 * 1024 * 1024
+"""How much one answer holds: with an emulator's address Google's clients keep gRPC's default and refuse more than 4 MiB, ids and
+all. A larger message comes alone."""
 
 
 class Subscriber:
     """The calls of the service, by their names in lower case."""
 
-    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+    def __init__(self, resources: Resources, inspection: Inspection, endpoints: Endpoints | None = None) -> None:
         self._resources = resources
         self._broker = resources.broker
         self._aio = resources.aio
         self._inspection = inspection
+        self._endpoints = endpoints or Endpoints()
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -44,6 +48,7 @@ class Subscriber:
         key = self._consumed(request, caller)
         want = pull_limit(request)
         wait = 0 if request.return_immediately else PULL_WAIT
+        self._check_pulled(key)
         while True:
             queue, leases = await self._aio.lease(Catalog.subscription, key, want, wait=wait, max_bytes=PULL_BYTES)
             self._resources.touch(queue.number)
@@ -75,7 +80,7 @@ class Subscriber:
             raise AckIdsRefused(dict.fromkeys(failed, "PERMANENT_FAILURE_INVALID_ACK_ID"))
 
     def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue, bool]:
-        """The same without waiting: the ack ids that are not live, the subscription, and whether dead letters are on their way."""
+        """The same without waiting: ack ids that are not live, the subscription, and whether dead letters are on their way."""
         now = self._aio.advance()
         with self._broker.lock:
             self._broker.check_open()
@@ -93,6 +98,7 @@ class Subscriber:
             request.name = str(names.assigned(topic.project, names.SUBSCRIPTIONS, secrets.token_bytes(10)))
         name = self._resources.admit(caller, Verb.MANAGE, request.name, names.SUBSCRIPTIONS, "name")
         subscription = subscriptions.new_subscription(request)
+        self._endpoints.check(subscription)
         topic = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
         await self._inspection.check(subscription)
         key, topic_key = self._resources.key(name), self._resources.key(topic)
@@ -234,10 +240,15 @@ class Subscriber:
         resources = self._resources
         return resources.key(resources.admit(caller, Verb.CONSUME, request.subscription, names.SUBSCRIPTIONS, "subscription"))
 
+    def _check_pulled(self, key: str) -> None:
+        with self._broker.lock:
+            self._resources.check_pulled(self._broker.catalog.subscription(key))
+
     async def _update(self, key: str, patch: Any, paths: Any) -> None:
         with self._broker.lock:
             old = self._resources.subscription(self._broker.catalog.subscription(key))
         new = subscriptions.update_subscription(old, patch, paths)
+        self._endpoints.check(new)
         await self._inspection.check(new)
 
         def update(catalog: Catalog, now: int) -> Any:

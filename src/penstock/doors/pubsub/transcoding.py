@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qsl
@@ -32,19 +32,10 @@ MAX_SHOWN = 300
 # What any call of Google's takes in its query, with or without a dollar in front. Of these `alt` and `prettyPrint` say how to
 # answer; the others are for Google's own front (tokens are taken from headers alone) and are not even looked at.
 SYSTEM_PARAMETERS = frozenset(
-    [
-        "alt",
-        "prettyPrint",
-        "fields",
-        "key",
-        "access_token",
-        "oauth_token",
-        "quotaUser",
-        "userIp",
-        "upload_protocol",
-        "uploadType",
-        ".xgafv",
-    ]
+    {
+        *("alt", "prettyPrint", "fields", "key", "access_token", "oauth_token"),
+        *("quotaUser", "userIp", "upload_protocol", "uploadType", ".xgafv"),
+    }
 )
 
 _VARIABLE = re.compile(r"\{([a-z_.]+)=([^}]+)\}")
@@ -70,6 +61,8 @@ class Template:
     """With dots into messages: `topic`, `topic.name`."""
     name: str
     """What the field becomes: `projects/{project}/topics/{topic}`."""
+    body: str | None
+    """What the body fills: `*` for the whole request, one field, or None."""
 
     @classmethod
     def of(cls, binding: Binding) -> Self:
@@ -80,7 +73,7 @@ class Template:
         parts = variable[2].split("/")
         named = [f"{{{parts[index - 1].removesuffix('s')}}}" if part == "*" else part for index, part in enumerate(parts)]
         name = "/".join(named)
-        return cls(binding.path.replace(variable[0], name), variable[1], name)
+        return cls(binding.path.replace(variable[0], name), variable[1], name, binding.body)
 
     def filled(self, match: Mapping[str, str]) -> str:
         """The resource that a path names."""
@@ -109,21 +102,18 @@ def read_query(query: str) -> tuple[list[tuple[str, str]], Style]:
     return fields, Style(is_pretty, as_numbers)
 
 
-def read_request(
-    kind: Callable[[], Message], binding: Binding, template: Template, name: str, fields: list[tuple[str, str]], body: bytes
-) -> Message:
-    """The request of a call. `name` is what its path names, `fields` come from its query."""
-    request = kind()
+def read_request(request: Message, template: Template, name: str, fields: list[tuple[str, str]], body: bytes) -> Message:
+    """Fill the request of a call, which is empty yet. `name` is what its path names, `fields` come from its query."""
     descriptor = request.DESCRIPTOR
     given: dict[str, Any] = {}
-    if binding.body == "*":
+    if template.body == "*":
         if fields:
             raise _unknown(fields[0][0], "the query string", "this call takes its fields from the body")
         given = _object(descriptor, _decoded(body), "")
     else:
-        if binding.body is not None:
-            given[binding.body] = _value(descriptor.fields_by_name[binding.body], _decoded(body), binding.body)
-        given |= _from_query(descriptor, fields, {binding.body, template.field.partition(".")[0]})
+        if template.body is not None:
+            given[template.body] = _value(descriptor.fields_by_name[template.body], _decoded(body), template.body)
+        given |= _from_query(descriptor, fields, {template.body, template.field.partition(".")[0]})
     try:
         json_format.ParseDict(given, request)
         *parents, last = template.field.split(".")

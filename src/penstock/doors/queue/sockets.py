@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.access import Principal
+from penstock.access import ANYONE, Principal
 from penstock.doors.http import Gate
 from penstock.doors.queue import native
 from penstock.doors.queue.native import OK, Args
@@ -131,13 +131,12 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, door: SocketDoor, codec: Callable[[int], Codec]) -> None:
         self._door = door
-        self._codec = codec(STRANGER_BYTES if door.gate is not None else door.limits.max_frame_bytes)
+        self._codec = codec(STRANGER_BYTES)
         self._gone = asyncio.Event()
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._principal: Principal | None = None
-        self._is_known = door.gate is None
+        self._secret: str | None = None
         self._address = "unknown"
         self._is_last = False
         self._running: set[asyncio.Task[None]] = set()
@@ -155,6 +154,8 @@ class Connection(asyncio.Protocol):
             transport.abort()
             return
         self._door.connections.add(self)
+        with suppress(PenstockError):
+            self._admit(None)
         self._task = asyncio.ensure_future(self._serve())
 
     def data_received(self, data: bytes) -> None:
@@ -276,22 +277,20 @@ class Connection(asyncio.Protocol):
                 return OK
             case "HELLO":
                 return self._hello(call.args)
-        self._admit()
-        # A client that is gone waits for nothing: its end ends the waits.
-        return await native.run(self._door.queues.of(self._principal, None, self._gone), call.command, call.args)
-
-    def _admit(self) -> None:
+        principal = self._admit(self._secret)  # each time: a token may be revoked, or expire
         gate = self._door.gate
-        if gate is None:
-            return
-        if not self._is_known:
-            self._principal = gate.authenticate(None)  # a gate may let nobody in particular in
-            self._welcome()
-        wait = gate.wait_seconds(self._principal, self._address)
+        wait = gate.wait_seconds(principal, self._address) if gate is not None else 0
         if wait > 0:
-            raise ResourceExhausted(
-                f"too many calls, try again in {wait:.3f} s", hint="slow down, or raise the server's rate limit"
-            )
+            raise ResourceExhausted(f"too many calls, try again in {wait:.3f} s")
+        # A client that is gone waits for nothing: its end ends the waits.
+        return await native.run(self._door.queues.of(principal, None, self._gone), call.command, call.args)
+
+    def _admit(self, secret: str | None) -> Principal:
+        """Who calls with a secret, or without one; from then on requests may be large."""
+        gate = self._door.gate
+        principal: Principal = ANYONE if gate is None else gate.authenticate(secret)
+        self._codec.limit = self._door.limits.max_frame_bytes
+        return principal
 
     def _hello(self, args: Args) -> object:
         words = [native.as_text(arg, "HELLO") if isinstance(arg, bytes | str) else "" for arg in args]
@@ -303,19 +302,14 @@ class Connection(asyncio.Protocol):
     def _authenticate(self, args: Args) -> None:
         if not 1 <= len(args) <= 2:
             raise InvalidArgument("AUTH takes a token, or a user and a token", hint="usage: AUTH [user] token")
-        gate = self._door.gate
-        if gate is None:
-            return  # a client that is configured with a token also works where none is asked for
+        secret = native.as_text(args[-1], "token")
         try:
-            self._principal = gate.authenticate(native.as_text(args[-1], "token"))
+            self._admit(secret)
         except Unauthenticated as error:
-            gate.wait_seconds(None, self._address)
+            if self._door.gate is not None and self._door.gate.wait_seconds(None, self._address) > 0:
+                self._is_last = True  # who guesses tokens is slowed down
             raise _WrongToken(error.problem) from None
-        self._welcome()
-
-    def _welcome(self) -> None:
-        self._is_known = True
-        self._codec.limit = self._door.limits.max_frame_bytes
+        self._secret = secret
 
 
 class _WrongToken(Unauthenticated):

@@ -20,7 +20,7 @@ import apsw
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow_read, depth, durable, footprint, layout, memory_loop, peers, recovery
+from benchmarks import arrow_read, depth, durable, footprint, layout, memory_loop, peers, recovery, server
 from benchmarks.profiling import profiled
 from benchmarks.row import Benchmark, Row, Run, missing
 
@@ -32,6 +32,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "depth": depth.BENCHMARKS,
     "recovery": recovery.BENCHMARKS,
     "arrow": arrow_read.BENCHMARKS,
+    "server": server.BENCHMARKS,
 }
 LAYOUT = "layout"
 

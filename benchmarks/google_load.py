@@ -24,7 +24,7 @@ def publish_and_subscribe(address: str, pid: int, number: int) -> dict[str, floa
     from google.cloud import pubsub_v1
 
     publisher, subscriber = pubsub_v1.PublisherClient(), pubsub_v1.SubscriberClient()
-    name = f"google-{os.getpid()}"
+    name = f"load-{os.getpid()}"
     topic, subscription = publisher.topic_path(PROJECT, name), subscriber.subscription_path(PROJECT, name)
     publisher.create_topic(name=topic)
     subscriber.create_subscription(name=subscription, topic=topic, ack_deadline_seconds=60)

@@ -37,9 +37,7 @@ DEADLINE = 120
 
 def publish_request(size: int, payload: bytes = b"x" * PAYLOAD) -> bytes:
     """A PublishRequest of so many messages, as it is on the wire."""
-    data: bytes = messages.PublishRequest(
-        topic=TOPIC, messages=[messages.PubsubMessage(data=payload)] * size
-    ).SerializeToString()
+    data: bytes = messages.PublishRequest(topic=TOPIC, messages=[messages.PubsubMessage(data=payload)] * size).SerializeToString()
     return data
 
 
@@ -138,9 +136,7 @@ async def through(address: str, pid: int, number: int) -> dict[str, float]:
     await asyncio.gather(client.stream(50 * BATCH), client.publish_all(islice(_same(request), 50), IN_FLIGHT))
     await client.set_up()
     meter = Meter(pid)
-    await asyncio.gather(
-        client.stream(number), client.publish_all(islice(_same(request), number // BATCH), IN_FLIGHT)
-    )
+    await asyncio.gather(client.stream(number), client.publish_all(islice(_same(request), number // BATCH), IN_FLIGHT))
     return meter.read(number)
 
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import repeat
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvloop
@@ -35,8 +36,7 @@ class Connection(asyncio.Protocol):
         self._data = b""
         self._end = -1
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: Any) -> None:  # uvloop's transports are not asyncio's
         self._transport = transport
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
@@ -66,13 +66,15 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def command(name: str, **payload: object) -> bytes:
+def command(name: str, /, **payload: object) -> bytes:
     """A request with one command, as it is on the wire."""
     return posted(json.dumps({"command": name, "request_id": "1", "payload": payload}).encode())
 
 
 def posted(body: bytes) -> bytes:
-    head = f"POST /api/v1/command HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /api/v1/command HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -103,9 +105,7 @@ async def take_batch(connection: Connection) -> None:
     ids = MESSAGE_ID.findall(await connection.ask(CONSUME_BATCH))
     assert len(ids) == BATCH, f"{len(ids)} messages came, wanted {BATCH}"
     await connection.ask(
-        posted(
-            b'{"command":"queue.ack_batch","request_id":"1","payload":{"queue":"load","message_ids":[%b]}}' % b",".join(ids)
-        )
+        posted(b'{"command":"queue.ack_batch","request_id":"1","payload":{"queue":"load","message_ids":[%b]}}' % b",".join(ids))
     )
 
 
@@ -124,18 +124,19 @@ async def every(connections: list[Connection], steps: Iterator[Step]) -> None:
             group.create_task(work(connection))
 
 
-async def load(url: str, pid: int, publish: Step, take: Step, number: int, size: int) -> dict[str, float]:
-    """Publish so many messages, then consume and ack them, `size` a command: commands and messages a second of both."""
-    address = urlsplit(url)
+async def connected(url: str) -> list[Connection]:
+    """All connections, open."""
+    host, _, port = urlsplit(url).netloc.partition(":")
     loop = asyncio.get_running_loop()
-    connections = []
-    for _ in range(CONNECTIONS):
-        _, connection = await loop.create_connection(Connection, address.hostname, address.port)
-        connections.append(connection)
+    made = [await loop.create_connection(Connection, host, int(port)) for _ in range(CONNECTIONS)]
+    return [connection for _, connection in made]
+
+
+async def load(url: str, pid: int, publish: Step, take: Step, size: int, number: int) -> dict[str, float]:
+    """Publish so many messages, then consume and ack them, `size` a command: commands and messages a second of both."""
+    connections = await connected(url)
     await connections[0].ask(command("queue.delete", queue=QUEUE))
-    await connections[0].ask(
-        command("queue.create", name=QUEUE, max_depth=10 * number, default_prefetch=1_000, ack_deadline_secs=600)
-    )
+    await connections[0].ask(command("queue.create", name=QUEUE, max_depth=10 * number, prefetch_limit=0, ack_deadline_secs=600))
     calls = number // size
     warm = max(calls // 10, CONNECTIONS)
     await every(connections, repeat(publish, warm))
@@ -161,6 +162,18 @@ async def load(url: str, pid: int, publish: Step, take: Step, number: int, size:
     }
 
 
+async def bare(url: str, pid: int, number: int) -> dict[str, float]:
+    """The publishes alone, against a server that has no queues."""
+    connections = await connected(url)
+    await every(connections, repeat(publish_one, number // 10))
+    meter = Meter(pid)
+    await every(connections, repeat(publish_one, number))
+    found = meter.read(number)
+    for connection in connections:
+        connection.close()
+    return {"publish": found["rate"], "publish_us": found["server_us"]}
+
+
 KINDS: dict[str, tuple[Step, Step, int]] = {
     "single": (publish_one, take_one, 1),
     "batch": (publish_batch, take_batch, BATCH),
@@ -174,8 +187,8 @@ async def _within_deadline(found: Awaitable[dict[str, float]]) -> dict[str, floa
 
 def main() -> None:
     kind, url, pid, number = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    publish, take, size = KINDS[kind]
-    print(json.dumps(uvloop.run(_within_deadline(load(url, pid, publish, take, number, size)))))
+    found = bare(url, pid, number) if kind == "bare" else load(url, pid, *KINDS[kind], number)
+    print(json.dumps(uvloop.run(_within_deadline(found))))
 
 
 if __name__ == "__main__":

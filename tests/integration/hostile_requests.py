@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -71,9 +72,7 @@ PATHS = [
 
 TEXTS = st.one_of(
     st.sampled_from(NAMES),
-    st.sampled_from(
-        ["", " ", "\0", "\n\r\x1b[31m", "\u202e\ufeff", "🜁" * 100, "%s%n{}", "../../etc", "-1", "x" * 1_025, "x" * 300_000]
-    ),
+    st.sampled_from(["", " ", "\0", "\n\r\x1b[31m", "\u202e\ufeff", "🜁" * 100, "%s%n{}", "-1", "x" * 1_025, "x" * 300_000]),
     st.text(max_size=30),
 )
 BY_FIELD: dict[str, list[str]] = {
@@ -102,11 +101,14 @@ _SCALARS: dict[int, st.SearchStrategy[Any]] = {
 }
 
 
-class Sent(bytes):
+@dataclass(frozen=True)
+class Sent:
     """The bytes of a request; a failing test shows their beginning."""
 
+    data: bytes
+
     def __repr__(self) -> str:
-        return f"{bytes(self[:400])!r}" + (f" … ({len(self)} bytes)" if len(self) > 400 else "")
+        return f"{self.data[:400]!r}" + (f" … ({len(self.data)} bytes)" if len(self.data) > 400 else "")
 
 
 def _scalar(field: Any) -> st.SearchStrategy[Any]:
@@ -254,7 +256,7 @@ def torn(draw: st.DrawFn, path: str) -> Sent:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
         data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=4))
-    return Sent(data)
+    return Sent(bytes(data))
 
 
 def hostile(path: str) -> st.SearchStrategy[Sent]:

@@ -18,6 +18,7 @@ from tests.integration import hostile_requests as hostile
 CALL_SECONDS = 5.0
 NEIGHBOUR_SECONDS = 2.0
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+QUIET_TOPIC, QUIET = "projects/neighbour/topics/quiet", "projects/neighbour/subscriptions/quiet"
 UNARY = [path for path in messages.METHODS if path != STREAMING_PULL]
 
 GOOD = {
@@ -87,10 +88,10 @@ class Target:
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.insecure_channel(server.grpc, options=options)
         self._neighbour = grpc.insecure_channel(server.grpc, options=options)
-        self._honest("CreateTopic", messages.Topic(name="projects/neighbour/topics/quiet"))
+        self._honest("CreateTopic", messages.Topic(name=QUIET_TOPIC))
         self._honest(
             "CreateSubscription",
-            messages.Subscription(name="projects/neighbour/subscriptions/quiet", topic="projects/neighbour/topics/quiet"),
+            messages.Subscription(name=QUIET, topic=QUIET_TOPIC),
         )
 
     def close(self) -> None:
@@ -127,15 +128,11 @@ class Target:
 
     def check_neighbour(self) -> None:
         """Somebody else's message goes through, promptly."""
-        self._honest("Publish", messages.PublishRequest(topic="projects/neighbour/topics/quiet", messages=[{"data": b"hello"}]))
-        answer = self._honest(
-            "Pull", messages.PullRequest(subscription="projects/neighbour/subscriptions/quiet", max_messages=10)
-        )
+        self._honest("Publish", messages.PublishRequest(topic=QUIET_TOPIC, messages=[{"data": b"hello"}]))
+        answer = self._honest("Pull", messages.PullRequest(subscription=QUIET, max_messages=10))
         assert [one.message.data for one in answer.received_messages] == [b"hello"]
         ack_ids = [one.ack_id for one in answer.received_messages]
-        self._honest(
-            "Acknowledge", messages.AcknowledgeRequest(subscription="projects/neighbour/subscriptions/quiet", ack_ids=ack_ids)
-        )
+        self._honest("Acknowledge", messages.AcknowledgeRequest(subscription=QUIET, ack_ids=ack_ids))
 
     def check_log(self) -> None:
         seen, self.complaints.seen = self.complaints.seen, []
@@ -150,7 +147,8 @@ class Target:
         try:
             self._honest(name, request)
         except grpc.RpcError as error:
-            assert error.code() in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITION}, error.details()
+            if error.code() not in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.FAILED_PRECONDITION}:
+                raise
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +169,10 @@ few = settings(
 )
 
 
-def attack(target: Target, path: str, request: bytes) -> None:
+def attack(target: Target, path: str, request: hostile.Sent) -> None:
     target.restore()
     before = target.state()
-    code, details = target.send(path, request)
+    code, details = target.send(path, request.data)
     assert code in GOOD, f"{path} answered {code.name}: {details[:500]}"
     if code is not grpc.StatusCode.OK:
         assert target.state() == before, f"{path} failed with {code.name} and changed something: {details[:500]}"
@@ -187,7 +185,7 @@ def attack(target: Target, path: str, request: bytes) -> None:
 def test_a_hostile_request_gets_a_clear_refusal(target: Target, path: str) -> None:
     @few
     @given(hostile.hostile(path))
-    def run(request: bytes) -> None:
+    def run(request: hostile.Sent) -> None:
         attack(target, path, request)
 
     run()
@@ -195,12 +193,14 @@ def test_a_hostile_request_gets_a_clear_refusal(target: Target, path: str) -> No
 
 @few
 @given(st.lists(hostile.hostile(STREAMING_PULL), max_size=6), st.booleans())
-def test_a_hostile_stream_gets_a_clear_refusal(target: Target, requests: list[bytes], with_opening: bool) -> None:
+def test_a_hostile_stream_gets_a_clear_refusal(target: Target, requests: list[hostile.Sent], with_opening: bool) -> None:
     """Random sequences of requests on a stream, half of them after an honest first one."""
     target.restore()
     before = target.state()
     opening = [hostile.HONEST[STREAMING_PULL].SerializeToString()] if with_opening else []
-    call = target.channel.stream_stream(STREAMING_PULL)(iter(opening + requests), timeout=CALL_SECONDS)
+    call = target.channel.stream_stream(STREAMING_PULL)(
+        iter(opening + [request.data for request in requests]), timeout=CALL_SECONDS
+    )
     try:
         for answer in call:
             messages.StreamingPullResponse.FromString(answer)
@@ -218,7 +218,6 @@ def test_a_hostile_stream_gets_a_clear_refusal(target: Target, requests: list[by
     [
         [("authorization", "")],
         [("authorization", "Bearer")],
-        [("authorization", "Bearer \t")],
         [("authorization", "Basic " + "x" * 3_000)],
         [("authorization", "Bearer a")] * 30,
         [("x-goog-request-params", "topic=%00%ff&&==")],
@@ -262,7 +261,7 @@ def test_a_request_beyond_the_limit_is_refused_and_not_kept(target: Target) -> N
     target.check_neighbour()
 
 
-@pytest.mark.parametrize("depth", [1, 10, 23, 24, 25, 30, 45, 2_000, 50_000])
+@pytest.mark.parametrize("depth", [1, 10, 23, 24, 25, 30, 45, 2_000, 9_000])
 def test_a_deep_structure_is_taken_or_refused(target: Target, depth: int) -> None:
     attack(target, "/google.pubsub.v1.Publisher/CreateTopic", hostile.deep_topic(depth))
 

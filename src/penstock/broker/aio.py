@@ -60,6 +60,9 @@ class Bell:
 
     async def wait(self, seconds: float | None = None) -> None:
         """Return when it rings, or after so many seconds."""
+        if seconds is None:
+            await self._event.wait()
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -81,9 +84,12 @@ class AsyncBroker:
 
     async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placed:
         """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
+        broker, now = self.broker, self.advance()
+        if not broker.is_durable:
+            return broker.publish(find, name, batch, now)
         future: asyncio.Future[Ticket] = self._loop.create_future()
-        placed = self.broker.hand_in(find, name, batch, self.advance(), partial(self._finish, future))
-        return placed if placed is not None else (await future).placed()
+        broker.hand_in(find, name, batch, partial(self._finish, future))
+        return (await future).placed()
 
     async def lease(
         self,

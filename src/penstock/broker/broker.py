@@ -111,18 +111,13 @@ class Broker:
         self._commits.submit(ticket)
         return ticket.placed()
 
-    def hand_in(
-        self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, now: int, done: Callable[[Ticket], None]
-    ) -> Placed | None:
-        """Publish without waiting: where the messages are, or None when `done` will be called, by the writer, with its ticket."""
+    def hand_in(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, done: Callable[[Ticket], None]) -> None:
+        """Publish without waiting: the writer calls `done` with the ticket. Only for a durable broker; in memory nobody waits."""
         with self.lock:
             if self._is_closed:
                 raise BrokerClosed
             stream = find(self.catalog, name)
-            if not self.is_durable:
-                return self._commits.publish_now(stream, batch, now)
         self._commits.submit(Ticket(stream, batch, done))
-        return None
 
     def when_durable(self, done: Callable[[Ticket], None]) -> None:
         """Have `done` called, by the writer, when everything so far is durable. Only for a durable broker."""

@@ -20,6 +20,7 @@ from google.pubsub_v1 import PublisherClient as PlainPublisher
 from google.pubsub_v1.types import StreamingPullRequest
 
 from penstock.clock import monotonic
+from penstock.testing import ManualClock
 
 PROJECT = "test-project"
 CALL_SECONDS = 10.0
@@ -101,6 +102,11 @@ class RawStream:
     def send(self, **fields: Any) -> None:
         """Send a request."""
         self._requests.put(StreamingPullRequest(**fields))
+
+    def after(self, clock: ManualClock, seconds: float) -> None:
+        """Let time pass on a clock that does not run by itself: the server looks at it when something happens."""
+        clock.advance(seconds)
+        self.send()
 
     def finish(self) -> None:
         """Say that no more requests come."""

@@ -32,6 +32,24 @@ def test_the_first_answer_tells_the_properties(google: Google) -> None:
             assert shown.exactly_once_delivery_enabled == ("enable_exactly_once_delivery" in fields)
 
 
+@pytest.mark.parametrize("field", ["enable_message_ordering", "enable_exactly_once_delivery"])
+def test_every_answer_tells_the_properties(google: Google, field: str) -> None:
+    # Google's Python client takes an answer without them for one that takes them back.
+    topic, subscription = google.pair(**{field: True})
+    google.publish(topic, b"a")
+    with google.stream(subscription) as stream:
+        (held,) = stream.wait(1)
+        stream.send()
+        stream.send(ack_ids=[held.ack_id])
+        stream.send()
+        answers = stream.answers.wait(4)
+    shown = [answer.subscription_properties for answer in answers]
+    if field == "enable_message_ordering":
+        assert all(properties.message_ordering_enabled for properties in shown)
+    else:
+        assert all(properties.exactly_once_delivery_enabled for properties in shown)
+
+
 def test_a_changed_property_is_told_on_the_open_stream(google: Google) -> None:
     _, subscription = google.pair()
     with google.stream(subscription) as stream:
@@ -50,7 +68,7 @@ def test_acks_on_the_stream_count(timed: Google, clock: ManualClock) -> None:
         stream.send(ack_ids=[held[b"acked"].ack_id])
         stream.send()
         stream.answers.until(lambda answers: not answers[-1].received_messages and len(answers) > 2)
-        clock.advance(11)
+        stream.after(clock, 11)
         assert bodies(stream.wait(3)) == [b"acked", b"kept", b"kept"]
 
 
@@ -61,14 +79,14 @@ def test_deadlines_on_the_stream_count(timed: Google, clock: ManualClock) -> Non
         held = {one.message.data: one for one in stream.wait(2)}
         ack_ids = [held[b"longer"].ack_id, held[b"back"].ack_id]
         stream.send(modify_deadline_ack_ids=ack_ids, modify_deadline_seconds=[60, 0])
-        eventually(lambda: clock.advance(0.05) or len(stream.received) == 3)
+        eventually(lambda: stream.after(clock, 0.05) or len(stream.received) == 3)
         assert stream.received[-1].message.data == b"back"
         stream.send(ack_ids=[stream.received[-1].ack_id])
         stream.send()
         stream.answers.until(lambda answers: not answers[-1].received_messages)
-        clock.advance(30)
+        stream.after(clock, 30)
         assert len(stream.stay(0.1)) == 3
-        clock.advance(31)
+        stream.after(clock, 31)
         assert bodies(stream.wait(4))[-1] == b"longer"
 
 
@@ -77,9 +95,9 @@ def test_the_streams_deadline_rules_over_the_subscriptions(timed: Google, clock:
     timed.publish(topic, b"a")
     with timed.stream(subscription, stream_ack_deadline_seconds=60) as stream:
         stream.wait(1)
-        clock.advance(30)
+        stream.after(clock, 30)
         assert len(stream.stay(0.1)) == 1
-        clock.advance(31)
+        stream.after(clock, 31)
         stream.wait(2)
 
 
@@ -91,7 +109,7 @@ def test_a_later_deadline_of_the_stream_is_for_what_comes_later(timed: Google, c
         stream.answers.wait(2)
         timed.publish(topic, b"a")
         stream.wait(1)
-        clock.advance(50)
+        stream.after(clock, 50)
         assert len(stream.stay(0.1)) == 1
 
 

@@ -19,6 +19,9 @@ NOBODY = Principal(token_id="", project=None, verbs=frozenset())
 class Gate(Protocol):
     """Decides who calls, and how often they may. Called on the event loop, so it must not wait."""
 
+    is_open: bool
+    """Whether everyone may come in as often as they like, so that nobody need be asked."""
+
     def authenticate(self, secret: str | None) -> Principal:
         """Who calls with this secret, or without one; Unauthenticated when nobody may."""
 
@@ -33,6 +36,7 @@ class TokenGate:
         self._keyring = keyring
         self._rates = rates
         self._clock = clock or SystemClock()
+        self.is_open = keyring is None and rates is None
 
     def authenticate(self, secret: str | None) -> Principal:
         """Who calls with this secret."""

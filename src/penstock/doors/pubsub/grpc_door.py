@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from penstock.access import Principal
+from penstock.access import ANYONE, Principal
 from penstock.doors.http.gate import Gate
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.streaming import Streams
@@ -48,11 +48,14 @@ class GrpcDoor:
     ) -> None:
         self._streams = streams
         self._gate = gate
-        self._calls: dict[str, Unary] = {}
+        calls: dict[str, Unary] = {}
         for path, method in messages.METHODS.items():
             if not method.client_streaming:
-                self._calls[path] = _parsed(method.request, _find(services, path))
-        self._calls |= overrides or {}
+                calls[path] = _parsed(method.request, _find(services, path))
+        calls |= overrides or {}
+        # The library asks for a handler at every call, so they are made once.
+        self._handlers = {path: grpc.unary_unary_rpc_method_handler(self._unary(call)) for path, call in calls.items()}
+        self._handlers[STREAMING_PULL] = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         self._options = [
             ("grpc.max_receive_message_length", max_request_bytes),
             ("grpc.max_send_message_length", -1),
@@ -73,7 +76,7 @@ class GrpcDoor:
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM."""
         self._server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
-        self._server.add_generic_rpc_handlers((_Handlers(self._handler),))
+        self._server.add_generic_rpc_handlers((_Handlers(self._handlers),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls is not None:
@@ -93,12 +96,6 @@ class GrpcDoor:
         self._streams.stop()
         server, self._server = self._server, None
         await server.stop(grace_seconds)
-
-    def _handler(self, details: Any) -> Any:
-        if details.method == STREAMING_PULL:
-            return grpc.stream_stream_rpc_method_handler(self._serve_stream)
-        call = self._calls.get(details.method)
-        return grpc.unary_unary_rpc_method_handler(self._unary(call)) if call is not None else None
 
     def _unary(self, call: Unary) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def serve(request: bytes, context: Any) -> bytes:
@@ -132,6 +129,8 @@ class GrpcDoor:
     def _caller(self, context: Any) -> Principal:
         if self._is_stopping:
             raise Unavailable("the server is stopping")
+        if self._gate.is_open:
+            return ANYONE
         secret = None
         for key, value in context.invocation_metadata() or ():
             if key == "authorization":
@@ -148,12 +147,12 @@ class GrpcDoor:
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
     """The library asks it for the handler of every call."""
 
-    def __init__(self, find: Callable[[Any], Any]) -> None:
-        self._find = find
+    def __init__(self, handlers: dict[str, Any]) -> None:
+        self._handlers = handlers
 
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a call, None when there is no such call."""
-        return self._find(handler_call_details)
+        return self._handlers.get(handler_call_details.method)
 
 
 def _find(services: Iterable[object], path: str) -> Callable[[Any, Principal], Awaitable[Any]]:

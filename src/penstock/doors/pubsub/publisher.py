@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.access import Principal, Verb
-from penstock.broker.core.message import DEFAULT_PRIORITY, MAX_MESSAGE_BYTES, Batch, StoredMessage, summarize
+from penstock.broker.core.message import StoredMessage, summarize
 from penstock.broker.core.stream import Stream
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names, topics
-from penstock.doors.pubsub.core.publishing import check_publish
+from penstock.doors.pubsub.core.publishing import accepted
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.resources import Message, Resources
-from penstock.errors import InvalidArgument
 
 
 class Publisher:
@@ -31,9 +30,8 @@ class Publisher:
         """The same, with the size of the request already known and the bare ids as the answer."""
         resources = self._resources
         name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
-        check_publish(request.messages, size)
         key = resources.key(name)
-        batch = stored(request.messages, self._broker.clock.now())
+        batch = accepted(request.messages, size, self._broker.clock.now())
         with self._broker.lock:
             stream = self._broker.catalog.topic(key)
             topic = resources.topic(stream) if stream.spec else None
@@ -127,24 +125,3 @@ class Publisher:
     def _topic(self, key: str) -> Message:
         with self._broker.lock:
             return self._resources.topic(self._broker.catalog.topic(key))
-
-
-def stored(given: Any, now: int) -> Batch:
-    """What the log keeps of the messages of a request, which are known to be good but for their size."""
-    made: list[StoredMessage] = []
-    key = given[0].ordering_key
-    length, total = len(key.encode()), 0
-    for message in given:
-        data, attributes = message.data, None
-        size = len(data) + length
-        if message.attributes:
-            attributes = dict(message.attributes)
-            size += sum([len(name.encode()) + len(value.encode()) for name, value in attributes.items()])
-        if size > MAX_MESSAGE_BYTES:
-            raise InvalidArgument(
-                f"a message is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
-                hint="store large bodies elsewhere and send a reference",
-            )
-        total += size
-        made.append(StoredMessage(now, data, attributes, key, DEFAULT_PRIORITY, size))
-    return Batch(made, total, DEFAULT_PRIORITY, bool(key))

@@ -172,12 +172,14 @@ class _Worker:
         self._resources = pushers.resources
         self._broker, self._aio = pushers.resources.broker, pushers.resources.aio
         self._queue = queue
-        self._refused = ""
-        """The endpoint that was last found to be closed to push."""
+        self._endpoint = ""
+        self._is_open = False
+        """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
         self.key = key
         self.name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
         self.bell = Bell()
         self.window = PushWindow(MAX_WINDOW)
+        """What the endpoint has earned; another one begins anew."""
         self.posts: set[asyncio.Task[None]] = set()
         self.ended: Counter[Outcome] = Counter()
 
@@ -232,7 +234,8 @@ class _Worker:
                 return False
             await self.bell.wait()
             return True
-        if not self._may_push(form.push_config.push_endpoint):
+        self._turn_to(form.push_config.push_endpoint)
+        if not self._is_open:
             await self.bell.wait()
             return True
         rest, room = self.window.rest(monotonic()), pushers.room(self)
@@ -249,14 +252,14 @@ class _Worker:
             await self.bell.wait()
         return True
 
-    def _may_push(self, endpoint: str) -> bool:
-        """Whether the operator allows this endpoint. If not, messages wait: trying would use up their attempts."""
-        if self._pushers.endpoints.allow(endpoint):
-            return True
-        if endpoint != self._refused:
+    def _turn_to(self, endpoint: str) -> None:
+        """Push to this endpoint from now on, if the operator allows it."""
+        if endpoint == self._endpoint:
+            return
+        self._endpoint, self.window = endpoint, PushWindow(MAX_WINDOW)
+        self._is_open = self._pushers.endpoints.allow(endpoint)
+        if not self._is_open:
             log.warning("push of %r waits: the setting push_allow does not cover its endpoint", self.key)
-            self._refused = endpoint
-        return False
 
     def _lease(self, want: int) -> list[Lease]:
         now, queue = self._aio.advance(), self._queue
@@ -281,7 +284,7 @@ class _Worker:
         return [lease for lease in ready if self._settle(lease, lambda queue, live, now: queue.extend(live, now + span, now))]
 
     def _begin(self, form: Message, lease: Lease) -> None:
-        post = asyncio.create_task(self._push(form, lease, self.window.round))
+        post = asyncio.create_task(self._push(form, lease, self.window))
         self.posts.add(post)
         self._pushers.take()
         post.add_done_callback(self._end)
@@ -291,8 +294,9 @@ class _Worker:
         self._pushers.give_back()
         self.bell.ring()
 
-    async def _push(self, form: Message, lease: Lease, begun: int) -> None:
+    async def _push(self, form: Message, lease: Lease, window: PushWindow) -> None:
         """One message: POST it, and settle it by the answer."""
+        begun = window.round
         try:
             answer = await self._post(form, lease)
         except Exception:  # a delivery's top: whatever went wrong, the message goes back
@@ -300,11 +304,11 @@ class _Worker:
             answer = Answer(Outcome.UNREACHABLE, "the push failed inside the server")
         self.ended[answer.outcome] += 1
         if answer.outcome is Outcome.ACKED:
-            self.window.succeeded(len(self.posts))
+            window.succeeded(len(self.posts))
             self._resources.touch(self._queue.number)
             self._settle(lease, Queue.ack)
         else:
-            self.window.failed(begun, monotonic(), is_paced=form.HasField("retry_policy"))
+            window.failed(begun, monotonic(), is_paced=form.HasField("retry_policy"))
             self._settle(lease, partial(Queue.nack, error=answer.reason))
 
     async def _post(self, form: Message, lease: Lease) -> Answer:

@@ -30,6 +30,9 @@ from penstock.errors import InvalidArgument, SubscriptionNotFound, Unavailable
 MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
 """How much one answer holds: clients that keep gRPC's default refuse more than 4 MiB. A larger message comes alone."""
+FEW = 10
+GATHER_SECONDS = 0.001
+"""After an answer with few messages the next waits this long for company: an answer costs as much as a hundred messages in it."""
 GRACE_SECONDS = 0.5
 
 Read = Callable[[], Awaitable[bytes | None]]
@@ -202,6 +205,8 @@ class _Stream:
                 ready = await self._inspection.deliver(queue, leases)
                 if ready:
                     await self._write(self._encoded(queue, ready))
+                if len(ready) < FEW:
+                    await asyncio.sleep(GATHER_SECONDS)
             elif queue.absent is not None:
                 await self._aio.call(self._broker.load, queue)
             elif not answers:

@@ -152,15 +152,17 @@ def _object(descriptor: Descriptor, given: Any, path: str) -> dict[str, Any]:
         field = _field(descriptor, key)
         if field is None:
             raise _unknown(key, path or "the body", f"{descriptor.name} has no such field")
-        inner = f"{path}.{key}" if path else key
+        inner, name = f"{path}.{key}" if path else key, field.name
         if value is None:
             continue  # as if it were not there, which is what null means in protobuf's JSON
+        if name in checked:
+            raise InvalidArgument(f"{inner} is given twice, in camelCase and in snake_case")
         if not field.is_repeated:
-            checked[key] = _value(field, value, inner)
+            checked[name] = _value(field, value, inner)
         elif _is_map(field):
-            checked[key] = _map(value, inner)
+            checked[name] = _map(value, inner)
         elif isinstance(value, list):
-            checked[key] = [_value(field, item, f"{inner}[{index}]") for index, item in enumerate(value)]
+            checked[name] = [_value(field, item, f"{inner}[{index}]") for index, item in enumerate(value)]
         else:
             raise InvalidArgument.of(inner, value, "a list")
     return checked

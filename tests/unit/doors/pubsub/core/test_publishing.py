@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.core.publishing import MAX_REQUEST_BYTES, check_publish
+from penstock.doors.pubsub.core.publishing import MAX_REQUEST_BYTES, accepted
 from penstock.errors import FailedPrecondition, InvalidArgument
 
 
 def publish(*given: dict[str, Any], size: int = 0) -> None:
-    check_publish(messages.PublishRequest(topic="projects/p/topics/abc", messages=given).messages, size)
+    accepted(messages.PublishRequest(topic="projects/p/topics/abc", messages=given).messages, size, 0)
 
 
 GOOD: list[list[dict[str, Any]]] = [

@@ -1,0 +1,117 @@
+"""Exactly-once subscriptions through Google's client: an ack is confirmed, or it is said why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, AcknowledgeStatus
+
+from penstock.testing import ManualClock
+from tests.integration.google.real_client import PATIENCE, Google, Listener, bodies
+
+EXACT = {"enable_exactly_once_delivery": True}
+
+
+def test_an_ack_is_confirmed(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT)
+    google.publish(topic, b"a")
+    futures: list[Any] = []
+    with Listener(google, subscription, lambda message: futures.append(message.ack_with_response())) as listener:
+        listener.wait(1)
+        assert futures[0].result(PATIENCE) == AcknowledgeStatus.SUCCESS
+
+
+def test_a_second_ack_is_refused_for_good(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT)
+    google.publish(topic, b"a")
+    with Listener(google, subscription, lambda message: None) as listener:
+        (message,) = listener.wait(1)
+        # Another consumer with the same id settles it first.
+        google.call(google.subscriber.acknowledge, {"subscription": subscription, "ack_ids": [message.ack_id]})
+        with pytest.raises(AcknowledgeError) as caught:
+            message.ack_with_response().result(PATIENCE)
+        assert caught.value.error_code == AcknowledgeStatus.INVALID_ACK_ID
+
+
+def test_a_nack_is_confirmed_and_the_message_comes_again(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT)
+    google.publish(topic, b"a")
+    futures: list[Any] = []
+
+    def react(message: Any) -> None:
+        futures.append(message.ack_with_response() if futures else message.nack_with_response())
+
+    with Listener(google, subscription, react) as listener:
+        first, second = listener.wait(2, within=5)
+        assert first.message_id == second.message_id
+        assert first.ack_id != second.ack_id
+        assert [future.result(PATIENCE) for future in futures] == [AcknowledgeStatus.SUCCESS] * 2
+
+
+def test_a_new_deadline_is_confirmed(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT)
+    google.publish(topic, b"a")
+    with Listener(google, subscription, lambda message: None) as listener:
+        (message,) = listener.wait(1)
+        assert message.modify_ack_deadline_with_response(60).result(PATIENCE) == AcknowledgeStatus.SUCCESS
+        assert message.ack_with_response().result(PATIENCE) == AcknowledgeStatus.SUCCESS
+
+
+def test_many_messages_are_each_delivered_once(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT)
+    google.publish(topic, *[b"%d" % number for number in range(300)])
+    futures: list[Any] = []
+    with Listener(google, subscription, lambda message: futures.append(message.ack_with_response())) as listener:
+        found = listener.wait(300)
+        assert {future.result(PATIENCE) for future in list(futures)} == {AcknowledgeStatus.SUCCESS}
+    assert sorted(int(body) for body in bodies(found)) == list(range(300))
+
+
+@pytest.mark.parametrize("verb", ["ack", "modify"])
+def test_a_stale_id_is_refused_with_its_reason(timed: Google, clock: ManualClock, verb: str) -> None:
+    topic, subscription = timed.pair(**EXACT)
+    timed.publish(topic, b"a", b"b")
+    stale = timed.pull(subscription, 2)
+    clock.advance(11)
+    fresh = timed.pull(subscription, 2)
+    mixed = [stale[0], fresh[1]]
+    with pytest.raises(exceptions.GoogleAPICallError) as caught:
+        timed.ack(subscription, mixed) if verb == "ack" else timed.deadline(subscription, mixed, 30)
+    assert caught.value.metadata == {stale[0].ack_id: "PERMANENT_FAILURE_INVALID_ACK_ID"}
+    # What was good in the request has been done.
+    clock.advance(11)
+    again = timed.pull(subscription, 1)
+    assert again[0].message.data == fresh[0].message.data
+    assert timed.pull_once(subscription, now=True) == []
+
+
+def test_nothing_comes_again_while_it_is_leased(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair(**EXACT)
+    timed.publish(topic, b"a")
+    held = timed.pull(subscription, 1)
+    for _ in range(3):
+        clock.advance(9)
+        timed.deadline(subscription, held, 10)
+        assert timed.pull_once(subscription, now=True) == []
+    timed.ack(subscription, held)
+
+
+def test_a_subscription_may_become_exact_while_it_is_used(google: Google) -> None:
+    topic, subscription = google.pair()
+    statuses: list[Any] = []
+    with Listener(google, subscription, lambda message: statuses.append(message.ack_with_response())) as listener:
+        google.publish(topic, b"before")
+        listener.wait(1)
+        google.update(subscription, "enable_exactly_once_delivery", enable_exactly_once_delivery=True)
+        google.publish(topic, b"after")
+        listener.wait(2)
+        assert statuses[1].result(PATIENCE) == AcknowledgeStatus.SUCCESS
+
+
+def test_exactly_once_with_order(google: Google) -> None:
+    topic, subscription = google.pair(**EXACT, enable_message_ordering=True)
+    google.publish(topic, *[{"data": b"%d" % number, "ordering_key": "k"} for number in range(50)])
+    with Listener(google, subscription, lambda message: message.ack_with_response()) as listener:
+        assert [int(body) for body in bodies(listener.wait(50))] == list(range(50))

@@ -286,13 +286,12 @@ class RateLimited(ResourceExhausted):
     reason = "rate_limited"
     hint = "slow down, send batches, or raise the server's rate limit"
 
-    def __init__(self, limit: float, retry_after: float) -> None:
-        super().__init__(limit, retry_after)
-        self.limit = limit
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        return f"more than {self.limit:g} calls a second, try again in {self.retry_after:.3f} s"
+        return f"too many calls, try again in {self.retry_after:.3f} s"
 
 
 class FailedPrecondition(PenstockError):

@@ -157,8 +157,17 @@ async def _serve(settings: Settings) -> int:
     for line in _greeting(server):
         log.info(line)
     await stopping.wait()
-    log.info("stopping: finishing what runs, %g s at most", settings.shutdown_seconds)
-    await server.stop()
+    log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", settings.shutdown_seconds)
+    stopping.clear()
+    finished, hurried = asyncio.create_task(server.stop()), asyncio.create_task(stopping.wait())
+    await asyncio.wait([finished, hurried], return_when=asyncio.FIRST_COMPLETED)
+    if not finished.done():
+        log.warning("stopping at once: running calls are cut off, what is confirmed is kept")
+        finished.cancel()
+        await asyncio.to_thread(server.broker.close)
+        return 1
+    await finished
+    hurried.cancel()
     log.info("stopped")
     return 0
 

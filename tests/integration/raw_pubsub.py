@@ -1,4 +1,4 @@
-"""A client of the Pub/Sub door made of raw protobuf messages and one connection of its own: what a test sends is what goes out."""
+"""A client of the Pub/Sub door made of raw protobuf messages, on a connection of its own: what a test sends is what goes out."""
 
 from __future__ import annotations
 

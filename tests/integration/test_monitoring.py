@@ -18,6 +18,8 @@ from tests.unit.doors.http.prometheus import Family, parse
 
 
 class Doorman:
+    is_open = False
+
     """`all` reads everything, `shop` its project, `jobs` two names of the default project, `writer` nothing."""
 
     PRINCIPALS: ClassVar = {

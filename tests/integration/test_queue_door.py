@@ -1,4 +1,4 @@
-"""The queue door on real sockets: commands good and hostile, paths, WebSocket consumers, projects, and the two binary protocols."""
+"""The queue door on real sockets: commands good and hostile, paths, WebSockets, projects, and the two binary protocols."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ async def test_the_example_of_the_specification(is_durable: bool, tmp_path: Path
         assert nacked == {"success": True, "action": "requeued"}
 
 
-@pytest.mark.parametrize("body", [None, True, 0, -1.5, "text", [1, 2], {"a": {"b": []}}, "", [], {}])
+@pytest.mark.parametrize("body", [None, True, 0, -1.5, "text", [1, 2], {"a": {"b": []}}, "", [], {}, 10**30])
 @scenario
 async def test_a_message_comes_back_as_it_was_given(body: object) -> None:
     async with place() as here:
@@ -183,9 +183,9 @@ async def test_the_life_of_a_queue_and_of_its_dead_letters() -> None:
         await here.do("queue.resume", queue="q")
         await here.do("queue.consume", queue="q")
         await here.do("queue.nack", queue="q", message_id=first, requeue=False)
-        assert (await here.do("queue.redrive", queue="q"))["redriven"] == 1
+        assert (await here.do("dlq.redrive", queue="q"))["redriven"] == 1
         assert (await here.do("queue.purge", queue="q"))["purged"] == 1
-        assert (await here.do("dlq.purge", queue="q"))["purged"] == 0
+        assert (await here.do("queue.purge_dead_letters", queue="q"))["purged"] == 0
         assert (await here.do("queue.stats", queue="q"))["dead_lettered_total"] == 2
         assert (await here.do("queue.delete", queue="q"))["deleted"]
         assert not (await here.do("queue.delete", queue="q"))["deleted"]
@@ -202,7 +202,6 @@ HOSTILE: list[tuple[str, object, int, str]] = [
     ("queue.publish", {**Q, "message": 1, "priority": "9"}, 400, "priority: expected `int | null`, got `str`"),
     ("queue.publish", {**Q, "message": 1, "priority": 10}, 400, "Invalid priority: 10"),
     ("queue.publish", {**Q, "message": 1, "priority": True}, 400, "priority"),
-    ("queue.publish", {**Q, "message": 10**30}, 400, "payload is"),
     ("queue.publish", {**Q, "message": 1, "ttl": -1}, 400, "ttl is -1"),
     ("queue.publish", {**Q, "message": 1, "headers": {"a": 1}}, 400, "headers"),
     ("queue.publish", {**Q, "message": 1, "delay": 1, "deliver_at": 5}, 400, "delay and deliver_at"),
@@ -212,7 +211,7 @@ HOSTILE: list[tuple[str, object, int, str]] = [
     ("queue.publish", {"queue": "a\x00b", "message": 1}, 400, "control characters"),
     ("queue.publish", {"queue": "other/q", "message": 1}, 400, "another project"),
     ("queue.publish", [], 400, "expected `object`, got `array`"),
-    ("queue.publish", None, 400, "payload"),
+    ("queue.publish", None, 400, "expected `object`, got `null`"),
     ("queue.publish_batch", {**Q, "messages": []}, 400, "messages"),
     ("queue.publish_batch", {**Q, "messages": [{"massage": 1}]}, 400, "massage is not a field"),
     ("queue.consume", {**Q, "timeout": -1}, 400, "timeout is -1"),
@@ -282,8 +281,21 @@ async def test_errors_say_what_to_do(command: str, payload: object, hint: str) -
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"command": 5}', b'{"payload": {}}', b'{"command":"queue.list"}x']
-    + [b"[" * 100_000, b'{"command":"queue.list","request_id":7}', b'{"command":"queue.list","extra":1}', b'{"a":"\\ud800"}'],
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"\xff\xfe",
+        b'{"command": 5}',
+        b'{"payload": {}}',
+        b'{"command":"queue.list"}x',
+        b"[" * 100_000,
+        b'{"command":"queue.list","request_id":7}',
+        b'{"command":"queue.list","extra":1}',
+        b'{"a":"\\ud800"}',
+    ],
 )
 @scenario
 async def test_what_is_no_envelope_is_refused(body: bytes) -> None:
@@ -540,7 +552,7 @@ async def test_a_socket_of_no_queue_is_refused_before_it_opens() -> None:
 @scenario
 async def test_two_projects_do_not_see_each_other(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
-    tokens = {project: keyring.create(project, 1, project=project)[1] for project in ("red", "blue")}
+    tokens = {project: keyring.create(project, 1, project=project) for project in ("red", "blue")}
     async with place(gate=TokenGate(keyring)) as here:
 
         async def ask(project: str, command: str, **payload: Any) -> Answer:
@@ -575,7 +587,7 @@ VERBS = {
 FIELDS: dict[str, dict[str, Any]] = {
     "queue.publish": {"message": 1},
     "queue.publish_batch": {"messages": [{"message": 1}]},
-    **dict.fromkeys(("queue.ack", "queue.nack", "dlq.retry"), {"message_id": "x"}),
+    **{command: {"message_id": "x"} for command in ("queue.ack", "queue.nack", "dlq.retry")},
     "queue.ack_batch": {"message_ids": ["x"]},
     "queue.extend": {"message_id": "x", "seconds": 1},
     "queue.release_consumer": {"consumer_id": "x"},
@@ -586,7 +598,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 @scenario
 async def test_a_token_does_what_its_verb_allows_and_nothing_else(verb: str, tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
-    _, token = keyring.create("one", 1, verbs=[Verb(verb)])
+    token = keyring.create("one", 1, verbs=[Verb(verb)])
     async with place(gate=TokenGate(keyring)) as here:
         for wanted, commands in VERBS.items():
             for command in commands:
@@ -673,8 +685,17 @@ async def test_resp3_consume_may_wait_and_a_client_that_goes_takes_nothing() -> 
 
 @pytest.mark.parametrize(
     "data",
-    [b"*2000\r\n", b"*1\r\n$99999999999\r\n", b"*1\r\n$20000000\r\n", b"*1\r\n:5\r\n", b"*x\r\n", b"*1\r\n$-1\r\n", b"x" * 5000]
-    + [b"*1\r\n$3\r\nPINGG\r\n", b"*1\r\n*1\r\n$4\r\nPING\r\n"],
+    [
+        b"*2000\r\n",
+        b"*1\r\n$99999999999\r\n",
+        b"*1\r\n$20000000\r\n",
+        b"*1\r\n:5\r\n",
+        b"*x\r\n",
+        b"*1\r\n$-1\r\n",
+        b"x" * 5000,
+        b"*1\r\n$3\r\nPINGG\r\n",
+        b"*1\r\n*1\r\n$4\r\nPING\r\n",
+    ],
 )
 @scenario
 async def test_resp3_says_why_framing_is_lost_and_closes(data: bytes) -> None:
@@ -688,7 +709,7 @@ async def test_resp3_says_why_framing_is_lost_and_closes(data: bytes) -> None:
 @scenario
 async def test_tokens_over_resp3(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
-    token, secret = keyring.create("one", 1, project="red", verbs=[Verb.READ])
+    secret = keyring.create("one", 1, project="red", verbs=[Verb.READ])
     async with binary(Resp3Door, gate=TokenGate(keyring)) as (queues, port), connected(port) as client:
         await queues.of(project="red").create("mine")
         assert await resp_ask(client, b"PING") == b"$4"
@@ -777,6 +798,9 @@ async def test_connections_are_limited_and_idle_ones_end(kind: type[Resp3Door | 
         assert await first.is_cut()
 
 
+FRAGMENTS = [b"*1\r\n", b"$4\r\nPING\r\n", frame([1, "QLIST", []]), resp(b"QLIST")]
+
+
 @pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
 @given(
     data=st.lists(
@@ -802,4 +826,4 @@ def test_any_bytes_leave_others_unharmed(kind: type[Resp3Door | RpcDoor], data: 
 def test_every_command_is_in_a_test() -> None:
     text = Path(__file__).read_text()
     untested = [name for name in COMMANDS if name.startswith(("queue.", "dlq.")) and f'"{name}"' not in text]
-    assert untested == ["dlq.redrive"], "an alias"
+    assert untested == []

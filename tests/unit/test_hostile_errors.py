@@ -49,7 +49,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "SubscriptionFull": errors.SubscriptionFull("billing", "orders"),
     "QueueFull": errors.QueueFull("tasks"),
     "PermissionDenied": errors.PermissionDenied("publish", "topic orders"),
-    "RateLimited": errors.RateLimited(100, 0.25),
+    "RateLimited": errors.RateLimited(0.25),
     "Unimplemented": errors.Unimplemented("no command 'queue.dance'"),
     "Unauthenticated": errors.Unauthenticated("the token has expired"),
     "FailedPrecondition": errors.FailedPrecondition("not now"),

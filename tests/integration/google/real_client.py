@@ -10,6 +10,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import grpc
@@ -275,6 +276,8 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         self.future.cancel()
+        with suppress(Exception):  # how it ended is the test's business, and was
+            self.future.result(PATIENCE)
         self._client.close()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError
 from penstock.access import ANYONE, Principal
 from penstock.doors.http.gate import Gate
 from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.calls import Call, find_call
 from penstock.doors.pubsub.streaming import Streams
 from penstock.errors import AckIdsRefused, InvalidArgument, PenstockError, RateLimited, Unauthenticated, Unavailable
 
@@ -30,7 +30,6 @@ DETAILS = "grpc-status-details-bin"
 DOMAIN = "penstock"
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class GrpcDoor:
@@ -51,7 +50,7 @@ class GrpcDoor:
         calls: dict[str, Unary] = {}
         for path, method in messages.METHODS.items():
             if not method.client_streaming:
-                calls[path] = _parsed(method.request, _find(services, path))
+                calls[path] = _parsed(method.request, find_call(services, path))
         calls |= overrides or {}
         # The library asks for a handler at every call, so they are made once.
         self._handlers = {path: grpc.unary_unary_rpc_method_handler(self._unary(call)) for path, call in calls.items()}
@@ -123,7 +122,7 @@ class GrpcDoor:
             await _abort(context, error)
         except DecodeError as error:
             await _abort(context, InvalidArgument(f"a request is not a protobuf message of its kind: {error}"))
-        except (grpc.aio.UsageError, asyncio.InvalidStateError):
+        except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
             log.debug("a stream broke off")
 
     def _caller(self, context: Any) -> Principal:
@@ -137,11 +136,20 @@ class GrpcDoor:
                 scheme, _, secret = value.partition(" ")
                 if scheme.lower() != "bearer" or not secret:
                     raise Unauthenticated("the authorization metadata is not `Bearer TOKEN`")
-        principal: Principal = self._gate.authenticate(secret)
-        wait = self._gate.wait_seconds(principal, _address(context.peer()))
-        if wait > 0:
-            raise RateLimited(0, wait)
+        address = _address(context.peer())
+        try:
+            principal = self._gate.authenticate(secret)
+        except Unauthenticated:
+            # Who guesses tokens is held up as well.
+            self._take_permit(None, address)
+            raise
+        self._take_permit(principal, address)
         return principal
+
+    def _take_permit(self, principal: Principal | None, address: str) -> None:
+        wait = self._gate.wait_seconds(principal, address)
+        if wait > 0:
+            raise RateLimited(wait)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
@@ -155,16 +163,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library sh
         return self._handlers.get(handler_call_details.method)
 
 
-def _find(services: Iterable[object], path: str) -> Callable[[Any, Principal], Awaitable[Any]]:
-    name = _WORD.sub("_", path.rpartition("/")[2]).lower()
-    for service in services:
-        if hasattr(service, name):
-            found: Callable[[Any, Principal], Awaitable[Any]] = getattr(service, name)
-            return found
-    raise AssertionError(f"no service has {name}")
-
-
-def _parsed(kind: Any, call: Callable[[Any, Principal], Awaitable[Any]]) -> Unary:
+def _parsed(kind: Any, call: Call) -> Unary:
     async def serve(request: bytes, caller: Principal) -> bytes:
         answer = await call(kind.FromString(request), caller)
         data: bytes = answer.SerializeToString()

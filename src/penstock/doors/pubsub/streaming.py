@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 from penstock.access import Principal, Verb
@@ -33,6 +34,7 @@ MAX_BYTES = 1024 * 1024
 FEW = 10
 GATHER_SECONDS = 0.001
 """After an answer with few messages the next waits this long for company: an answer costs as much as a hundred messages in it."""
+MAX_ANSWERS = 100
 GRACE_SECONDS = 0.5
 
 Read = Callable[[], Awaitable[bytes | None]]
@@ -81,8 +83,8 @@ class Streams:
     def stop(self) -> None:
         """End all streams; what they hold goes back at once."""
         self._stopping.set()
-        for stream in self._open.values():
-            stream.end(Unavailable("the server is stopping"))
+        for stream in list(self._open.values()):
+            stream.cut(Unavailable("the server is stopping"))
 
     def _release(self, stream: _Stream) -> None:
         broker = self.resources.broker
@@ -112,6 +114,12 @@ class _Stream:
         self._bell = Bell()
         self._answers: list[Any] = []
         """Confirmations and signs of life that wait to be written."""
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._properties = b""
+        """What every answer says of the subscription: Google's client forgets what one answer does not repeat."""
+        self._task: asyncio.Task[Any] | None = None
+        self._is_writing = False
         self._failure: Exception | None = None
         self._is_over = False
 
@@ -124,6 +132,12 @@ class _Stream:
         self._failure = self._failure or failure
         self._is_over = True
         self._bell.ring()
+
+    def cut(self, failure: Exception) -> None:
+        """Let the stream end now, also when its client takes nothing off the wire."""
+        self.end(failure)
+        if self._is_writing and self._task is not None:
+            self._task.cancel()
 
     async def run(self) -> None:
         """Deliver until the stream is over."""
@@ -152,6 +166,8 @@ class _Stream:
                     await self._apply(change)
                 else:
                     self._answer(messages.StreamingPullResponse())
+                # A client that asks and does not read is heard no further; its requests then wait on its own side.
+                await self._has_room.wait()
         except Exception as error:  # noqa: BLE001  # whatever it is, it ends the stream, and `run` raises it
             self.end(error)
         else:
@@ -182,11 +198,13 @@ class _Stream:
 
     def _answer(self, answer: Any) -> None:
         self._answers.append(answer)
+        if len(self._answers) >= MAX_ANSWERS:
+            self._has_room.clear()
         self._bell.ring()
 
     async def _deliver(self) -> None:
         """Write deliveries as they become possible, and answers as they come up."""
-        shown: tuple[bool, bool] | None = None
+        self._task = asyncio.current_task()
         while True:
             self._bell.clear()
             if self._is_over:
@@ -194,23 +212,29 @@ class _Stream:
                     raise self._failure
                 return
             queue, leases = self._grant()
-            properties = (queue.policy.exactly_once, queue.policy.ordered)
-            if properties != shown:
-                shown = properties
-                self._answers.insert(0, _properties(*properties))
+            properties = _properties(queue.policy.exactly_once, queue.policy.ordered)
+            if properties != self._properties:
+                self._properties = properties
+                self._answers.insert(0, messages.StreamingPullResponse())
             answers, self._answers = self._answers, []
+            self._has_room.set()
             for answer in answers:
-                await self._write(answer.SerializeToString())
+                await self._send(answer.SerializeToString())
             if leases:
                 ready = await self._inspection.deliver(queue, leases)
                 if ready:
-                    await self._write(self._encoded(queue, ready))
+                    await self._send(self._encoded(queue, ready))
                 if len(ready) < FEW:
                     await asyncio.sleep(GATHER_SECONDS)
             elif queue.absent is not None:
                 await self._aio.call(self._broker.load, queue)
             elif not answers:
                 await self._bell.wait()
+
+    async def _send(self, answer: bytes) -> None:
+        self._is_writing = True
+        await self._write(answer + self._properties)
+        self._is_writing = False
 
     def _grant(self) -> tuple[Queue, list[Lease]]:
         """Lease what there is room for."""
@@ -231,6 +255,7 @@ class _Stream:
                 # It was deleted and made again: this stream was opened on the one that is gone.
                 release(self._broker, queue, self.consumer, now)
                 raise SubscriptionNotFound(str(self._opening.subscription))
+            self._resources.check_pulled(queue)
         return queue, leases
 
     @staticmethod
@@ -239,12 +264,14 @@ class _Stream:
         return b"".join(wire.received(queue.number, queue.stream, leases, with_attempt=with_attempt))
 
 
-def _properties(exactly_once: bool, ordered: bool) -> Any:
-    """What the client must know of its subscription."""
+@cache
+def _properties(exactly_once: bool, ordered: bool) -> bytes:
+    """What the client must know of its subscription, as a field that can be put behind any answer."""
     answer = messages.StreamingPullResponse()
     answer.subscription_properties.exactly_once_delivery_enabled = exactly_once
     answer.subscription_properties.message_ordering_enabled = ordered
-    return answer
+    data: bytes = answer.SerializeToString()
+    return data
 
 
 def _without(ack_ids: list[str], failed: list[str]) -> list[str]:

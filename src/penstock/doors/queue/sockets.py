@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from penstock.access import ANYONE, Principal
 from penstock.doors.http import Gate
@@ -146,12 +146,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve it, or close it at once where there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
         if len(self._door.connections) >= self._door.limits.max_connections:
             self._gone.set()
-            transport.abort()
+            self._transport.abort()
             return
         self._door.connections.add(self)
         with suppress(PenstockError):

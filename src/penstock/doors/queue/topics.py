@@ -132,8 +132,8 @@ RoomEvents = list[RoomEvent]
 def _encoded(value: object, field: str) -> bytes:
     try:
         return msgspec.json.encode(value)
-    except (OverflowError, RecursionError):
-        raise InvalidArgument(f"{field} holds a number that does not fit 64 bits, or is nested too deeply") from None
+    except RecursionError:
+        raise InvalidArgument(f"{field} is nested too deeply") from None
 
 
 def _decoded(data: bytes) -> object:

@@ -118,16 +118,20 @@ class _Session:
     async def run(self, stopping: asyncio.Event) -> None:
         """Send and listen until the socket closes; then give back what it holds."""
         sender = asyncio.create_task(self._send_messages(stopping))
+        # Whatever becomes of this task, which is cancelled with the connection: when nothing leases any more, all goes back.
+        sender.add_done_callback(self._give_back)
         try:
             with suppress(ConnectionError):
                 await self._listen()
         finally:
             sender.cancel()
-            await asyncio.wait([sender])  # it must not lease any more when its messages go back
-            with suppress(PenstockError):  # it never consumed, or the queue is gone
-                self._queues.release_consumer(self._queue, self._consumer)
+            await asyncio.wait([sender])
         if not sender.cancelled():
             sender.result()
+
+    def _give_back(self, _: asyncio.Task[None]) -> None:
+        with suppress(PenstockError):  # it never consumed, or the queue is gone
+            self._queues.release_consumer(self._queue, self._consumer)
 
     async def send(self, frame: msgspec.Struct) -> None:
         """Send a frame, waiting while the client does not read."""

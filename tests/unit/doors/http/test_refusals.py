@@ -59,8 +59,8 @@ def test_the_default_body_is_that_of_googles_json_apis() -> None:
 
 def test_who_is_not_known_is_told_how_to_become_known_and_who_is_too_fast_when_to_return() -> None:
     assert refusal_of(errors.Unauthenticated()).headers["WWW-Authenticate"].startswith("Bearer")
-    assert refusal_of(errors.RateLimited(5, 2.1)).headers["Retry-After"] == "3"
-    assert refusal_of(errors.RateLimited(5, 0.001)).headers["Retry-After"] == "1"
+    assert refusal_of(errors.RateLimited(2.1)).headers["Retry-After"] == "3"
+    assert refusal_of(errors.RateLimited(0.001)).headers["Retry-After"] == "1"
 
 
 def test_the_text_of_an_unknown_error_stays_inside() -> None:

@@ -74,8 +74,7 @@ def _check_attributes(attributes: dict[str, str], index: int) -> int:
                 key,
                 f"a key that is not empty and does not start with {RESERVED_PREFIX!r}",
             )
-        if len(key) > MAX_KEY_BYTES // 4 or len(value) > MAX_VALUE_BYTES // 4:  # no character is longer than 4 bytes
-            of_key, of_value = _length(key), _length(value)
+        of_key, of_value = _length(key), _length(value)
         if of_key > MAX_KEY_BYTES:
             raise _too_long(key, f"a key of messages[{index}].attributes", of_key, MAX_KEY_BYTES)
         if of_value > MAX_VALUE_BYTES:

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -187,19 +187,15 @@ async def latency(address: str, pid: int, number: int, rate: int = 1_000) -> dic
             took.append((now - struct.unpack_from("<q", answer, at)[0]) / 1e6)
 
     async def pace() -> None:
-        publishes: set[asyncio.Future[Any]] = set()
+        publishes: list[asyncio.Future[bytes]] = []
         start = time.perf_counter()
-        for index in count():
-            if index == number:
-                break
+        for index in range(number):
             due = start + index / rate
             if (early := due - time.perf_counter()) > 0:
                 await asyncio.sleep(early)
             late.append((time.perf_counter() - due) * 1e3)
             sent = marker + struct.pack("<q", time.perf_counter_ns())
-            publish = asyncio.ensure_future(_awaited(client.publish(head + sent + tail)))
-            publishes.add(publish)
-            publish.add_done_callback(publishes.discard)
+            publishes.append(asyncio.ensure_future(_awaited(client.publish(head + sent + tail))))
         await asyncio.gather(*publishes)
 
     meter = Meter(pid)

@@ -18,9 +18,9 @@ from tests.unit.doors.http.prometheus import Family, parse
 
 
 class Doorman:
-    is_open = False
-
     """`all` reads everything, `shop` its project, `jobs` two names of the default project, `writer` nothing."""
+
+    is_open = False
 
     PRINCIPALS: ClassVar = {
         "all": Principal("1", None, frozenset({Verb.READ})),

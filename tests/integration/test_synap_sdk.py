@@ -23,11 +23,7 @@ async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]
     with Broker() as broker:
         aio = AsyncBroker(broker)
         queues = Queues(aio)
-        door = {
-            "http": lambda: HttpDoor(routes(queues)),
-            "resp3": lambda: Resp3Door(queues),
-            "synap": lambda: RpcDoor(queues),
-        }[transport]()
+        door = HttpDoor(routes(queues)) if transport == "http" else {"resp3": Resp3Door, "synap": RpcDoor}[transport](queues)
         port = await door.start("127.0.0.1", 0)
         client = SynapClient(SynapConfig(f"{transport}://127.0.0.1:{port}", timeout=5))
         try:

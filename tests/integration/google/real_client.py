@@ -257,10 +257,18 @@ class Google:
 class Listener:
     """The client's own streaming pull, its messages collected; acks each unless told otherwise."""
 
-    def __init__(self, google: Google, subscription: str, react: Callable[[Any], None] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        google: Google,
+        subscription: str,
+        react: Callable[[Any], None] | None = None,
+        *,
+        client: Any = None,
+        **options: Any,
+    ) -> None:
         self.arrivals = Arrivals()
         self._react = react or (lambda message: message.ack())
-        self._client = google.client(pubsub_v1.SubscriberClient)
+        self._client = client or google.client(pubsub_v1.SubscriberClient)
         self.future = self._client.subscribe(subscription, callback=self._take, **options)
 
     def _take(self, message: Any) -> None:

@@ -116,9 +116,7 @@ def test_a_backoff_is_kept_in_real_time(google: Google) -> None:
 def letters(google: Google, attempts: int = 5, **fields: Any) -> tuple[str, str, str]:
     """A topic, a subscription to it with dead letters, and one to the dead letters."""
     dead = google.topic()
-    topic, subscription = google.pair(
-        dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": attempts}, **fields
-    )
+    topic, subscription = google.pair(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": attempts}, **fields)
     return topic, subscription, google.subscription(dead)
 
 

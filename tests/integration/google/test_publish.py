@@ -162,7 +162,9 @@ GOOD: dict[str, list[dict[str, Any]]] = {
     "100 attributes": [{"attributes": {f"key{n}": "" for n in range(100)}}],
     "a key of 256 and a value of 1,024 bytes": [{"attributes": {"k" * 256: "v" * 1_024}}],
     "a key that only resembles a reserved one": [{"attributes": {"goo": "v", "Google": "v"}}],
-    "a trace": [{"data": b"a", "attributes": {"googclient_traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}],
+    "a trace": [
+        {"data": b"a", "attributes": {"googclient_traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
+    ],
 }
 
 
@@ -188,9 +190,7 @@ def test_ids_and_times_of_the_client_are_replaced(google: Google) -> None:
 
 
 def test_a_telemetry_span_of_the_client_does_no_harm(google: Google) -> None:
-    publisher = google.client(
-        pubsub_v1.PublisherClient, publisher_options=PublisherOptions(enable_open_telemetry_tracing=True)
-    )
+    publisher = google.client(pubsub_v1.PublisherClient, publisher_options=PublisherOptions(enable_open_telemetry_tracing=True))
     topic, subscription = google.pair()
     publisher.publish(topic, b"traced").result(PATIENCE)
     publisher.stop()

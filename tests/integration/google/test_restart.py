@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from google.api_core import exceptions
+from google.cloud import pubsub_v1
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from penstock.testing.server import LocalServer, ServerProcess
-from tests.integration.google.real_client import Google, Listener, bodies
+from tests.integration.google.real_client import PATIENCE, Google, Listener, bodies
 
 
 def free_port() -> int:
@@ -40,33 +47,49 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         google.close()
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_an_open_stream_goes_on_after_a_restart(tmp_path: Path, end: str) -> None:
-    port = free_port()
-    with ServerProcess(tmp_path, grpc_port=port) as server:
-        google = Google(server.grpc)
-        topic, subscription = google.pair()
-        with Listener(google, subscription) as listener:
-            google.publish(topic, b"before")
-            listener.wait(1)
-            server.stop() if end == "stop" else server.kill()
-            with ServerProcess(tmp_path, grpc_port=port):
-                google.publisher.publish(topic, b"after").result(30)
-                listener.arrivals.until(lambda found: b"after" in bodies(found), within=30)
-                assert listener.future.running()
-        google.close()
+def eager(kind: Any, transport: Any, host: str) -> Any:
+    """A client whose channel looks for the server often: by itself it waits a second, then two, then four."""
+    options = [
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 50),
+        ("grpc.max_reconnect_backoff_ms", 200),
+    ]
+    return kind(transport=transport(channel=grpc.insecure_channel(host, options=options)))
 
 
-def test_a_batch_publisher_waits_for_the_server_to_come_back(tmp_path: Path) -> None:
+def test_an_open_stream_goes_on_after_a_stop(tmp_path: Path) -> None:
     port = free_port()
-    with LocalServer(data_dir=tmp_path, grpc_port=port) as server:
-        google = Google(server.grpc)
-        topic, subscription = google.pair()
-    future = google.publisher.publish(topic, b"patient")
-    with LocalServer(data_dir=tmp_path, grpc_port=port):
-        assert future.result(30)
-        assert bodies(google.pull(subscription, 1)) == [b"patient"]
-        google.close()
+    with ExitStack() as stack:
+        first = stack.enter_context(LocalServer(data_dir=tmp_path, grpc_port=port))
+        goes_on(stack, first.grpc, end=first.stop, second=LocalServer(data_dir=tmp_path, grpc_port=port))
+
+
+def test_an_open_stream_goes_on_after_a_kill(tmp_path: Path) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        first = stack.enter_context(ServerProcess(tmp_path, grpc_port=port))
+        goes_on(stack, first.grpc, end=first.kill, second=ServerProcess(tmp_path, grpc_port=port))
+
+
+def goes_on(stack: ExitStack, host: str, *, end: Callable[[], None], second: LocalServer | ServerProcess) -> None:
+    google = Google(host)
+    topic, subscription = google.pair()
+    publisher = eager(pubsub_v1.PublisherClient, PublisherGrpcTransport, host)
+    subscriber = eager(pubsub_v1.SubscriberClient, SubscriberGrpcTransport, host)
+    listener = Listener(google, subscription, client=subscriber)
+    publisher.publish(topic, b"before").result(PATIENCE)
+    listener.wait(1)
+    end()
+    future = publisher.publish(topic, b"meanwhile")
+    stack.enter_context(second)
+    stack.callback(google.close)
+    stack.callback(publisher.transport.close)
+    stack.enter_context(listener)
+    assert future.result(30)
+    publisher.publish(topic, b"after").result(30)
+    listener.arrivals.until(lambda found: {b"meanwhile", b"after"} <= set(bodies(found)), within=30)
+    assert listener.future.running()
+    publisher.stop()
 
 
 def test_a_server_that_stops_says_unavailable() -> None:

@@ -212,9 +212,9 @@ def http(run: Run) -> Iterator[Row]:
             },
         )
     bare = column(found["bare"], "publish")
-    for what, name in (("queue.publish", "publish"), ("queue.consume, queue.ack in turns", "take")):
-        # To take a message is two commands.
-        ours = [each * (1 if name == "publish" else 2) for each in column(found["single"], name)]
+    # To take a message is two commands.
+    for what, name, commands in (("queue.publish", "publish", 1), ("queue.consume, queue.ack in turns", "take", 2)):
+        ours = [each * commands for each in column(found["single"], name)]
         rate = statistics.median(ours)
         yield Row(
             "server-http",
@@ -227,8 +227,8 @@ def http(run: Run) -> Iterator[Row]:
             "≥ 4,000/s",
             rate >= 4_000,
             spread(ours),
-            f"server {1e6 * statistics.median(column(found['single'], f'{name}_us')) / 1e6 / (1 if name == 'publish' else 2):.0f}"
-            " µs a command",
+            f"server {statistics.median(column(found['single'], f'{name}_us')) / commands:.0f} µs a command, "
+            f"bare {statistics.median(column(found['bare'], 'publish_us')):.0f} µs",
         )
     for what, name in (("queue.publish_batch", "publish"), ("queue.consume_batch and queue.ack_batch", "take")):
         yield goal(
@@ -254,7 +254,8 @@ def latency(run: Run) -> Iterator[Row]:
             "ms",
             limit,
             at_most=True,
-            note=f"longest {max(column(found, 'max')):.0f} ms; server {statistics.median(column(found, 'busy')):.2f} of a core",
+            note=f"longest {max(column(found, 'max')):.0f} ms; server {statistics.median(column(found, 'busy')):.2f} of a core; "
+            f"the client itself was up to {statistics.median(column(found, 'late')):.1f} ms late (p99)",
         )
 
 

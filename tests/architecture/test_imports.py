@@ -82,13 +82,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "aiohttp",
         "google.protobuf",
         "grpc",
+        "cryptography",
         "jwt",
     },
     "penstock.doors.pubsub.core": PURE
     | PURE_KERNEL
     | {"penstock.broker.core", "penstock.doors.pubsub.messages", "google.protobuf"},
     "penstock.doors.pubsub.messages": PURE | {"google.protobuf"},
-    "penstock.server": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
+    "penstock.server": ANY
+    | KERNEL
+    | CAPABILITIES
+    | FACES
+    | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
     "penstock.logs": ANY,
     "penstock.cli": ANY | KERNEL | {"penstock", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
     "penstock.__main__": ANY | {"penstock.cli"},

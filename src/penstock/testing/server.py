@@ -170,6 +170,8 @@ class ServerProcess:
         code = self.process.wait(START_SECONDS)
         if self._reader is not None:
             self._reader.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         return code
 
     def __enter__(self) -> Self:

@@ -130,7 +130,7 @@ def _visible(samples: Iterable[Sample], principal: Principal) -> Iterator[Sample
         if sample.metric.labels[:1] == ("project",):
             if sample.values is not last:  # the samples of one queue come one after the other
                 last = sample.values
-                is_shown = principal.may(Verb.READ, *last)
+                is_shown = principal.may(Verb.READ, *last[:2])
             if not is_shown:
                 continue
         yield sample

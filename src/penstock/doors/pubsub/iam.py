@@ -12,11 +12,9 @@ from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names
-from penstock.doors.pubsub.resources import KINDS, Message, Resources
+from penstock.doors.pubsub.resources import IAM_PREFIX, KINDS, Message, Resources
 from penstock.doors.pubsub.schema_service import SchemaService
 from penstock.errors import FailedPrecondition
-
-PREFIX = "iam:"
 
 
 class IamPolicies:
@@ -40,7 +38,7 @@ class IamPolicies:
                 )
             policy.ClearField("etag")
             policy.etag = sha256(policy.SerializeToString(deterministic=True)).digest()[:8]
-            return catalog.keep_document(f"{PREFIX}{name}", policy.SerializeToString(), now)
+            return catalog.keep_document(f"{IAM_PREFIX}{name}", policy.SerializeToString(), now)
 
         await self._resources.change(keep)
         return policy
@@ -55,7 +53,7 @@ class IamPolicies:
         return messages.TestIamPermissionsResponse(permissions=request.permissions)
 
     def _policy(self, name: names.Name) -> Message:
-        return messages.Policy.FromString(self._resources.broker.catalog.documents.get(f"{PREFIX}{name}", b""))
+        return messages.Policy.FromString(self._resources.broker.catalog.documents.get(f"{IAM_PREFIX}{name}", b""))
 
     def _admit(self, caller: Principal, verb: Verb, text: str) -> names.Name:
         name = names.parse_any(text, "resource")

@@ -9,6 +9,7 @@ from functools import partial
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.events import Event
+from penstock.doors.pubsub.core import names
 from penstock.doors.pubsub.core.subscriptions import expires_after
 from penstock.doors.pubsub.resources import Resources
 from penstock.errors import PenstockError
@@ -48,11 +49,11 @@ class Janitor:
             over = [key for key, position in catalog.snapshots.items() if position.expires_at and position.expires_at <= now]
         for key in over:
             log.info("snapshot %r has expired", key)
-            await resources.change(partial(self._forget, key))
+            await resources.delete(resources.name(names.SNAPSHOTS, key), partial(self._forget, key))
         for key in idle:
             if self._has_expired(key, now):
                 log.info("subscription %r was not used for its whole expiration time and is deleted", key)
-                await resources.change(partial(self._delete, key))
+                await resources.delete(resources.name(names.SUBSCRIPTIONS, key), partial(self._delete, key))
                 resources.tell(key)
 
     def _has_expired(self, key: str, now: int) -> bool:

@@ -111,7 +111,7 @@ class Publisher:
         """Delete a topic; its subscriptions stay and show `_deleted-topic_`."""
         name = self._resources.admit(caller, Verb.MANAGE, request.topic, names.TOPICS, "topic")
         key = self._resources.key(name)
-        await self._resources.change(lambda catalog, now: catalog.delete_topic(key, now))
+        await self._resources.delete(name, lambda catalog, now: catalog.delete_topic(key, now))
         return messages.Empty()
 
     async def detach_subscription(self, request: Any, caller: Principal) -> Message:

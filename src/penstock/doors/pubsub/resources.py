@@ -24,7 +24,7 @@ from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.writer import Placed
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.core import names, subscriptions
+from penstock.doors.pubsub.core import names, push, subscriptions
 from penstock.doors.pubsub.core.destinations import destination
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
@@ -36,6 +36,8 @@ from penstock.subscription import SubscriptionSpec, subscription_spec
 PACE = 30_000
 """How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
 
+IAM_PREFIX = "iam:"
+"""In front of a resource's name: the name of the document that holds its access policy."""
 MAX_FORMS = 10_000
 """How many parsed resources are kept."""
 
@@ -205,11 +207,16 @@ class Resources:
         policy = subscription_policy(options, durable=True)
         policy = msgspec.structs.replace(
             policy,
-            backoff=policy.backoff or (PACE, PACE),
+            backoff=policy.backoff or ((push.MIN_BACKOFF, push.MAX_BACKOFF) if is_pushed(subscription) else (PACE, PACE)),
             letter=(name.id, name.project),
             exactly_once=subscription.enable_exactly_once_delivery,
         )
         return policy, msgspec.msgpack.encode(SubscriptionSpec(topic, options, subscription.SerializeToString()))
+
+    async def delete(self, name: names.Name, change: Callable[[Catalog, int], Event | None]) -> None:
+        """Delete a resource, and with it the access policy that was kept for it."""
+        await self.change(change)
+        await self.change(lambda catalog, now: catalog.drop_document(f"{IAM_PREFIX}{name}", now))
 
     def tell(self, key: str) -> None:
         """A subscription was made, changed or deleted: let those who serve it know."""

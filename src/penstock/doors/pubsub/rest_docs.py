@@ -34,7 +34,7 @@ EXAMPLES: dict[str, Any] = {
 
 PRETTY = Parameter("prettyPrint", "Whether the answer has line breaks and indentation.", {"type": "boolean"})
 
-_NUMBERS = {
+_SCALARS = {
     FieldDescriptor.TYPE_INT32: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
     FieldDescriptor.TYPE_INT64: Annotated[str, Meta(pattern="^-?[0-9]{1,19}$", description="A 64-bit integer, as a string.")],
     FieldDescriptor.TYPE_BOOL: bool,
@@ -114,7 +114,7 @@ class Documents:
             return _WELL_KNOWN.get(field.message_type.full_name) or self._type(field.message_type)
         if field.type == FieldDescriptor.TYPE_ENUM:
             return Literal[tuple(value.name for value in field.enum_type.values)]
-        return _NUMBERS[field.type]
+        return _SCALARS[field.type]
 
 
 def _in_path(template: Template) -> Iterator[Parameter]:

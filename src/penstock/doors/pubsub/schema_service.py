@@ -116,7 +116,7 @@ class SchemaService:
             self.revisions(name)
             return catalog.drop_document(f"{SCHEMA_PREFIX}{name}", now)
 
-        await self._resources.change(delete)
+        await self._resources.delete(name, delete)
         return messages.Empty()
 
     async def validate_schema(self, request: Any, caller: Principal) -> Message:

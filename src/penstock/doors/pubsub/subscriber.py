@@ -151,7 +151,7 @@ class Subscriber:
         """Delete a subscription with everything in it."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
         key = self._resources.key(name)
-        await self._resources.change(lambda catalog, now: catalog.delete_queue(catalog.subscription(key), now))
+        await self._resources.delete(name, lambda catalog, now: catalog.delete_queue(catalog.subscription(key), now))
         self._resources.tell(key)
         return messages.Empty()
 
@@ -230,7 +230,7 @@ class Subscriber:
         """Forget a snapshot."""
         name = self._resources.admit(caller, Verb.MANAGE, request.snapshot, names.SNAPSHOTS, "snapshot")
         key = self._resources.key(name)
-        await self._resources.change(lambda catalog, now: catalog.delete_snapshot(key, now))
+        await self._resources.delete(name, lambda catalog, now: catalog.delete_snapshot(key, now))
         return messages.Empty()
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,200 @@
+"""Walks a page as a reader would: saves its programs, types its commands into a shell, starts and stops its server.
+
+- a Python block that begins with `# name.py` is saved under that name;
+- in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
+  page shows; a line `…` stands for anything;
+- `penstock serve` runs beside the shell, as in a terminal of its own, until a block begins with `^C`.
+
+What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
+free ones, so that a server of somebody else does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from tests.docs.pages import Block, blocks
+
+PATIENCE_SECONDS = 30
+PORTS = ("8085", "8086")
+SERVE = "penstock serve"
+ANYTHING = "…"
+INDENT = "    "
+
+_END = "=== end of that command: "
+_SHAPES = (
+    (r"\bpk_[0-9a-f]{12}_[\w-]+", "SECRET"),
+    (r"\b[0-9a-f]{30}\b", "MESSAGE-ID"),
+    (r"\b[0-9a-f]{12}\b", "TOKEN-ID"),
+    (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "INSTANT"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "MINUTE"),
+    (r"^\d\d:\d\d:\d\d ", "TIME "),
+    (r"\b\d+\.\d\d s\b", "SECONDS"),
+    (r"\b\d+(?:\.\d+)?e?-?\d* ms\b", "MILLISECONDS"),
+    (r'"ackId":"[^"]+"', '"ackId":"ACK-ID"'),
+)
+
+
+class Step(NamedTuple):
+    """One command with the output that the page shows, or ^C with what the server says then."""
+
+    line: int
+    command: str
+    shown: list[str]
+
+
+def steps(block: Block) -> Iterator[Step]:
+    """The commands of a console block."""
+    lines = block.text.splitlines()
+    starts = [at for at, line in enumerate(lines) if line.startswith(("$ ", "^C"))]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        if lines[start].startswith("^C"):
+            yield Step(block.line + start, "^C", [lines[start].removeprefix("^C"), *lines[start + 1 : end]])
+            continue
+        last = start
+        while last + 1 < end and lines[last + 1].startswith(INDENT):
+            last += 1
+        yield Step(block.line + start, "\n".join([lines[start][2:], *lines[start + 1 : last + 1]]), lines[last + 1 : end])
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run."""
+    for pattern, word in _SHAPES:
+        line = re.sub(pattern, word, line)
+    return re.sub(r" +", " ", line.rstrip())
+
+
+def agrees(shown: list[str], got: list[str]) -> bool:
+    """Whether the output is what the page shows."""
+    pattern = "".join(r"(?:.*\n)*" if line.strip() == ANYTHING else f"{re.escape(shape(line))}\n" for line in shown)
+    return re.fullmatch(pattern, "".join(f"{shape(line)}\n" for line in got)) is not None
+
+
+class Walk:
+    """A reader with a shell and a directory. Use it as a context manager: nothing runs on afterwards."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._ports = dict(zip(PORTS, map(str, _free_ports(len(PORTS))), strict=True))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PUBSUB_"))}
+        self._environment = environment | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
+            "PENSTOCK_PORT": self._ports["8085"],
+            "PENSTOCK_GRPC_PORT": self._ports["8086"],
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._server: subprocess.Popen[bytes] | None = None
+        self._shell = self._run(["bash", "--noprofile", "--norc"])
+        self._type("exec 2>&1")
+
+    def follow(self, text: str) -> None:
+        """Do what the page says, and compare."""
+        for block in blocks(text):
+            if not block.is_run:
+                continue
+            if block.language == "python" and (name := re.match(r"# (\w+\.py)\n", block.text)):
+                (self.directory / name[1]).write_text(self._moved(block.text), encoding="utf-8")
+            elif block.language == "console":
+                for step in steps(block):
+                    got = self._do(step)
+                    assert agrees(step.shown, got), (
+                        f"line {step.line}: $ {step.command}\nthe page shows:\n" + "\n".join(step.shown) + "\nit was:\n" + "\n".join(got)
+                    )
+
+    def _do(self, step: Step) -> list[str]:
+        if step.command == "^C":
+            return self._stop()
+        command = self._moved(step.command)
+        return self._serve(command, len(step.shown)) if command.startswith(SERVE) else self._type(command)
+
+    def _serve(self, command: str, count: int) -> list[str]:
+        assert self._server is None, "the server of before still runs"
+        self._server = self._run(["bash", "-c", f"exec {command} 2>&1"])
+        return self._read(self._server, lambda lines: len(lines) == count)
+
+    def _stop(self) -> list[str]:
+        assert self._server is not None, "no server runs"
+        self._server.send_signal(signal.SIGINT)
+        lines = self._read(self._server, lambda _: False)
+        assert self._server.wait(PATIENCE_SECONDS) == 0, "a server that is stopped ends well"
+        self._server = None
+        return lines
+
+    def _type(self, command: str) -> list[str]:
+        assert self._shell.stdin is not None, "it is piped"
+        self._shell.stdin.write(f"{command}\ncode=$?; echo; echo '{_END}'$code\n".encode())
+        self._shell.stdin.flush()
+        *lines, end = self._read(self._shell, lambda lines: lines[-1].startswith(_END))
+        assert end == f"{_END}0", f"$ {command}\nfailed:\n" + "\n".join(lines)
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def _read(self, process: subprocess.Popen[bytes], is_all: object) -> list[str]:
+        assert callable(is_all)
+        assert process.stdout is not None, "it is piped"
+        deadline = monotonic() + PATIENCE_SECONDS * SECOND
+        text = b""
+        while monotonic() < deadline:
+            if not select.select([process.stdout], [], [], 0.1)[0]:
+                continue
+            piece = os.read(process.stdout.fileno(), 65_536)
+            text += piece
+            lines = self._back(text.decode()).splitlines()
+            if not piece or (text.endswith(b"\n") and is_all(lines)):
+                return lines
+        raise AssertionError(f"no end in {PATIENCE_SECONDS} s; so far:\n{text.decode()}")
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def _moved(self, text: str) -> str:
+        for port, free in self._ports.items():
+            text = text.replace(f":{port}", f":{free}")
+        return text
+
+    def _back(self, text: str) -> str:
+        for port, free in self._ports.items():
+            text = text.replace(f":{free}", f":{port}")
+        return text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (self._server, self._shell):
+            if process is not None:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(PATIENCE_SECONDS)
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        pipe.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; taken together, so that they differ."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -108,9 +108,9 @@ class Walk:
             elif block.language == "console":
                 for step in steps(block):
                     got = self._do(step)
-                    assert agrees(step.shown, got), (
-                        f"line {step.line}: $ {step.command}\nthe page shows:\n" + "\n".join(step.shown) + "\nit was:\n" + "\n".join(got)
-                    )
+                    shown, printed = "\n".join(step.shown), "\n".join(got)
+                    where = f"line {step.line}: $ {step.command}"
+                    assert agrees(step.shown, got), f"{where}\nthe page shows:\n{shown}\nit was:\n{printed}"
 
     def _do(self, step: Step) -> list[str]:
         if step.command == "^C":
@@ -127,8 +127,8 @@ class Walk:
         assert self._server is not None, "no server runs"
         self._server.send_signal(signal.SIGINT)
         lines = self._read(self._server, lambda _: False)
-        assert self._server.wait(PATIENCE_SECONDS) == 0, "a server that is stopped ends well"
-        self._server = None
+        server, self._server = self._server, None
+        assert _end(server) == 0, "a server that is stopped ends well"
         return lines
 
     def _type(self, command: str) -> list[str]:
@@ -141,8 +141,7 @@ class Walk:
             lines.pop()
         return lines
 
-    def _read(self, process: subprocess.Popen[bytes], is_all: object) -> list[str]:
-        assert callable(is_all)
+    def _read(self, process: subprocess.Popen[bytes], is_all: Callable[[list[str]], bool]) -> list[str]:
         assert process.stdout is not None, "it is piped"
         deadline = monotonic() + PATIENCE_SECONDS * SECOND
         text = b""
@@ -185,10 +184,16 @@ class Walk:
             if process is not None:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait(PATIENCE_SECONDS)
-                for pipe in (process.stdin, process.stdout):
-                    if pipe is not None:
-                        pipe.close()
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for it, and leave nothing open."""
+    code = process.wait(PATIENCE_SECONDS)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    return code
 
 
 def _free_ports(count: int) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -101,11 +100,11 @@ _SCALARS: dict[int, st.SearchStrategy[Any]] = {
 }
 
 
-@dataclass(frozen=True)
 class Sent:
     """The bytes of a request; a failing test shows their beginning."""
 
-    data: bytes
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
     def __repr__(self) -> str:
         return f"{self.data[:400]!r}" + (f" … ({len(self.data)} bytes)" if len(self.data) > 400 else "")

@@ -80,6 +80,7 @@ class RawStream:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.answers = Arrivals()
         self._over = threading.Event()
+        self._beats = 0
         self.code: grpc.StatusCode | None = None
         self.details = ""
         if opening:
@@ -101,8 +102,15 @@ class RawStream:
         self._over.set()
 
     def send(self, **fields: Any) -> None:
-        """Send a request."""
+        """Send a request; one without fields is a sign of life, and is answered."""
+        self._beats += not fields
         self._requests.put(StreamingPullRequest(**fields))
+
+    def heard(self) -> None:
+        """Return when the server has taken all requests so far: it takes them in their order, and answers a sign of life."""
+        self.send()
+        wanted = 1 + self._beats  # the first empty answer is the one that opens the stream
+        self.answers.until(lambda answers: sum(is_bare(one) for one in answers) >= wanted)
 
     def after(self, clock: ManualClock, seconds: float) -> None:
         """Let time pass on a clock that does not run by itself: the server looks at it when something happens."""
@@ -221,7 +229,7 @@ class Google:
         request = {"subscription": subscription, "max_messages": most}
         if now:
             request["return_immediately"] = True
-            with pytest.warns(DeprecationWarning):
+            with pytest.warns(DeprecationWarning, match="return_immediately"):
                 return list(self.call(self.subscriber.pull, request).received_messages)
         return list(self.call(self.subscriber.pull, request).received_messages)
 
@@ -296,6 +304,11 @@ def eventually(condition: Callable[[], object], within: float = PATIENCE) -> Non
     while not condition():
         assert monotonic() < until, f"still not so after {within} s"
         pause.wait(0.01)
+
+
+def is_bare(answer: Any) -> bool:
+    """Whether an answer of a stream carries nothing but the subscription's properties."""
+    return not (answer.received_messages or "acknowledge_confirmation" in answer or "modify_ack_deadline_confirmation" in answer)
 
 
 def mask(*paths: str) -> Any:

@@ -174,7 +174,7 @@ def test_dead_letters_keep_their_key(google: Google) -> None:
 
 
 def test_a_dead_letter_topic_that_was_deleted_is_shown_so_and_loses_nothing(google: Google) -> None:
-    topic, subscription, graveyard = letters(google)
+    topic, subscription, _ = letters(google)
     shown = google.call(google.subscriber.get_subscription, {"subscription": subscription})
     google.call(google.plain.delete_topic, {"topic": shown.dead_letter_policy.dead_letter_topic})
     google.publish(topic, b"a")

@@ -110,8 +110,7 @@ def test_a_seek_reaches_an_open_stream(timed: Google, clock: ManualClock) -> Non
     timed.publish(topic, b"a")
     with timed.stream(subscription) as stream:
         stream.send(ack_ids=[stream.wait(1)[0].ack_id])
-        stream.send()
-        stream.answers.until(lambda answers: not answers[-1].received_messages)
+        stream.heard()
         seek(timed, subscription, time=clock.time - timedelta(hours=1))
         assert bodies(stream.wait(2)) == [b"a", b"a"]
 

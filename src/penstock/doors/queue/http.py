@@ -6,6 +6,7 @@ The status says what kind of answer it is, and the envelope says it again, for c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,14 +18,15 @@ from penstock.doors.queue import calls
 from penstock.doors.queue.calls import CALLS, AnyCall
 from penstock.doors.queue.commands import COMMANDS
 from penstock.doors.queue.queues import ProjectQueues, Queues
-from penstock.errors import PenstockError
+from penstock.errors import InvalidArgument, PenstockError
 
 PATH = "/api/v1/command"
 PROJECT_HEADER = "X-Penstock-Project"
+_PROJECT = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
 PROJECT = Parameter(
     PROJECT_HEADER,
     "The project, for a token that is not bound to one; without it the default project.",
-    {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"},
+    {"type": "string", "pattern": _PROJECT},
     "header",
 )
 
@@ -82,7 +84,10 @@ class CommandDoor:
 
 def project_queues(queues: Queues, request: Request) -> ProjectQueues:
     """The queues that a request is about."""
-    return queues.of(request.principal, request.headers.get(PROJECT_HEADER), request.stopping)
+    project = request.headers.get(PROJECT_HEADER)
+    if project is not None and re.fullmatch(_PROJECT, project) is None:
+        raise InvalidArgument.of(PROJECT_HEADER, project, "up to 100 letters, digits, '-', '_', '.', ':'")
+    return queues.of(request.principal, project, request.stopping)
 
 
 def query_value(request: Request, name: str, kind: type[Any]) -> Any:

@@ -27,6 +27,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_CONSUMER = "default"
+MAX_NAME = 256
+"""How long a name may be. The broker's own limit is in bytes, and the project stands in front of it."""
 
 
 class Queues:
@@ -62,11 +64,11 @@ class Queues:
         return function(*args, **kwargs)
 
     def _scoped(self, project: str, name: str, kind: str) -> str:
-        scoped = self.projects.scoped(project, check_name(name, kind))
-        if self.projects.split(scoped) != (project, name):
-            # In the default project, whose names stand alone, `a/b` is the b of project a.
-            raise InvalidArgument.of(kind, name, f"a name of project {project!r}: its first part would be another project")
-        return scoped
+        check_name(name, kind)
+        if "/" in name or len(name) > MAX_NAME:
+            # In the default project, whose names stand alone, `a/b` would be the b of project a.
+            raise InvalidArgument.of(kind, name, f"at most {MAX_NAME} characters and no '/'")
+        return self.projects.scoped(project, name)
 
 
 class ProjectQueues:

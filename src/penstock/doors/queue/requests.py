@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.broker.core.policy import QueueConfig, RetryPolicy
+from penstock.doors.queue.queues import MAX_NAME
 from penstock.errors import InvalidArgument
 from penstock.work import NewMessage
 
@@ -24,22 +25,23 @@ def _limits(description: str, **schema: object) -> Meta:
     return Meta(description=description, extra_json_schema=schema)
 
 
-_NO_CONTROL = "^[^\\u0000-\\u001f\\u007f/]+$"
+_NO_CONTROL = "^[^\\u0000-\\u001f\\u007f]+$"
+_NAME = "^[^\\u0000-\\u001f\\u007f/]+$"
 
-Name = Annotated[str, _limits("The name of a queue.", minLength=1, maxLength=256, pattern=_NO_CONTROL)]
-ConsumerId = Annotated[str, _limits("Who consumes.", minLength=1, maxLength=256, pattern=_NO_CONTROL)]
+Name = Annotated[str, _limits("The name of a queue.", minLength=1, maxLength=MAX_NAME, pattern=_NAME)]
+ConsumerId = Annotated[str, Meta(max_length=MAX_NAME), _limits("Who consumes.", minLength=1, pattern=_NO_CONTROL)]
 MessageId = Annotated[str, _limits("The id that publish and consume gave.", minLength=1, maxLength=64)]
 Priority = Annotated[int, _limits("9 is consumed first, 0 last.", minimum=0, maximum=9)]
 Retries = Annotated[int, _limits("How often a failed message is tried again.", minimum=0, maximum=1_000_000)]
-Count = Annotated[int, _limits("A number of messages.", minimum=1, maximum=MAX_BATCH)]
+Count = Annotated[int, Meta(le=MAX_BATCH), _limits("A number of messages.", minimum=1)]
 Prefetch = Annotated[int, _limits("How many messages a consumer may hold.", minimum=1, maximum=1_000)]
 AckDeadline = Annotated[float, _limits("Seconds a message may be held.", minimum=0.001, maximum=86_400)]
 Wait = Annotated[float, _limits("Seconds to wait for a message.", minimum=0, maximum=86_400)]
-Seconds = Annotated[float, _limits("Seconds.", exclusiveMinimum=0, maximum=1_000_000_000)]
-Delay = Annotated[float, _limits("Seconds.", minimum=0, maximum=1_000_000_000)]
+Seconds = Annotated[float, _limits("Seconds.", exclusiveMinimum=0, maximum=3_155_760_000)]
+Delay = Annotated[float, _limits("Seconds.", minimum=0, maximum=3_155_760_000)]
 DeliverAt = Annotated[datetime | float, _limits("An instant: RFC 3339 with a zone, or seconds since 1970.")]
-Text = Annotated[str, _limits("A text.", maxLength=16_000)]
-Headers = Annotated[dict[str, str], _limits("Texts by name.", maxProperties=100)]
+Text = Annotated[str, Meta(description="A text.", max_length=16_000)]
+Headers = Annotated[dict[str, str], Meta(description="Texts by name.", max_length=100)]
 Body = Annotated[Any, _limits("Any JSON value.")]
 Wire = Annotated[Any, _limits("A list of byte values from 0 to 255, or any other JSON value.")]
 
@@ -83,7 +85,7 @@ class Draft(Fields, kw_only=True):
     max_retries: Retries | None = None
     delay: Delay | None = None
     deliver_at: DeliverAt | None = None
-    producer_id: Annotated[str, _limits("Who publishes.", minLength=1, maxLength=64)] | None = None
+    producer_id: Annotated[str, Meta(max_length=64), _limits("Who publishes.", minLength=1)] | None = None
     sequence: Annotated[int, _limits("Its number of this message.", minimum=0, maximum=2**63 - 1)] | None = None
 
     def new_message(self) -> NewMessage:
@@ -161,7 +163,7 @@ class ReleaseConsumer(OfQueue, kw_only=True):
 class DeadLetters(OfQueue, kw_only=True):
     """List dead letters, oldest first."""
 
-    limit: Annotated[int, _limits("At most so many.", minimum=1, maximum=1_000)] = 100
+    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
 
 
 class Redrive(OfQueue, kw_only=True):
@@ -192,7 +194,7 @@ class Settings(Fields, kw_only=True):
     default_max_retries: Retries | None = None
     default_priority: Priority | None = None
     default_prefetch: Prefetch | None = None
-    max_prefetch: Annotated[int, _limits("The largest prefetch.", minimum=1_000, maximum=1_000_000)] | None = None
+    max_prefetch: Annotated[int, _limits("The largest prefetch.", minimum=1, maximum=1_000_000)] | None = None
     prefetch_limit: Annotated[int, _limits("0: no limit.", minimum=0, maximum=1_000)] | None = None
     message_ttl: Seconds | None = None
     dead_letter_enabled: bool | None = None
@@ -259,7 +261,7 @@ class NewRoom(Room, kw_only=True):
 class Event(Room, kw_only=True):
     """An event for a room."""
 
-    event: Annotated[str, _limits("What kind of event.", minLength=1, maxLength=256)]
+    event: Annotated[str, Meta(description="What kind of event.", min_length=1, max_length=MAX_NAME)]
     data: Body
 
 
@@ -267,7 +269,7 @@ class ReadRoom(Room, kw_only=True):
     """Read events by offset."""
 
     from_offset: Annotated[int, _limits("The first offset.", minimum=0, maximum=2**40)] = 0
-    limit: Annotated[int, _limits("At most so many.", minimum=1, maximum=1_000)] = 100
+    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
     subscriber_id: str | None = None
 
 

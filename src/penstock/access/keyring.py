@@ -25,6 +25,8 @@ from penstock.errors import DataLoss, FailedPrecondition, ResourceExhausted, Tok
 log = logging.getLogger("penstock.access")
 
 _MAX_FILE_BYTES = 64 * 2**20
+UNKNOWN_INTERVAL = 20_000
+"""How soon an unknown token makes the server look at the file again: a script uses the token it has just made."""
 _NOBODY = "0" * 64
 """What an unknown token is compared with, so that it takes as long as a known one."""
 
@@ -50,9 +52,7 @@ class Keyring:
             Unauthenticated: there is no secret, or it is malformed, unknown, revoked or expired.
             Unavailable: the file cannot be trusted at the moment.
         """
-        if self._checked is None or not 0 <= now - self._checked < SECOND:  # a clock that was set back must not stop the checks
-            self._refresh()
-            self._checked = now
+        self._look_again(now, SECOND)
         if self._problem is not None:
             raise Unavailable(
                 "the server cannot read its tokens", hint="its log says why; nobody is let in until that is repaired"
@@ -62,6 +62,8 @@ class Keyring:
         parts = Secret.parse(secret)
         if parts is None:
             raise Unauthenticated("that is not a token of penstock")
+        if parts.token_id not in self._known:
+            self._look_again(now, UNKNOWN_INTERVAL)  # it may have been made a moment ago
         known = self._known.get(parts.token_id)
         is_right = hmac.compare_digest(parts.digest, known[0].digest if known is not None else _NOBODY)
         if known is None or not is_right:
@@ -70,6 +72,12 @@ class Keyring:
         if token.has_expired(now):
             raise Unauthenticated("the token has expired")
         return principal
+
+    def _look_again(self, now: int, interval: int) -> None:
+        """Look whether the file has changed, if the last look was so long ago. A clock that was set back must not stop it."""
+        if self._checked is None or not 0 <= now - self._checked < interval:
+            self._refresh()
+            self._checked = now
 
     def create(
         self,

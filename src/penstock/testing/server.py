@@ -178,5 +178,4 @@ class ServerProcess:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.stop()
+        self.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -48,8 +49,13 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def eager(kind: Any, transport: Any, host: str) -> Any:
-    """A client whose channel looks for the server often: by itself it waits a second, then two, then four."""
+    """A client whose channel looks for the server often, and whose calls wait for it.
+
+    By itself the channel waits a second, then two, then four; and the client, after five calls that failed at once, ten.
+    """
+    patience = {"methodConfig": [{"name": [{}], "waitForReady": True}]}
     options = [
+        ("grpc.service_config", json.dumps(patience)),
         ("grpc.initial_reconnect_backoff_ms", 50),
         ("grpc.min_reconnect_backoff_ms", 50),
         ("grpc.max_reconnect_backoff_ms", 200),

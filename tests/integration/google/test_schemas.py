@@ -53,7 +53,7 @@ def avro_bytes(definition: str, record: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(("kind", "definition"), [("AVRO", AVRO), ("PROTOCOL_BUFFER", PROTO)])
 def test_a_schema_is_made_found_and_deleted(google: Google, kind: str, definition: str) -> None:
     made = create(google, kind, definition)
-    assert made.type_ == Schema.Type[kind]
+    assert made.type_ == getattr(Schema.Type, kind)
     assert made.definition == definition
     assert len(made.revision_id) == 8
     assert made.revision_create_time
@@ -133,7 +133,7 @@ def test_a_message_is_validated_without_being_published(
     google: Google, kind: str, definition: str, encoding: str, good: bytes, bad: bytes
 ) -> None:
     schema = create(google, kind, definition)
-    parent = {"parent": f"projects/{google.project}", "encoding": Encoding[encoding]}
+    parent = {"parent": f"projects/{google.project}", "encoding": getattr(Encoding, encoding)}
     for spec in ({"name": schema.name}, {"schema": {"type_": kind, "definition": definition}}):
         google.call(google.schemas.validate_message, {**parent, **spec, "message": good})
         with pytest.raises(exceptions.InvalidArgument):

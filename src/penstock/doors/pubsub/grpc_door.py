@@ -28,6 +28,10 @@ Unary = Callable[[bytes, Principal], Awaitable[bytes]]
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 DETAILS = "grpc-status-details-bin"
 DOMAIN = "penstock"
+MAX_TEXT = 700
+MAX_NAMED = 2_000
+"""Characters of an error's text, and of the ack ids it names: clients refuse more than 8 KiB of metadata, where both go in twice
+or with much around them, and then see another error than the one that was meant."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -175,8 +179,11 @@ def _parsed(kind: Any, call: Call) -> Unary:
 async def _abort(context: Any, error: PenstockError) -> NoReturn:
     """End a call with an error, and its reason in the form that Google's clients read."""
     text = f"{error} ({error.hint})" if error.hint else str(error)
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}…"
     info = messages.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
-    if isinstance(error, AckIdsRefused):
+    if isinstance(error, AckIdsRefused) and sum(map(len, error.failures)) <= MAX_NAMED:
+        # Without the names Google's client takes all ids of its request for failed, which is safe: they come again.
         info.metadata.update(error.failures)
     status = messages.Status(code=error.code, message=text)
     status.details.add().Pack(info)

@@ -52,6 +52,7 @@ class Publisher:
         """Create a topic."""
         name = self._resources.admit(caller, Verb.MANAGE, request.name, names.TOPICS, "name")
         topic = topics.new_topic(request)
+        self._check_schema(caller, topic)
         await self._inspection.check(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         key = self._resources.key(name)
@@ -63,6 +64,7 @@ class Publisher:
         name = self._resources.admit(caller, Verb.MANAGE, request.topic.name, names.TOPICS, "topic.name")
         key = self._resources.key(name)
         topic = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
+        self._check_schema(caller, topic)
         await self._inspection.check(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         await self._resources.change(lambda catalog, now: catalog.update_topic(key, spec, retention, now))
@@ -121,6 +123,12 @@ class Publisher:
         await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now))
         self._resources.tell(key)
         return messages.DetachSubscriptionResponse()
+
+    def _check_schema(self, caller: Principal, topic: Message) -> None:
+        """What a schema refuses tells what is in it, so whoever names it must be allowed to read it."""
+        schema = topic.schema_settings.schema
+        if schema and schema != names.DELETED_SCHEMA:
+            self._resources.admit(caller, Verb.READ, schema, names.SCHEMAS, "schema_settings.schema")
 
     def _topic(self, key: str) -> Message:
         with self._broker.lock:

@@ -100,6 +100,7 @@ class Subscriber:
         subscription = subscriptions.new_subscription(request)
         self._endpoints.check(subscription)
         topic = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        self._check_letters(caller, subscription)
         await self._inspection.check(subscription)
         key, topic_key = self._resources.key(name), self._resources.key(topic)
         policy, spec = self._resources.settings(subscription, topic_key)
@@ -121,6 +122,7 @@ class Subscriber:
     async def update_subscription(self, request: Any, caller: Principal) -> Message:
         """Change the fields of a subscription that the mask names."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription.name, names.SUBSCRIPTIONS, "subscription.name")
+        self._check_letters(caller, request.subscription)
         await self._update(self._resources.key(name), request.subscription, request.update_mask.paths)
         return self._shown(self._resources.key(name))
 
@@ -239,6 +241,12 @@ class Subscriber:
         """The broker's name of the subscription that a request consumes from."""
         resources = self._resources
         return resources.key(resources.admit(caller, Verb.CONSUME, request.subscription, names.SUBSCRIPTIONS, "subscription"))
+
+    def _check_letters(self, caller: Principal, subscription: Message) -> None:
+        """Dead letters are published to their topic, so whoever names it must be allowed to."""
+        topic = subscription.dead_letter_policy.dead_letter_topic
+        if topic and topic != names.DELETED_TOPIC:
+            self._resources.admit(caller, Verb.PUBLISH, topic, names.TOPICS, "dead_letter_policy.dead_letter_topic")
 
     def _check_pulled(self, key: str) -> None:
         with self._broker.lock:

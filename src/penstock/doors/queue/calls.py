@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Union, cast
+from typing import Annotated, Any, Union, cast
 
 import msgspec
 
@@ -24,11 +24,11 @@ class Call(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="
 
 def _call_type(command: Command) -> type[Call]:
     """The type of a call of one command; the payload of a command without fields may be left out."""
-    payload: Any = (
-        ("payload", command.fields, msgspec.field(default_factory=command.fields))
-        if command.fields is requests.NoFields
-        else ("payload", command.fields)
-    )
+    payload: tuple[Any, ...] = ("payload", command.fields)
+    if command.fields is requests.NoFields:
+        payload = ("payload", command.fields, msgspec.field(default_factory=command.fields))
+    elif issubclass(command.fields, requests.Draft):
+        payload = ("payload", Annotated[command.fields, requests.ONE_PAYLOAD])
     name = "".join(word.capitalize() for word in re.split(r"[._]", command.name))
     made = msgspec.defstruct(f"{name}Call", [payload], bases=(Call,), tag=command.name, kw_only=True)
     made.__doc__ = command.fields.__doc__

@@ -158,7 +158,7 @@ async def _purge_dead_letters(queues: ProjectQueues, fields: requests.OfQueue) -
     return replies.Purged(purged=await queues.purge_dead_letters(fields.queue))
 
 
-async def _publish_to_topic(queues: ProjectQueues, fields: requests.Topic) -> replies.PublishedToTopic:
+async def _publish_to_topic(queues: ProjectQueues, fields: requests.OfTopic) -> replies.PublishedToTopic:
     return await ProjectTopics(queues).publish(fields.topic, fields.payload)
 
 
@@ -219,7 +219,7 @@ COMMANDS: dict[str, Command] = {
         ("queue.retry_dead_letter dlq.retry", requests.OfLetter, replies.Done, _retry),
         ("queue.redrive dlq.redrive", requests.Redrive, replies.Redriven, _redrive),
         ("queue.purge_dead_letters dlq.purge", requests.OfQueue, replies.Purged, _purge_dead_letters),
-        ("pubsub.publish", requests.Topic, replies.PublishedToTopic, _publish_to_topic),
+        ("pubsub.publish", requests.OfTopic, replies.PublishedToTopic, _publish_to_topic),
         ("pubsub.topics pubsub.list", requests.NoFields, replies.TopicNames, _topics),
         ("stream.create stream.get_or_create", requests.NewRoom, replies.RoomMade, _create_room),
         ("stream.delete", requests.Room, replies.Deleted, _delete_room),

@@ -26,6 +26,8 @@ from penstock.work import DeadLetter, Delivery, NackResult, NewMessage, PublishR
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""How much one answer holds; a message beyond it waits for the next."""
 DEFAULT_CONSUMER = "default"
 MAX_NAME = 256
 """How long a name may be. The broker's own limit is in bytes, and the project stands in front of it."""
@@ -245,6 +247,7 @@ class ProjectQueues:
             ack_deadline=terms.ack_deadline,
             consumer=terms.consumer,
             prefetch=terms.prefetch,
+            max_bytes=MAX_ANSWER_BYTES,
             wait=terms.wait,
         )
         return [delivery(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]

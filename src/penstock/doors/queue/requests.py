@@ -37,8 +37,9 @@ Count = Annotated[int, Meta(le=MAX_BATCH), _limits("A number of messages.", mini
 Prefetch = Annotated[int, _limits("How many messages a consumer may hold.", minimum=1, maximum=1_000)]
 AckDeadline = Annotated[float, _limits("Seconds a message may be held.", minimum=0.001, maximum=86_400)]
 Wait = Annotated[float, _limits("Seconds to wait for a message.", minimum=0, maximum=86_400)]
-Seconds = Annotated[float, _limits("Seconds.", exclusiveMinimum=0, maximum=3_155_760_000)]
+Seconds = Annotated[float, _limits("Seconds.", minimum=0.000001, maximum=3_155_760_000)]
 Delay = Annotated[float, _limits("Seconds.", minimum=0, maximum=3_155_760_000)]
+_Backoff = Annotated[float, _limits("Seconds.", minimum=0, maximum=604_800)]
 DeliverAt = Annotated[datetime | float, _limits("An instant: RFC 3339 with a zone, or seconds since 1970.")]
 Text = Annotated[str, Meta(description="A text.", max_length=16_000)]
 Headers = Annotated[dict[str, str], Meta(description="Texts by name.", max_length=100)]
@@ -107,6 +108,9 @@ class Draft(Fields, kw_only=True):
         )
 
 
+ONE_PAYLOAD = Meta(extra_json_schema={"oneOf": [{"required": ["message"]}, {"required": ["payload"]}]})
+
+
 class Publish(Draft, kw_only=True):
     """Add a message to a queue."""
 
@@ -116,7 +120,7 @@ class Publish(Draft, kw_only=True):
 class PublishBatch(OfQueue, kw_only=True):
     """Add messages to a queue together: all of them or none."""
 
-    messages: Annotated[list[Draft], Meta(min_length=1, max_length=MAX_BATCH)]
+    messages: Annotated[list[Annotated[Draft, ONE_PAYLOAD]], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
 class Consume(OfQueue, kw_only=True):
@@ -181,8 +185,8 @@ class OfLetter(OfQueue, kw_only=True):
 class Backoff(Fields, kw_only=True):
     """Seconds to wait before a retry: min(minimum * 2^(attempt - 1), maximum)."""
 
-    minimum_backoff: Delay = 10
-    maximum_backoff: Delay = 600
+    minimum_backoff: _Backoff = 10
+    maximum_backoff: _Backoff = 600
 
 
 class Settings(Fields, kw_only=True):
@@ -239,7 +243,7 @@ class Create(Settings, kw_only=True):
         return (self if self.config is None else self.config).queue_config()
 
 
-class Topic(Fields, kw_only=True):
+class OfTopic(Fields, kw_only=True):
     """A message for a topic."""
 
     topic: Name

@@ -42,6 +42,10 @@ class SocketLimits:
     """How many commands of one connection run side by side, where the protocol allows it."""
 
 
+BACKLOG = 1024
+"""How many connections may wait to be accepted: a burst beyond it is told to come back a second later."""
+
+
 class FramingLost(Exception):
     """What came is not the protocol: nobody knows where the next request begins."""
 
@@ -107,7 +111,9 @@ class SocketDoor:
     async def start(self, host: str, port: int, ssl_context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the one that was given, or the one that was found for 0."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self, self._codec), host, port, ssl=ssl_context)
+        self._listener = await loop.create_server(
+            lambda: Connection(self, self._codec), host, port, ssl=ssl_context, backlog=BACKLOG
+        )
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 

@@ -146,7 +146,7 @@ class Drain:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the messages of each key first came as 0, 1, 2, …"""
+        """Whether the messages of each key first came as 0, 1, 2 and so on."""
         return all(numbers == list(range(len(numbers))) for numbers in self.numbers.values())
 
 

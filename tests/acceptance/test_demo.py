@@ -31,6 +31,12 @@ STEPS = [
 # Runs the demo after a line that breaks something in this process.
 BROKEN = "import runpy, sys\n{line}\nrunpy.run_module('penstock.demo', run_name='__main__', alter_sys=True)"
 
+# Runs the server's steps alone, where some modules cannot be found.
+SERVER_ONLY = (
+    "import pathlib, sys\n{line}\nfrom penstock.demo_screen import Screen\nfrom penstock.demo_server import ServerDemo\n"
+)
+SERVER_ONLY += "ServerDemo(Screen(), pathlib.Path(sys.argv[1])).run()"
+
 
 class Run(NamedTuple):
     code: int
@@ -120,13 +126,6 @@ def test_without_rich_the_demo_says_in_one_line_which_extra_to_install(tmp_path:
     assert (result.code, result.out) == (1, "")
     assert len(result.err.strip().splitlines()) == 1
     assert "penstock[demo]" in result.err
-
-
-# Runs the server's steps alone after a line that breaks something.
-SERVER_ONLY = (
-    "import pathlib, sys\n{line}\nfrom penstock.demo_screen import Screen\nfrom penstock.demo_server import ServerDemo\n"
-)
-SERVER_ONLY += "ServerDemo(Screen(), pathlib.Path(sys.argv[1])).run()"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""kill -9 of the server under Google's unmodified client: nothing confirmed is lost, no key overtaken, no confirmed ack undone."""
+"""kill -9 of the server under Google's unmodified client: nothing confirmed is lost, no key overtaken, no ack undone."""
 
 from __future__ import annotations
 

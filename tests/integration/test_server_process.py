@@ -37,9 +37,11 @@ def serve(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def ask(url: str, body: Any = None, *, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, Any]:
-    """One HTTP request; returns its status and its JSON, or its text."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+def ask(
+    url: str, body: Any = None, *, token: str | None = None, context: ssl.SSLContext | None = None, **more: str
+) -> tuple[int, Any]:
+    """One HTTP request; returns its status and its JSON, or its text. `more` are headers."""
+    headers = {"Content-Type": "application/json", **more} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE, context=context) as answer:
@@ -377,7 +379,7 @@ class Tokens:
     def command(self, project: str, command: str, token: str | None, **payload: Any) -> tuple[int, Any]:
         """A command of the queue door in a project."""
         body = {"command": command, "request_id": "1", "payload": payload}
-        return ask(f"{self.server.url}/api/v1/command?project={project}", body, token=token)
+        return ask(f"{self.server.url}/api/v1/command", body, token=token, **{"X-Penstock-Project": project})
 
 
 @pytest.fixture(scope="module")

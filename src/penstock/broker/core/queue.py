@@ -236,8 +236,10 @@ class Queue(QueueState):
         leases = [lease for lease in self._leases.live() if lease.consumer is holder] if holder.in_flight else []
         leases.sort(key=lambda lease: lease.offset)
         released = events.ConsumerReleased(self.number, now, consumer)
-        if not leases:
-            return [released]
+        return [self.give_back(leases, now), released] if leases else [released]
+
+    def give_back(self, leases: list[Lease], now: int) -> events.Returned:
+        """Undo deliveries that never reached anybody: the messages wait again, and the attempts do not count."""
         # The next delivery has the same attempt number; the epoch keeps the old ack ids from fitting it.
         self.epoch += 1
         self._leases.end(leases)
@@ -245,7 +247,7 @@ class Queue(QueueState):
             self._return(lease, lease.attempt - 1, "released", None, None)
         attempts = [lease.attempt - 1 for lease in leases]
         offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
-        return [events.Returned(self.number, now, offsets, published, "released", column(attempts), now), released]
+        return events.Returned(self.number, now, offsets, published, "released", column(attempts), now)
 
     def tick(self, now: int) -> Outcome:
         """Do everything that has become due: leases, delays, times to live, retention."""

@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml scripts/setup
 	@sh scripts/setup $(VENV)
 	@touch $@
 
-demo: $(STAMP) ## watch a broker at work in the terminal, crash and recovery included
+demo: $(STAMP) ## watch a broker and a server at work in the terminal, with real clients and kill -9
 	@$(PYTHON_BIN) -m penstock.demo $(ARGS)
 
 test: $(STAMP) ## run every test (ARGS="-k word" narrows it)

@@ -334,7 +334,7 @@ def main() -> int:
     screen = Screen()
     screen.title(
         f"Penstock {__version__}: a broker at work, then a server",
-        "Real processes, real files, real clients, the machine's clock. Each claim is checked.",
+        "Real processes, files, clients and time. Each claim is checked.",
     )
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:

@@ -6,6 +6,8 @@ is found in the default project, and a name with a slash is that of another proj
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 DEFAULT_PROJECT = "penstock"
 
 
@@ -20,6 +22,13 @@ class Projects:
     def scoped(self, project: str, name: str) -> str:
         """The broker's name of a project's name."""
         return name if project == self.default else f"{project}/{name}"
+
+    def of(self, project: str, scoped: Iterable[str]) -> list[str]:
+        """Those of the broker's names that belong to a project."""
+        if project != self.default:
+            prefix = f"{project}/"
+            return [name for name in scoped if name.startswith(prefix)]
+        return [name for name in scoped if "/" not in name or self.split(name)[0] == project]
 
     def split(self, scoped: str) -> tuple[str, str]:
         """(project, name) of a broker's name."""

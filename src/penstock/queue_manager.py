@@ -27,6 +27,8 @@ from penstock.ids import message_id, parse_message_id
 from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, accept, queue_message
 
 MAX_ERROR_BYTES = 64 * 1024
+MAX_CONFIGS = 1_000
+"""So many settings are kept decoded; those of queues that are long gone must not stay for ever."""
 
 REQUEUED = "requeued"
 DEAD_LETTERED = "dead_lettered"
@@ -368,6 +370,8 @@ class QueueManager(Face):
     def _config(self, entry: Queue) -> QueueConfig:
         config = self._configs.get(entry.spec)
         if config is None:
+            if len(self._configs) >= MAX_CONFIGS:
+                self._configs.clear()
             config = self._configs[entry.spec] = msgspec.msgpack.decode(entry.spec, type=QueueConfig)
         return config
 

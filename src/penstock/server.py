@@ -98,6 +98,7 @@ class Server:
             projects,
             gate,
             max_request_bytes=settings.max_request_bytes,
+            max_connections=settings.max_connections,
             url=lambda: settings.url(self.port),
             push_allow=settings.push_allow,
         )
@@ -137,8 +138,13 @@ class Server:
         """Stop in good order, within the settings' limit. Safe to call twice."""
         self._is_stopping = True
         doors, self._doors = self._doors, []
-        await asyncio.gather(*(door.stop(self.settings.shutdown_seconds) for door in doors))
+        stops = [door.stop(self.settings.shutdown_seconds) for door in doors]
+        ended = await asyncio.gather(*stops, return_exceptions=True)
+        # Whatever a door ran into, the broker is flushed and closed.
         await self._rest.aclose()
+        for problem in ended:
+            if isinstance(problem, BaseException):
+                raise problem
 
     def _problems(self) -> Iterator[str]:
         if self._is_stopping:

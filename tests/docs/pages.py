@@ -21,6 +21,12 @@ class Block(NamedTuple):
     text: str
     is_run: bool
 
+    @property
+    def file(self) -> str | None:
+        """The name under which the reader saves it: a program says it in its first line."""
+        found = re.match(r"# (\w+\.py)\n", self.text) if self.language == "python" else None
+        return found and found[1]
+
 
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))

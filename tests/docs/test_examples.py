@@ -1,11 +1,14 @@
-"""The programs in `examples/` run, in memory and with a data directory, and print what they should."""
+"""The programs in `examples/` run, in memory, with a data directory or against a server, and print what they should."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT
 
 FAILED = [f"billing: delivery {attempt} failed: invalid literal for int() with base 10: b'twelve'" for attempt in (1, 2, 3)]
@@ -27,11 +30,29 @@ WORKER = [
     "dead: broken.png: max_retries_exceeded after 3 attempts, cannot read broken.png",
     "acked: 3",
 ]
+OF_THE_SERVER = {
+    "google_orders.py": [
+        "billing: ann pays 1200",
+        "billing: ann pays 300",
+        "triage: b'twelve' of bob: max_retries_exceeded after 5 attempts",
+        "billing: bob pays 500",
+    ],
+    "synap_worker.py": [
+        "done: title.png",
+        "done: cat.png",
+        "failed: cannot read large.png",
+        "done: large.png",
+        "failed: cannot read broken.png",
+        "failed: cannot read broken.png",
+        "acked: 3, dead letters: 1",
+    ],
+    "rest.py": ["pulled: hello", "taken: {'to': 'ann@example.org'} priority 9", "left: 0"],
+}
 
 
-def run(example: str, *arguments: str) -> list[str]:
+def run(example: str, *arguments: str, **environment: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / example), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -46,5 +67,22 @@ def test_an_example_runs_again_on_the_same_directory(tmp_path: Path) -> None:
     assert sorted(run("orders.py", str(tmp_path))) == sorted(run("orders.py", str(tmp_path)))
 
 
+@pytest.fixture
+def server() -> Iterator[LocalServer]:
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("example", OF_THE_SERVER)
+def test_an_example_of_the_server_prints_what_it_shows(example: str, server: LocalServer) -> None:
+    assert sorted(run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)) == sorted(OF_THE_SERVER[example])
+
+
+def test_an_example_of_the_server_runs_again_on_the_same_server(server: LocalServer) -> None:
+    for example in ("google_orders.py", "rest.py"):
+        first = run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)
+        assert sorted(run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)) == sorted(first)
+
+
 def test_every_example_is_run_here() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py"}
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py", *OF_THE_SERVER}

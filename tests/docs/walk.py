@@ -103,8 +103,8 @@ class Walk:
         for block in blocks(text):
             if not block.is_run:
                 continue
-            if block.language == "python" and (name := re.match(r"# (\w+\.py)\n", block.text)):
-                (self.directory / name[1]).write_text(self._moved(block.text), encoding="utf-8")
+            if block.file is not None:
+                (self.directory / block.file).write_text(self._moved(block.text), encoding="utf-8")
             elif block.language == "console":
                 for step in steps(block):
                     got = self._do(step)
@@ -121,7 +121,7 @@ class Walk:
     def _serve(self, command: str, count: int) -> list[str]:
         assert self._server is None, "the server of before still runs"
         self._server = self._run(["bash", "-c", f"exec {command} 2>&1"])
-        return self._read(self._server, lambda lines: len(lines) == count)
+        return self._read(self._server, lambda lines: len(lines) >= count)
 
     def _stop(self) -> list[str]:
         assert self._server is not None, "no server runs"

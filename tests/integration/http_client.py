@@ -52,8 +52,8 @@ class Client:
             return Answer(int(first.split()[1]), headers, await self.reader.readexactly(length))
 
     async def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        lines = [f"{method} {path} HTTP/1.1", "Host: test"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        given = {"Host": "127.0.0.1"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
         await self.send("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
@@ -88,6 +88,7 @@ async def connected(port: int) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def serving(routes: Iterable[Route] = (), **options: Any) -> AsyncIterator[tuple[HttpDoor, int]]:
+    options = {"hosts": ["x"]} | options  # what tests that write their own heads call the server
     door = HttpDoor(documented([*routes, *ROUTES], version="1", is_secured="gate" in options), **options)
     port = await door.start("127.0.0.1", 0)
     try:

@@ -38,10 +38,12 @@ def serve(*flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def ask(
-    url: str, body: Any = None, *, token: str | None = None, context: ssl.SSLContext | None = None, **more: str
+    url: str, body: Any = None, *, token: str | None = None, project: str = "", context: ssl.SSLContext | None = None
 ) -> tuple[int, Any]:
-    """One HTTP request; returns its status and its JSON, or its text. `more` are headers."""
-    headers = {"Content-Type": "application/json", **more} | ({"Authorization": f"Bearer {token}"} if token else {})
+    """One HTTP request; returns its status and its JSON, or its text."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    if project:
+        headers["X-Penstock-Project"] = project
     request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE, context=context) as answer:
@@ -81,9 +83,8 @@ def test_a_stop_ends_what_waits_finishes_what_runs_and_gives_messages_back(tmp_p
                 outcomes["pull"] = error.code()
 
         def poll() -> None:
-            asked = {"queue": "jobs", "consumer_id": "c", "timeout": 30}
             try:
-                outcomes["poll"] = command(server.url, "queue.consume", **asked)[0]
+                outcomes["poll"] = command(server.url, "queue.consume", queue="jobs", consumer_id="c", timeout=30)[0]
             except OSError as error:
                 outcomes["poll"] = error
 
@@ -147,7 +148,7 @@ def test_a_stop_keeps_to_its_limit_whatever_a_client_does() -> None:
             for port in (server.port, server.grpc_port):
                 for head in (
                     b"",
-                    b"POST /api/v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{",
+                    b"POST /api/v1/command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{",
                     b"PRI * HTTP/2.0\r\n\r\n",
                 ):
                     stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE)).sendall(head)
@@ -162,7 +163,9 @@ def test_a_second_signal_hurries() -> None:
         ServerProcess(shutdown_seconds=20) as server,
         socket.create_connection(("127.0.0.1", server.port), PATIENCE) as client,
     ):
-        client.sendall(b"POST /api/v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")  # a call that never ends
+        client.sendall(
+            b"POST /api/v1/command HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
+        )  # a call that never ends
         ask(server.url + "/health/live")
         began = monotonic()
         server.process.send_signal(signal.SIGTERM)
@@ -333,7 +336,8 @@ def test_googles_client_works_over_tls_with_a_token(certificate: tuple[Path, Pat
             grpc.ssl_channel_credentials(cert.read_bytes()), grpc.access_token_call_credentials(token)
         )
         channel = grpc.secure_channel(server.grpc, credentials)
-        transport = PublisherGrpcTransport(channel=channel, credentials=AnonymousCredentials())
+        anonymous: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]  # the library ships no types
+        transport = PublisherGrpcTransport(channel=channel, credentials=anonymous)
         publisher = pubsub_v1.PublisherClient(transport=transport)
         topic = publisher.create_topic(name="projects/test/topics/secure").name
         assert publisher.publish(topic, b"hello").result(PATIENCE)
@@ -379,7 +383,7 @@ class Tokens:
     def command(self, project: str, command: str, token: str | None, **payload: Any) -> tuple[int, Any]:
         """A command of the queue door in a project."""
         body = {"command": command, "request_id": "1", "payload": payload}
-        return ask(f"{self.server.url}/api/v1/command", body, token=token, **{"X-Penstock-Project": project})
+        return ask(f"{self.server.url}/api/v1/command", body, token=token, project=project)
 
 
 @pytest.fixture(scope="module")

@@ -121,12 +121,12 @@ class AsyncBroker:
                     prefetch=prefetch,
                     max_bytes=max_bytes,
                 )
-                left = until - monotonic()
-                if leases or (queue.absent is None and left <= 0):
+                left, is_absent = until - monotonic(), queue.absent is not None
+                if leases or (not is_absent and left <= 0):
                     return queue, leases
-                if queue.absent is None:
+                if not is_absent:
                     self.broker.bells.hang(queue.number, ring)
-            if queue.absent is not None:
+            if is_absent:
                 await self.call(self.broker.load, queue)
                 continue
             try:

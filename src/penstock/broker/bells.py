@@ -6,6 +6,7 @@ on one queue, so a publish wakes those who can use it and nobody else.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 Ring = Callable[[], None]
@@ -17,27 +18,27 @@ class Bells:
     __slots__ = ("rings",)
 
     def __init__(self) -> None:
-        self.rings: dict[int, list[Ring]] = {}
+        self.rings: dict[int, OrderedDict[Ring, None]] = {}
         """By the number of the queue; empty when nobody waits, so that a publisher can look without a call."""
 
     def hang(self, queue: int, ring: Ring) -> None:
         """Ring when something may be deliverable in a queue."""
-        self.rings.setdefault(queue, []).append(ring)
+        self.rings.setdefault(queue, OrderedDict())[ring] = None
 
     def take_down(self, queue: int, ring: Ring) -> None:
         """Ring no longer."""
-        left = [other for other in self.rings.get(queue, []) if other is not ring]
-        if left:
-            self.rings[queue] = left
-        else:
-            self.rings.pop(queue, None)
+        rings = self.rings.get(queue)
+        if rings is not None:
+            rings.pop(ring, None)
+            if not rings:
+                del self.rings[queue]
 
     def ring(self, queue: int) -> None:
         """Something may be deliverable: let those who wait look, another one first each time."""
         rings = self.rings.get(queue)
         if rings:
             if len(rings) > 1:
-                rings.append(rings.pop(0))
+                rings.move_to_end(next(iter(rings)))
             for ring in rings:
                 ring()
 

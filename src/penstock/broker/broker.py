@@ -322,7 +322,8 @@ class Broker:
             event = change(self.catalog, now)
             if event is not None:
                 self.emit(event)
-                self.bells.ring_all()
+                for number in self.catalog.concerned(event):
+                    self.bells.ring(number)
             if isinstance(event, events.QueueUpdated):
                 self.reschedule(self.catalog.queues[event.queue])
             if isinstance(event, events.TopicDeleted | events.QueueDeleted):
@@ -348,8 +349,8 @@ class Broker:
     def oldest_age(self, queue: Queue, now: int) -> float:
         """How many seconds ago the oldest unsettled message was published; 0 when there is none. Call it with the lock held."""
         offset, stream = queue.oldest(), self.catalog.streams.get(queue.stream)
-        message = self.message(stream, offset) if offset is not None and stream is not None else None
-        return max(now - message.publish_at, 0) / SECOND if message is not None else 0.0
+        at = self.window.published_at(stream, offset) if offset is not None and stream is not None else None
+        return max(now - at, 0) / SECOND if at is not None else 0.0
 
     def history(self, message_id: str) -> list[Row]:
         """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
@@ -408,8 +409,8 @@ class Broker:
         catalog = Catalog(state)
         now = self.clock.now()
         for stream in catalog.streams.values():
-            first = next(iter(self.journal.read(stream.number, 0, stream.next_offset)), None)
-            stream.earliest = first[0].first if first is not None else stream.next_offset
+            first = next(self.journal.summaries(stream.number, 0, stream.next_offset), None)
+            stream.earliest = first.first if first is not None else stream.next_offset
         for image in state.queues.values():
             queue = catalog.queues[image.number]
             queue.restore(image, pieces(self.journal, image), now)
@@ -444,11 +445,18 @@ class Broker:
 
     def _tick_queue(self, queue: Queue, now: int) -> None:
         self._commits.open_outlet(queue)
+        published: dict[int, int] = {}
         while True:
-            self.absorb(queue, queue.tick(now), now)
-            if queue.absent is None:
+            self.absorb(queue, queue.tick(now, published), now)
+            absent = queue.absent
+            if absent is None:
                 return
-            self._load(self.catalog.streams[queue.stream], queue.absent)
+            stream = self.catalog.streams[queue.stream]
+            at = self.window.published_at(stream, absent) if absent not in published else None
+            if at is not None:
+                published[absent] = at
+            else:
+                self._load(stream, absent)
 
     def _load(self, stream: Stream, offset: int) -> None:
         """Read a message that a queue has still to deliver into memory, and its neighbours."""

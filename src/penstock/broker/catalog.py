@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from penstock.broker.core import events
@@ -170,6 +172,24 @@ class Catalog:
             del self.subscriptions[queue.name]
         queue.detach()
         return events.QueueDeleted(queue.number, now)
+
+    def concerned(self, event: Event) -> Iterable[int]:
+        """The queues whose consumers a change concerns; nobody waits for a topic, a document or a snapshot."""
+        match event:
+            case events.TopicDeleted():
+                return [queue.number for queue in self.queues.values() if queue.stream == event.stream]
+            case (
+                events.TopicCreated()
+                | events.TopicUpdated()
+                | events.Published()
+                | events.DocumentKept()
+                | events.DocumentDropped()
+            ):
+                return ()
+            case events.SnapshotTaken() | events.SnapshotUpdated() | events.SnapshotDeleted():
+                return ()
+            case _:
+                return (event.queue,)
 
     def can_undo(self, event: Event) -> bool:
         """Whether something was just made and is not used yet."""

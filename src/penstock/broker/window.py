@@ -20,6 +20,8 @@ from penstock.broker.journal import Journal
 from penstock.errors import CorruptLog
 
 READ_AHEAD = 4 * PAGE
+READ_BYTES = 16 * 1024 * 1024
+"""So much is read at once, however many messages that is; one that is larger by itself is read alone."""
 RETRY_EVERY = 64
 """A full window looks for pages to drop only at every so many batches: looking costs a walk over all pages."""
 
@@ -51,8 +53,23 @@ class Window:
 
     def fetch(self, stream: Stream, offset: int) -> list[tuple[int, list[StoredMessage]]]:
         """Read the messages round an offset, and some that follow. Needs no lock; hand the result to `hold`."""
-        start = offset - offset % PAGE
-        return list(read(self._journal, stream.number, start, min(start + READ_AHEAD, stream.next_offset)))
+        room = READ_BYTES if self._budget is None else min(READ_BYTES, self._budget)
+        page = offset - offset % PAGE
+        before = sum(summary.size for summary in self._journal.summaries(stream.number, page, offset + 1))
+        start, stop = page if before <= room else offset, min(page + READ_AHEAD, stream.next_offset)
+        runs: list[tuple[int, list[StoredMessage]]] = []
+        for first, messages in read(self._journal, stream.number, start, stop):
+            count = 0
+            for message in messages:
+                room -= message.size
+                if room < 0 and first + count > offset:
+                    break
+                count += 1
+            if count:
+                runs.append((first, messages[:count]))
+            if count < len(messages):
+                break
+        return runs
 
     def hold(self, stream: Stream, runs: list[tuple[int, list[StoredMessage]]]) -> None:
         """Hold what `fetch` read, in place of whatever of it was held."""
@@ -65,10 +82,20 @@ class Window:
             stream.pages.put(first, messages, size)
             self._size += size
         if self._budget is not None:
-            for page in pages:
+            # The page that was asked for is the first of them, and the last that may go.
+            for page in sorted(pages, reverse=True):
                 self._pages[stream.number, page] = stream
-            while self._size > self._budget and len(self._pages) > len(pages):
+            while self._size > self._budget and len(self._pages) > 1:
                 self._drop(next(iter(self._pages)))
+
+    def published_at(self, stream: Stream, offset: int) -> int | None:
+        """When a message was published, without reading the message; None when the log does not hold it."""
+        message = stream.pages.get(offset)
+        if message is not None:
+            return message.publish_at
+        # All messages of a chunk on disk came in one commit, at one instant.
+        summary = next(self._journal.summaries(stream.number, offset, offset + 1), None)
+        return summary.published_at if summary is not None else None
 
     def forget(self, stream: Stream, gone: Ranges) -> None:
         """Let go of the pages that lie wholly in what left the log."""
@@ -136,11 +163,11 @@ def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ran
     is_matched = not image.policy.filter or end <= image.high
     is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
     if parts == [(first, end)] and is_matched and is_free and not _any_between(touched, first, end):
-        yield Piece(first, summary.count, summary.priority or 0, summary.size)
+        yield Piece(first, summary.count, summary.published_at, summary.priority or 0, summary.size)
         return
     for start, messages in read(journal, image.stream, first, end):
         for low, high in parts:
-            yield Piece(low, high - low, messages=messages[low - start : high - start])
+            yield Piece(low, high - low, messages[low - start].publish_at, messages=messages[low - start : high - start])
 
 
 def _missing(journal: Journal, image: QueueImage, offset: int) -> CorruptLog:

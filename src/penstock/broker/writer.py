@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -192,10 +193,10 @@ class Writer:
         try:
             with self.pen:
                 return self._commit(tickets)
-        except Exception as error:  # the top of the thread
-            log.exception("the writer failed")
+        except Exception as error:  # noqa: BLE001  # the top of the thread
+            log.error("the writer failed with %s", _told(error))
             for ticket in tickets:
-                ticket.error = ticket.error or Unavailable(f"the writer failed: {error!r}")
+                ticket.error = ticket.error or Unavailable(f"the writer failed with {type(error).__name__}")
             return False
         finally:
             for ticket in tickets:
@@ -203,8 +204,8 @@ class Writer:
             try:
                 with self.pen:
                     self._idle()
-            except Exception:  # the top of the thread
-                log.exception("the writer could not tidy up")
+            except Exception as error:  # noqa: BLE001  # the top of the thread
+                log.error("the writer could not tidy up: %s", _told(error))
 
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:
         """Wait for something to do; returns the tickets that came."""
@@ -233,3 +234,8 @@ class Writer:
         if tickets:
             self._company = sum(ticket.batch is not None for ticket in tickets) or 1
         return tickets
+
+
+def _told(error: Exception) -> str:
+    """An error for the log: its kind and where it happened. Its text may hold a payload, so it is left out."""
+    return f"{type(error).__name__} at\n{''.join(traceback.format_tb(error.__traceback__))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from google.api_core import exceptions
 from penstock.doors.pubsub import janitor
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
-from tests.integration.google.real_client import Google, eventually, unique
+from tests.integration.google.real_client import PATIENCE, Google, eventually, unique
 
 DAY = 24 * 3600
 
@@ -208,6 +209,18 @@ def test_an_update_out_of_bounds_changes_nothing(google: Google) -> None:
         google.update(subscription, "ack_deadline_seconds", "labels", ack_deadline_seconds=5, labels={"a": "1"})
     assert get(google, subscription).ack_deadline_seconds == 30
     assert not get(google, subscription).labels
+
+
+def test_updates_at_the_same_time_lose_nothing(google: Google) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(20):
+            _, subscription = google.pair()
+            first = pool.submit(google.update, subscription, "labels", labels={"a": "1"})
+            second = pool.submit(google.update, subscription, "ack_deadline_seconds", ack_deadline_seconds=44)
+            first.result(PATIENCE)
+            second.result(PATIENCE)
+            shown = get(google, subscription)
+            assert (dict(shown.labels), shown.ack_deadline_seconds) == ({"a": "1"}, 44)
 
 
 def test_an_update_of_nothing_is_not_found(google: Google) -> None:

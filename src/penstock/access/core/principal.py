@@ -41,6 +41,10 @@ class Principal:
             return False
         return name is None or "*" in self.patterns or _expression(self.patterns).fullmatch(name) is not None
 
+    def may_everywhere(self, verb: Verb) -> bool:
+        """Whether the verb is allowed for every name of every project, so that names need not be asked about one by one."""
+        return self.project is None and verb in self.verbs and "*" in self.patterns
+
     def check(self, verb: Verb, project: str, name: str | None = None, *, kind: str = "resource") -> None:
         """Raise PermissionDenied unless the call is allowed; `kind` is the word for what is named: topic, queue, …."""
         if not self.may(verb, project, name):

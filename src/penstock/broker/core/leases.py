@@ -1,7 +1,8 @@
 """Who holds what, and until when.
 
 Leases lie in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up or
-until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each.
+until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each. Who asks for the
+oldest one pays for a heap by offset, which serves until all in it are settled.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from penstock.broker.core.message import StoredMessage
+from penstock.ids import MAX_OFFSET
 
 _LEFTOVERS = 512
 
@@ -20,7 +22,8 @@ class Consumer(msgspec.Struct):
     """Somebody who consumes under a name."""
 
     consumer_id: str
-    in_flight: int = 0
+    held: set[int] = msgspec.field(default_factory=set)
+    """The offsets of what is in flight."""
     size: int = 0
     """Bytes in flight."""
 
@@ -42,13 +45,16 @@ class Lease(msgspec.Struct, gc=False):
 class Leases:
     """The live leases of one queue."""
 
-    __slots__ = ("_heap", "_latest", "by_offset", "size")
+    __slots__ = ("_ages", "_heap", "_latest", "_lowest", "by_offset", "size")
 
     def __init__(self) -> None:
         self.by_offset: dict[int, Lease] = {}
         """The live leases; read it as you like, change it only here."""
         self._heap: list[Lease] = []
         self._latest = 0
+        self._ages: list[int] = []
+        self._lowest = MAX_OFFSET
+        """The lowest offset that was granted since `_ages` was built."""
         self.size = 0
         """Bytes in flight."""
 
@@ -61,10 +67,13 @@ class Leases:
 
     def grant(self, leases: list[Lease], deadline: int) -> None:
         """Add leases that share one deadline."""
-        by_offset = self.by_offset
+        by_offset, lowest = self.by_offset, self._lowest
         for lease in leases:
             by_offset[lease.offset] = lease
             self.size += lease.message.size
+            if lease.offset < lowest:
+                lowest = lease.offset
+        self._lowest = lowest
         if deadline >= self._latest:
             # Nothing in the heap is later, so appending keeps it a heap.
             self._latest = deadline
@@ -82,7 +91,7 @@ class Leases:
             del by_offset[lease.offset]
             size += lease.message.size
             if lease.consumer is not None:
-                lease.consumer.in_flight -= 1
+                lease.consumer.held.discard(lease.offset)
                 lease.consumer.size -= lease.message.size
         self.size -= size
 
@@ -113,6 +122,21 @@ class Leases:
             heappop(self._heap)
         self._latest = 0
         return None
+
+    def oldest(self) -> int | None:
+        """The lowest offset of a live lease."""
+        by_offset, ages = self.by_offset, self._ages
+        while ages and ages[0] not in by_offset:
+            heappop(ages)
+        if ages and ages[0] < self._lowest:
+            return ages[0]
+        if self._lowest not in by_offset:
+            # Something older came after the heap was built and is settled, or all of the heap is.
+            self._ages = list(by_offset)
+            heapify(self._ages)
+            self._lowest = MAX_OFFSET
+            return self._ages[0] if self._ages else None
+        return self._lowest
 
     def live(self) -> ValuesView[Lease]:
         """All of them, in no particular order."""

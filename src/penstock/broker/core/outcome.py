@@ -37,6 +37,8 @@ class Piece(msgspec.Struct, gc=False):
 
     first: int
     count: int
+    published_at: int
+    """When its first message was published, or one soon after it."""
     priority: int = 0
     size: int = 0
     messages: list[StoredMessage] | None = None

@@ -19,7 +19,9 @@ done the rest, and leaves its offset in `absent`: the shell reads it from the lo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import heappop
+from types import MappingProxyType
 
 from penstock.broker.core import events
 from penstock.broker.core.events import column
@@ -33,6 +35,7 @@ from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
 
+_NOTHING: Mapping[int, int] = MappingProxyType({})
 _DISCARD, _REJECT, _SPILL = Overflow.DISCARD.value, Overflow.REJECT.value, Overflow.SPILL.value
 
 
@@ -122,7 +125,7 @@ class Queue(QueueState):
             holder = self._consumers.get(consumer) or Consumer(consumer)
             limit = prefetch if prefetch is not None else policy.prefetch
             if limit is not None:
-                want = min(want, limit - holder.in_flight)
+                want = min(want, limit - len(holder.held))
         deadline = now + (policy.ack_deadline if ack_deadline is None else ack_deadline)
         budget = None if policy.flow_bytes is None else policy.flow_bytes - leases.size
         if prefetch_bytes is not None and holder is not None:
@@ -168,7 +171,7 @@ class Queue(QueueState):
         if granted:
             leases.grant(granted, deadline)
             if holder is not None:
-                holder.in_flight += len(granted)
+                holder.held.update([lease.offset for lease in granted])
                 holder.size += sum([lease.message.size for lease in granted])
                 self._know(holder)
             if deadline < self.soonest:  # noqa: PLR1730  # a call of min() here is a tenth of a delivery
@@ -233,8 +236,7 @@ class Queue(QueueState):
     def release(self, consumer: str, now: int) -> list[events.Returned | events.ConsumerReleased]:
         """Give back everything a consumer holds, without counting the attempts, and forget the consumer."""
         holder = self._consumers.pop(consumer)
-        leases = [lease for lease in self._leases.live() if lease.consumer is holder] if holder.in_flight else []
-        leases.sort(key=lambda lease: lease.offset)
+        leases = [self._leases.by_offset[offset] for offset in sorted(holder.held)]
         released = events.ConsumerReleased(self.number, now, consumer)
         return [self.give_back(leases, now), released] if leases else [released]
 
@@ -249,8 +251,11 @@ class Queue(QueueState):
         offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
         return events.Returned(self.number, now, offsets, published, "released", column(attempts), now)
 
-    def tick(self, now: int) -> Outcome:
-        """Do everything that has become due: leases, delays, times to live, retention."""
+    def tick(self, now: int, published: Mapping[int, int] = _NOTHING) -> Outcome:
+        """Do everything that has become due: leases, delays, times to live, retention.
+
+        `published` has publish times of messages that are not resident: what is young enough need not be read.
+        """
         outcome = Outcome()
         self.absent = None
         for lease in sorted(self._leases.due(now), key=lambda lease: (lease.deadline, lease.offset)):
@@ -269,7 +274,7 @@ class Queue(QueueState):
                 self._die(offset, message, TTL_EXPIRED, "ttl", trace.attempts, trace.error, now, outcome)
             heappop(self._mortal_heap)
         if now >= self._retire_at:
-            self._retire(now, outcome)
+            self._retire(now, published, outcome)
         self.soonest = self._next_due()
         return outcome
 
@@ -301,7 +306,8 @@ class Queue(QueueState):
         self._leases = Leases()
         self._empty()
         for consumer in self._consumers.values():
-            consumer.in_flight = consumer.size = 0
+            consumer.held.clear()
+            consumer.size = 0
 
     def update(self, policy: Policy, spec: bytes, now: int) -> None:
         """Live by another policy from now on: what is leased keeps its deadline, what waits keeps its delay."""
@@ -400,7 +406,7 @@ class Queue(QueueState):
             evicted = events.DeadRemoved(self.number, now, [oldest.offset], oldest.publish_at, "evicted")
             outcome.events.append(self._noted(evicted))
 
-    def _retire(self, now: int, outcome: Outcome) -> None:
+    def _retire(self, now: int, published: Mapping[int, int], outcome: Outcome) -> None:
         """Let go of waiting messages that are older than the retention, oldest first."""
         retention = self.policy.retention
         self._retire_at = FOREVER
@@ -409,11 +415,12 @@ class Queue(QueueState):
         retired: Ranges = []
         for offset in (offset for start, stop in self._waiting.ranges() for offset in range(start, stop)):
             message = self._pages.get(offset)
+            published_at = message.publish_at if message is not None else published.get(offset)
+            if published_at is not None and published_at + retention > now:
+                self._retire_at = published_at + retention
+                break
             if message is None:
                 self.absent, self._retire_at = offset, now
-                break
-            if message.publish_at + retention > now:
-                self._retire_at = message.publish_at + retention
                 break
             self._remove(offset, message)
             retired.append((offset, offset + 1))

@@ -100,7 +100,11 @@ class QueueState:
         self._mortal_heap: list[tuple[int, int]] = []
         self._traces: dict[int, Trace] = {}
         self._consumers = {name: Consumer(name) for name in image.consumers}
+        oldest: int | None = None
         for piece in pieces:
+            if oldest is None:
+                first = self._pages.get(piece.first)
+                oldest = first.publish_at if first is not None else piece.published_at
             if piece.messages is None:
                 self._waiting.ready.add(piece.priority, piece.first, piece.first + piece.count)
                 self.backlog += piece.count
@@ -108,7 +112,8 @@ class QueueState:
                 continue
             for offset, message in enumerate(piece.messages, piece.first):
                 self._revive(offset, message, image, now)
-        self._retire_at = 0 if self.backlog and self.policy.retention is not None else FOREVER
+        retention = self.policy.retention
+        self._retire_at = oldest + retention if oldest is not None and retention is not None else FOREVER
         self.soonest = 0
 
     def image(self) -> QueueImage:
@@ -156,7 +161,7 @@ class QueueState:
         holder = None
         if trace.consumer is not None:
             holder = self._consumers.get(trace.consumer) or Consumer(trace.consumer)
-            holder.in_flight += 1
+            holder.held.add(offset)
             holder.size += message.size
             self._know(holder)
         lease = Lease(trace.deadline, offset, trace.attempts, trace.epoch, message, holder)
@@ -204,9 +209,8 @@ class QueueState:
 
     def oldest(self) -> int | None:
         """The oldest unsettled offset."""
-        waiting = self._waiting.oldest()
-        candidates = [lease.offset for lease in self._leases.live()]
-        return min(candidates if waiting is None else [waiting, *candidates], default=None)
+        waiting, leased = self._waiting.oldest(), self._leases.oldest()
+        return min((offset for offset in (waiting, leased) if offset is not None), default=None)
 
     def oldest_waiting(self) -> int | None:
         """The oldest offset that is still to be delivered."""
@@ -291,7 +295,7 @@ class QueueState:
     def _know(self, consumer: Consumer) -> None:
         if consumer.consumer_id not in self._consumers:
             if len(self._consumers) >= MAX_IDLE_CONSUMERS:
-                self._consumers = {name: known for name, known in self._consumers.items() if known.in_flight}
+                self._consumers = {name: known for name, known in self._consumers.items() if known.held}
             self._consumers[consumer.consumer_id] = consumer
 
     def _is_full(self, count: int, size: int) -> bool:

@@ -16,11 +16,13 @@ import struct
 import zlib
 from pathlib import Path
 
-from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument
+from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, JournalUnavailable
 
 FORMAT = 1
 _FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
+PRIVATE = 0o600
+"""What is made here holds messages and keys: for the owner only."""
 
 
 log = logging.getLogger("penstock.broker")
@@ -44,8 +46,8 @@ class Directory:
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
-            _make(self.path)
-            self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            _make(self.path, 0o700)
+            self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
             raise InvalidArgument.of("data_dir", str(path), f"a directory that can be written ({error.strerror})") from error
         try:
@@ -96,10 +98,17 @@ class Directory:
         if length < pages * page_size and not _in_wal(self._wal, range(length // page_size + 1, pages + 1)):
             raise CorruptLog(name, self.database.name, f"cut short: {length} bytes where {pages * page_size} were written")
 
+    def begin(self) -> None:
+        """Make the file of a new log, which SQLite would let others read; what SQLite puts beside it gets the same mode."""
+        try:
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        except OSError as error:
+            raise JournalUnavailable(str(self.path), f"{self.database.name}: {error.strerror}") from error
+
     def confirm(self) -> None:
         """The directory is complete: from now on it is never taken for a new one."""
         draft = self.path / "FORMAT.new"
-        with draft.open("w") as file:
+        with open(draft, "w", opener=_private) as file:
             file.write(_FORMAT_TEXT)
             file.flush()
             os.fsync(file.fileno())
@@ -110,7 +119,7 @@ class Directory:
         """Note how many events are durable. Not synced: it costs a system call, no disk."""
         try:
             if self._mark is None:
-                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
             os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
         except OSError as error:
             # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
@@ -140,11 +149,15 @@ class Directory:
             self._lock = -1
 
 
-def _make(path: Path) -> None:
-    """Make a directory and those above it, so that their names survive a power loss."""
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
+
+def _make(path: Path, mode: int = 0o777) -> None:
+    """Make a directory and those above it, so that their names survive a power loss. One that exists keeps its mode."""
     if not path.is_dir():
         _make(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode, exist_ok=True)
         _sync_folder(path.parent)
 
 

@@ -203,7 +203,9 @@ class SqliteJournal:
     def _open(self) -> None:
         directory = self._directory
         is_new = directory.is_new
-        if not is_new:
+        if is_new:
+            directory.begin()
+        else:
             directory.check()
         with self._guarded("opening"):
             writer = self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)

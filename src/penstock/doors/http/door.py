@@ -30,7 +30,8 @@ CANCEL_SECONDS = 0.25
 class HttpDoor:
     """Serves routes on one port: HTTP, and WebSocket where a handler upgrades. Start once; stop is always safe.
 
-    Without a `gate` everyone is let in. `origins` are the web origins (`https://app.example.com`, or `*`) whose pages may call.
+    Without a `gate` everyone is let in. `origins` are the web origins (`https://app.example.com`, or `*`) whose pages may call,
+    `hosts` the names by which the server may be called beside addresses and localhost; they matter where no token is needed.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class HttpDoor:
         gate: Gate | None = None,
         limits: HttpLimits | None = None,
         origins: Collection[str] = (),
+        hosts: Collection[str] = (),
         traffic: Traffic | None = None,
     ) -> None:
         self.table = routes if isinstance(routes, RouteTable) else RouteTable(routes)
         self.limits = limits or HttpLimits()
         self.traffic = traffic or Traffic()
-        self._shell = Shell(self.table, gate=gate, limits=self.limits, traffic=self.traffic, origins=origins)
+        self._shell = Shell(self.table, gate=gate, limits=self.limits, traffic=self.traffic, origins=origins, hosts=hosts)
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
         self._watch: Watch | None = None

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from penstock.access import ANYONE, ClientRates, Keyring, Principal
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND
-from penstock.errors import Unauthenticated
+from penstock.errors import PenstockError, Unauthenticated
 
 NOBODY = Principal(token_id="", project=None, verbs=frozenset())
 """The caller of an open route, who may do nothing that a door asks about."""
+ASK_AGAIN = SECOND
+"""How long somebody who was let in may stay before they are looked at again."""
 
 
 class Gate(Protocol):
@@ -48,6 +50,34 @@ class TokenGate:
             return 0.0
         client = f"token {principal.token_id}" if principal is not None and principal.token_id else f"address {address}"
         return self._rates.take(client, self._clock.now()) / SECOND
+
+
+def needs_token(gate: Gate | None) -> bool:
+    """Whether nobody comes in without a token."""
+    if gate is None:
+        return False
+    try:
+        gate.authenticate(None)
+    except PenstockError:
+        return True
+    return False
+
+
+class Admission:
+    """Somebody who was let in and stays, on a stream or a socket: their token may be revoked, or expire."""
+
+    __slots__ = ("_asked_at", "_gate", "_secret")
+
+    def __init__(self, gate: Gate | None, secret: str | None) -> None:
+        self._gate = gate
+        self._secret = secret
+        self._asked_at = monotonic()
+
+    def check(self) -> None:
+        """Raise what the gate raises for their secret now. It is asked once a second at most, so this costs next to nothing."""
+        if self._gate is not None and monotonic() - self._asked_at >= ASK_AGAIN:
+            self._gate.authenticate(self._secret)
+            self._asked_at = monotonic()
 
 
 def secret_of(headers: Mapping[str, str]) -> str | None:

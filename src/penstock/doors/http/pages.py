@@ -76,6 +76,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
                     replies={200: Reply("Links and commands.", Landing)},
                 ),
                 is_open=True,
+                is_page=True,
             ),
             Route(
                 "GET",
@@ -83,6 +84,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
                 docs_page,
                 Operation("This API, to read and to try", "", tags, replies={200: Reply("A page.", _HTML, "text/html")}),
                 is_open=True,
+                is_page=True,
             ),
             Route(
                 "GET",
@@ -90,6 +92,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
                 document,
                 Operation("This API as OpenAPI 3.1", "", tags, replies={200: Reply("The document.", {"type": "object"})}),
                 is_open=True,
+                is_page=True,
             ),
             *routes,
         ]

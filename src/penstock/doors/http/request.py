@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from penstock.access import ANYONE, Principal
+from penstock.doors.http.gate import Admission, Gate, secret_of
 from penstock.doors.http.refusal import Refusal, too_large
 
 HEARTBEAT_SECONDS = 30.0
@@ -18,6 +19,7 @@ HEARTBEAT_SECONDS = 30.0
 class House(Protocol):
     """What a request knows of the server it came to."""
 
+    gate: Gate | None
     stopping: asyncio.Event
     websockets: set[web.WebSocketResponse]
 
@@ -45,6 +47,10 @@ class Request(web.BaseRequest):
     def address(self) -> str:
         """Where the client is, without its port."""
         return self.remote or "unknown"
+
+    def admission(self) -> Admission:
+        """For a handler that stays: asks again and again whether the caller still may."""
+        return Admission(self.house.gate, secret_of(self.headers))
 
     def limit_body(self, limit: int) -> None:
         """Give this request a limit of its own."""

@@ -28,7 +28,8 @@ class Route:
     """One operation. `path` may have `{parameters}`, each within one segment: `/queues/{name}`, `/topics/{topic}:publish`.
 
     Without `is_open` the caller is authenticated, and must be allowed `verb` when there is one; what a call touches by name is
-    for the door to check. `max_bytes` is the limit of its body, if it has one of its own.
+    for the door to check. `is_page` is for what a browser shows: pages of other sites may link to it. `max_bytes` is the limit
+    of its body, if it has one of its own.
     """
 
     method: str
@@ -37,6 +38,7 @@ class Route:
     operation: Operation
     errors: ErrorBody = GOOGLE_ERRORS
     is_open: bool = False
+    is_page: bool = False
     verb: Verb | None = None
     max_bytes: int | None = None
 

@@ -1,6 +1,6 @@
 """What happens around every handler: name it, find its route, let it in or not, run it, and make an answer of any error.
 
-    request ─> id ─> route ─> origin ─> who ─> rate ─> verb ─> size ─> handler ─> answer ─> headers, counts, log line
+    request ─> id ─> route ─> site ─> who ─> rate ─> verb ─> size ─> handler ─> answer ─> headers, counts, log line
 
 It is one function instead of a stack of middleware: at thousands of requests a second each layer would be felt.
 """
@@ -13,19 +13,18 @@ import logging
 import re
 import secrets
 from collections.abc import Collection
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from penstock.access import Principal
 from penstock.clock import monotonic
 from penstock.doors.http.connection import Connection
-from penstock.doors.http.gate import NOBODY, Gate, secret_of
+from penstock.doors.http.gate import NOBODY, Gate, needs_token, secret_of
 from penstock.doors.http.limits import HttpLimits
 from penstock.doors.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, retry_after, too_large, where
 from penstock.doors.http.request import Request
 from penstock.doors.http.routes import Route, RouteTable, path_of
+from penstock.doors.http.sites import Sites
 from penstock.doors.http.traffic import RouteTraffic, Traffic
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
 
@@ -41,16 +40,23 @@ class Shell:
     """Answers every request of the port. Never raises but for a connection that is gone or a task that is cancelled."""
 
     def __init__(
-        self, table: RouteTable, *, gate: Gate | None, limits: HttpLimits, traffic: Traffic, origins: Collection[str] = ()
+        self,
+        table: RouteTable,
+        *,
+        gate: Gate | None,
+        limits: HttpLimits,
+        traffic: Traffic,
+        origins: Collection[str] = (),
+        hosts: Collection[str] = (),
     ) -> None:
         self.stopping = asyncio.Event()
         self.websockets: set[web.WebSocketResponse] = set()
         self._idle = asyncio.Event()
         self._table = table
-        self._gate = gate
+        self.gate = gate
         self._limits = limits
         self._traffic = traffic
-        self._origins = frozenset(origins)
+        self._sites = Sites(origins, hosts, needs_token=needs_token(gate))
         self._counts: dict[Route, RouteTraffic] = {route: traffic.route(route.method, route.path) for route in table}
         self._unmatched = traffic.route("", "unmatched")
         self._prefix = secrets.token_hex(5)
@@ -101,8 +107,7 @@ class Shell:
         try:
             route, request.match_info, allowed = self._table.find(request.method, request.raw_path)
             request.route = route
-            if origin is not None:
-                self._check_origin(origin, request)
+            self._sites.check(headers, is_page=route is not None and route.is_page)
             if route is None:
                 response = self._without_route(request, allowed, origin)
             else:
@@ -123,7 +128,7 @@ class Shell:
 
     def _admit(self, request: Request, route: Route) -> None:
         """Return when the request may go on to its handler."""
-        gate = self._gate
+        gate = self.gate
         if route.is_open:
             request.principal = NOBODY
         elif gate is not None:
@@ -192,42 +197,12 @@ class Shell:
             response.force_close()
         return response
 
-    def _check_origin(self, origin: str, request: Request) -> None:
-        """Refuse what a foreign web page sends: a browser would let it post to a server on this machine, or open a socket."""
-        if origin in self._origins or "*" in self._origins or _is_own(origin, request.headers.get("Host", "")):
-            return
-        raise Refusal(
-            403,
-            "requests of web pages of this origin are not allowed",
-            reason="origin_not_allowed",
-            hint="add the origin to the server's cors_origins",
-            word="PERMISSION_DENIED",
-        )
-
     def _share(self, response: web.StreamResponse, origin: str) -> None:
         """Let a page of an allowed origin read the answer."""
         response.headers["Vary"] = "Origin"
-        if origin in self._origins or "*" in self._origins:
+        if self._sites.allows(origin):
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = _EXPOSED
-
-
-def _is_own(origin: str, host: str) -> bool:
-    """Whether a page came from this server, by an address that no stranger's name can be pointed at."""
-    try:
-        parts = urlsplit(origin)
-        name = parts.hostname or ""
-    except ValueError:
-        return False
-    return parts.netloc == host and (name == "localhost" or _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 async def _continue(request: Request) -> None:

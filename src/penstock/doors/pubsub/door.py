@@ -37,12 +37,13 @@ class PubSubDoor:
         gate: Gate,
         *,
         max_request_bytes: int,
+        max_connections: int,
         url: Callable[[], str],
         push_allow: Iterable[str],
     ) -> None:
         resources = Resources(aio, projects)
         schemas = SchemaService(resources)
-        inspection = Inspection(resources, schemas)
+        self._inspection = inspection = Inspection(resources, schemas)
         self._publisher = Publisher(resources, inspection)
         endpoints = Endpoints(push_allow)
         self._subscriber = Subscriber(resources, inspection, endpoints)
@@ -60,6 +61,7 @@ class PubSubDoor:
                 "/google.pubsub.v1.Subscriber/Pull": self._pull,
             },
             max_request_bytes=max_request_bytes,
+            max_calls=max_connections,
         )
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
@@ -72,6 +74,7 @@ class PubSubDoor:
         """End streams, finish what runs within the grace."""
         await self._janitor.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
+        self._inspection.close()
 
     def routes(self) -> list[Route]:
         """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import grpc
@@ -16,20 +19,33 @@ from google.protobuf.message import DecodeError
 
 from penstock.access import ANYONE, Principal
 from penstock.doors.http.gate import Gate
+from penstock.doors.http.refusal import where
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.calls import Call, find_call
 from penstock.doors.pubsub.streaming import Streams
-from penstock.errors import AckIdsRefused, InvalidArgument, PenstockError, RateLimited, Unauthenticated, Unavailable
+from penstock.errors import (
+    AckIdsRefused,
+    BrokerClosed,
+    InvalidArgument,
+    PenstockError,
+    RateLimited,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
 
 log = logging.getLogger("penstock.grpc")
 
 Unary = Callable[[bytes, Principal], Awaitable[bytes]]
 
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+MAX_STREAMS_PER_CONNECTION = 1_000
+MAX_STREAMS_PER_CLIENT = 1_000
+"""How many calls one connection, and how many StreamingPulls one client, may have open."""
 DETAILS = "grpc-status-details-bin"
 DOMAIN = "penstock"
 MAX_TEXT = 700
-MAX_NAMED = 2_000
+MAX_NAMED = 3_000
 """Characters of an error's text, and of the ack ids it names: clients refuse more than 8 KiB of metadata, where both go in twice
 or with much around them, and then see another error than the one that was meant."""
 
@@ -63,6 +79,7 @@ class GrpcDoor:
             ("grpc.max_receive_message_length", max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
             # Clients ping to keep idle streams alive; Google's service allows it, and so must this one.
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -75,6 +92,7 @@ class GrpcDoor:
         self._max_calls = max_calls
         self._server: Any = None
         self._is_stopping = False
+        self._streams_of: Counter[str] = Counter()
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM."""
@@ -103,15 +121,13 @@ class GrpcDoor:
     def _unary(self, call: Unary) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def serve(request: bytes, context: Any) -> bytes:
             try:
-                return await call(request, self._caller(context))
+                return await call(request, self._caller(context)[0])
             except PenstockError as error:
                 return await _abort(context, error)
             except DecodeError as error:
                 return await _abort(context, InvalidArgument(f"the request is not a protobuf message of its kind: {error}"))
-            except Exception:
-                log.exception("a call failed")
-                await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the reason")
-                raise
+            except Exception as error:  # noqa: BLE001  # a call's top
+                return await _fail(context, error)
 
         return serve
 
@@ -121,19 +137,40 @@ class GrpcDoor:
             return None if data is grpc.aio.EOF else data
 
         try:
-            await self._streams.serve(read, context.write, self._caller(context))
+            caller, secret = self._caller(context)
+            with self._counted(caller, _address(context.peer())):
+                still = partial(self._gate.authenticate, secret) if not self._gate.is_open else _nothing
+                await self._streams.serve(read, context.write, caller, still)
         except PenstockError as error:
             await _abort(context, error)
         except DecodeError as error:
             await _abort(context, InvalidArgument(f"a request is not a protobuf message of its kind: {error}"))
         except (grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
-            log.debug("a stream broke off")
+            # The call is over already: nothing can be sent any more, not even that.
+            raise asyncio.CancelledError from None
+        except Exception as error:  # noqa: BLE001  # a stream's top
+            await _fail(context, error)
 
-    def _caller(self, context: Any) -> Principal:
+    @contextmanager
+    def _counted(self, caller: Principal, address: str) -> Iterator[None]:
+        """Count a stream of a client, who may have only so many."""
+        client = caller.token_id or address
+        if self._streams_of[client] >= MAX_STREAMS_PER_CLIENT:
+            raise ResourceExhausted(f"this client has {MAX_STREAMS_PER_CLIENT} streams open, which is the limit")
+        self._streams_of[client] += 1
+        try:
+            yield
+        finally:
+            self._streams_of[client] -= 1
+            if not self._streams_of[client]:
+                del self._streams_of[client]
+
+    def _caller(self, context: Any) -> tuple[Principal, str | None]:
+        """Who calls, and by which secret."""
         if self._is_stopping:
             raise Unavailable("the server is stopping")
         if self._gate.is_open:
-            return ANYONE
+            return ANYONE, None
         secret = None
         for key, value in context.invocation_metadata() or ():
             if key == "authorization":
@@ -148,7 +185,7 @@ class GrpcDoor:
             self._take_permit(None, address)
             raise
         self._take_permit(principal, address)
-        return principal
+        return principal, secret
 
     def _take_permit(self, principal: Principal | None, address: str) -> None:
         wait = self._gate.wait_seconds(principal, address)
@@ -182,13 +219,30 @@ async def _abort(context: Any, error: PenstockError) -> NoReturn:
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}…"
     info = messages.ErrorInfo(reason=error.reason.upper(), domain=DOMAIN)
-    if isinstance(error, AckIdsRefused) and sum(map(len, error.failures)) <= MAX_NAMED:
-        # Without the names Google's client takes all ids of its request for failed, which is safe: they come again.
-        info.metadata.update(error.failures)
+    if isinstance(error, AckIdsRefused):
+        # Ids that are not named Google's client takes for failed, which is safe: they were not settled and come again.
+        room = MAX_NAMED
+        for ack_id, failure in error.failures.items():
+            room -= len(ack_id) + len(failure)
+            if room < 0:
+                break
+            info.metadata[ack_id] = failure
     status = messages.Status(code=error.code, message=text)
     status.details.add().Pack(info)
-    await context.abort(_CODES[error.code], text, ((DETAILS, status.SerializeToString()),))
+    code = grpc.StatusCode.UNAVAILABLE if isinstance(error, BrokerClosed) else _CODES[error.code]
+    await context.abort(code, text, ((DETAILS, status.SerializeToString()),))
     raise AssertionError("abort always raises")
+
+
+async def _fail(context: Any, error: Exception) -> NoReturn:
+    """End a call that failed for a reason nobody thought of. Its text goes nowhere: it may hold what a client sent."""
+    log.error("a call failed: %s", where(error))
+    await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the place")
+    raise AssertionError("abort always raises")
+
+
+def _nothing() -> None:
+    """Who is let in without being asked stays in."""
 
 
 def _address(peer: str) -> str:

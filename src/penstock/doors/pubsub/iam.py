@@ -12,6 +12,7 @@ from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names
+from penstock.doors.pubsub.core.limits import check_policy
 from penstock.doors.pubsub.resources import IAM_PREFIX, KINDS, Message, Resources
 from penstock.doors.pubsub.schema_service import SchemaService
 from penstock.errors import FailedPrecondition
@@ -29,6 +30,7 @@ class IamPolicies:
         name = self._admit(caller, Verb.MANAGE, request.resource)
         policy = messages.Policy()
         policy.CopyFrom(request.policy)
+        check_policy(policy)
 
         def keep(catalog: Catalog, now: int) -> Any:
             current = self._policy(name)

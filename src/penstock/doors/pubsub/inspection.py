@@ -6,24 +6,39 @@ may be large and a script slow, and other clients must not wait for them.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import Settlement
+from penstock.clock import monotonic
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names
+from penstock.doors.pubsub.core.publishing import MAX_REQUEST_BYTES
 from penstock.doors.pubsub.core.schemas import accepted_revisions
 from penstock.doors.pubsub.resources import Message, Resources
 from penstock.doors.pubsub.schema_service import SchemaService, compiled, encoding_of
-from penstock.durations import to_datetime
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
+from penstock.durations import SECOND, to_datetime
+from penstock.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, TransformFailed
 from penstock.ids import message_id
 from penstock.transforms import Chain, Step, compile_chain
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 MAX_CHAINS = 1_000
+THREADS = 2
+"""The engine of transforms takes one at a time; the other is for schemas."""
+MAX_SPENT = 10 * SECOND
+"""How long the messages of one request may take together."""
 
 
 class Inspection:
@@ -32,6 +47,8 @@ class Inspection:
     def __init__(self, resources: Resources, schemas: SchemaService) -> None:
         self._resources = resources
         self._schemas = schemas
+        # Scripts and schemas get threads of their own: a slow one must not hold up what the broker needs threads for.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-inspection")
         self._chains: dict[bytes, Chain | None] = {}
         """The transforms of a subscription, by its stored settings."""
 
@@ -41,7 +58,7 @@ class Inspection:
         if settings is not None and resource.HasField("schema_settings"):
             self._revisions(settings)
         if resource.message_transforms:
-            await self._resources.aio.call(_chain, resource)
+            await self._run(_chain, resource)
 
     @staticmethod
     def is_needed(topic: Message) -> bool:
@@ -51,28 +68,47 @@ class Inspection:
     async def publish(self, topic: Message, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message, None for one that is dropped; an error refuses them all."""
         revisions = self._revisions(topic.schema_settings) if topic.HasField("schema_settings") else []
-        return await self._resources.aio.call(_passed, topic, revisions, given)
+        return await self._run(_passed, topic, revisions, given)
 
-    async def deliver(self, queue: Queue, leases: list[Lease]) -> list[Lease]:
-        """What is delivered of these leases; one whose message is dropped is acked, one whose transform fails is nacked."""
+    async def deliver(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+        """What is delivered of these leases, `max_bytes` at most (but one message in any case).
+
+        One whose message is dropped is acked, one whose transform fails is nacked, and what has no room or could not be looked at
+        goes back as if it had not been delivered.
+        """
         chain = self._chains.get(queue.spec, ...)
-        if chain is ...:
-            chain = await self._learn(queue)
         if chain is None:
             return leases
-        ready, dropped, failed = await self._resources.aio.call(_transformed, chain, queue, leases)
+        try:
+            if chain is ...:
+                chain = await self._learn(queue)
+                if chain is None:
+                    return leases
+            done = await self._run(_transformed, chain, queue, leases, max_bytes)
+        except BaseException:
+            self._settle(queue, leases, Queue.give_back)
+            raise
+        for verb, ended in ((Queue.ack, done.dropped), (Queue.nack, done.failed), (Queue.give_back, done.rest)):
+            self._settle(queue, ended, verb)
+        return done.ready
+
+    def close(self) -> None:
+        """Take no more work; what runs finishes by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def _settle(self, queue: Queue, leases: list[Lease], verb: Settlement) -> None:
         broker = self._resources.broker
         with broker.lock:
-            now = broker.clock.now()
-            for verb, ended in ((Queue.ack, dropped), (Queue.nack, failed)):
-                live = [lease for lease in ended if queue.find(lease.offset, lease.attempt, lease.epoch) is lease]
-                if live:
-                    broker.settle(queue, live, now, verb)
-        return ready
+            live = [lease for lease in leases if queue.find(lease.offset, lease.attempt, lease.epoch) is lease]
+            if live:
+                broker.settle(queue, live, broker.clock.now(), verb)
 
     async def _learn(self, queue: Queue) -> Chain | None:
         form = self._resources.form_of(queue)
-        chain = await self._resources.aio.call(_chain, form) if form.message_transforms else None
+        chain = await self._run(_chain, form) if form.message_transforms else None
         if len(self._chains) >= MAX_CHAINS:
             self._chains.clear()
         self._chains[queue.spec] = chain or None
@@ -105,7 +141,13 @@ def _passed(topic: Message, revisions: list[Message], given: list[StoredMessage]
     """Transform messages, then check them against the topic's schema. Blocks."""
     chain = _chain(topic) if topic.message_transforms else None
     passed: list[StoredMessage | None] = []
+    until, size = monotonic() + MAX_SPENT, 0
     for message in given:
+        if monotonic() > until:
+            raise ResourceExhausted(
+                f"schema and transforms of the topic took more than {MAX_SPENT // SECOND} s for this request",
+                hint="publish fewer messages at once, or make the transforms faster",
+            )
         made: StoredMessage | None = message
         if chain:
             known = {"ordering_key": message.key} if message.key else {}
@@ -113,6 +155,9 @@ def _passed(topic: Message, revisions: list[Message], given: list[StoredMessage]
             made = _replaced(message, changed.data, changed.attributes) if changed is not None else None
         if made is not None and revisions:
             made = _marked(made, _fitting(made.data, topic.schema_settings, revisions), topic.schema_settings)
+        size += made.size if made is not None else 0
+        if size > MAX_REQUEST_BYTES:
+            raise InvalidArgument(f"the topic's transforms made more than {MAX_REQUEST_BYTES} bytes of this request")
         passed.append(made)
     return passed
 
@@ -144,12 +189,23 @@ def _marked(message: StoredMessage, schema: Message, settings: Message) -> Store
     )
 
 
-def _transformed(chain: Chain, queue: Queue, leases: list[Lease]) -> tuple[list[Lease], list[Lease], list[Lease]]:
-    """(to deliver, dropped, failed) of deliveries that go through a subscription's transforms. Blocks."""
-    ready: list[Lease] = []
-    dropped: list[Lease] = []
-    failed: list[Lease] = []
-    for lease in leases:
+@dataclass(slots=True)
+class _Outcome:
+    """What transforms made of deliveries."""
+
+    ready: list[Lease] = field(default_factory=list)
+    dropped: list[Lease] = field(default_factory=list)
+    failed: list[Lease] = field(default_factory=list)
+    rest: list[Lease] = field(default_factory=list)
+
+
+def _transformed(chain: Chain, queue: Queue, leases: list[Lease], max_bytes: int) -> _Outcome:
+    """Put deliveries through a subscription's transforms, as far as room and time allow. Blocks."""
+    done, until = _Outcome(), monotonic() + MAX_SPENT
+    for index, lease in enumerate(leases):
+        if index and monotonic() > until:
+            done.rest += leases[index:]
+            break
         message = lease.message
         known = {
             "message_id": message_id(message.publish_at, queue.stream, lease.offset),
@@ -158,15 +214,19 @@ def _transformed(chain: Chain, queue: Queue, leases: list[Lease]) -> tuple[list[
         }
         try:
             changed = chain.apply(message.data, message.attributes or {}, known)
-        except PenstockError:
-            failed.append(lease)
+        except TransformFailed:
+            done.failed.append(lease)
             continue
         if changed is None:
-            dropped.append(lease)
-        else:
-            replaced = _replaced(message, changed.data, changed.attributes)
-            ready.append(msgspec.structs.replace(lease, message=replaced))
-    return ready, dropped, failed
+            done.dropped.append(lease)
+            continue
+        replaced = _replaced(message, changed.data, changed.attributes)
+        if replaced.size > max_bytes and done.ready:
+            done.rest += leases[index:]
+            break
+        max_bytes -= replaced.size
+        done.ready.append(msgspec.structs.replace(lease, message=replaced))
+    return done
 
 
 def _replaced(message: StoredMessage, data: bytes, attributes: dict[str, str]) -> StoredMessage:

@@ -10,6 +10,7 @@ from functools import partial
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.events import Event
 from penstock.doors.pubsub.core import names
+from penstock.doors.pubsub.core.periods import DAYS
 from penstock.doors.pubsub.core.subscriptions import expires_after
 from penstock.doors.pubsub.resources import Resources
 from penstock.errors import PenstockError
@@ -45,7 +46,8 @@ class Janitor:
         now = resources.broker.clock.now()
         with resources.broker.lock:
             catalog = resources.broker.catalog
-            idle = [key for key, queue in catalog.subscriptions.items() if subscription_spec(queue).form]
+            # None lives for less than a day without use, so most need no closer look.
+            idle = [key for key, queue in catalog.subscriptions.items() if now - resources.last_use(queue) >= DAYS]
             over = [key for key, position in catalog.snapshots.items() if position.expires_at and position.expires_at <= now]
         for key in over:
             log.info("snapshot %r has expired", key)
@@ -53,13 +55,13 @@ class Janitor:
         for key in idle:
             if self._has_expired(key, now):
                 log.info("subscription %r was not used for its whole expiration time and is deleted", key)
-                await resources.delete(resources.name(names.SUBSCRIPTIONS, key), partial(self._delete, key))
-                resources.tell(key)
+                await resources.delete(resources.name(names.SUBSCRIPTIONS, key), partial(self._delete, key), tell=key)
+            await asyncio.sleep(0)
 
     def _has_expired(self, key: str, now: int) -> bool:
         with self._resources.broker.lock:
             queue = self._resources.broker.catalog.subscriptions.get(key)
-            if queue is None:
+            if queue is None or not subscription_spec(queue).form:
                 return False
             life = expires_after(self._resources.form_of(queue))
             return life is not None and now - self._resources.last_use(queue) >= life

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.broker.catalog import Catalog
 from penstock.broker.core.message import StoredMessage, summarize
 from penstock.broker.core.stream import Stream
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.core import names, topics
+from penstock.doors.pubsub.core import limits, names, topics
 from penstock.doors.pubsub.core.publishing import accepted
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.resources import Message, Resources
@@ -54,21 +55,35 @@ class Publisher:
         topic = topics.new_topic(request)
         self._check_schema(caller, topic)
         await self._inspection.check(topic)
+        limits.check_topic(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         key = self._resources.key(name)
-        await self._resources.change(lambda catalog, now: catalog.create_topic(key, now, spec=spec, retention=retention))
+
+        def create(catalog: Catalog, now: int) -> Any:
+            limits.check_room(self._resources.count(name.project, catalog.topics), limits.MAX_TOPICS, "topics", name.project)
+            return catalog.create_topic(key, now, spec=spec, retention=retention)
+
+        await self._resources.change(create)
         return topic
 
     async def update_topic(self, request: Any, caller: Principal) -> Message:
         """Change the fields of a topic that the mask names."""
         name = self._resources.admit(caller, Verb.MANAGE, request.topic.name, names.TOPICS, "topic.name")
         key = self._resources.key(name)
-        topic = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
-        self._check_schema(caller, topic)
-        await self._inspection.check(topic)
-        spec, retention = topic.SerializeToString(), topics.retention(topic)
-        await self._resources.change(lambda catalog, now: catalog.update_topic(key, spec, retention, now))
-        return topic
+        wanted = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
+        self._check_schema(caller, wanted)
+        await self._inspection.check(wanted)
+        made: list[Message] = []
+
+        def update(catalog: Catalog, now: int) -> Any:
+            # Again, and of what is there now: another update may have come between.
+            topic = topics.update_topic(self._resources.topic(catalog.topic(key)), request.topic, request.update_mask.paths)
+            limits.check_topic(topic)
+            made.append(topic)
+            return catalog.update_topic(key, topic.SerializeToString(), topics.retention(topic), now)
+
+        await self._resources.change(update)
+        return made[0]
 
     async def get_topic(self, request: Any, caller: Principal) -> Message:
         """A topic."""
@@ -81,9 +96,7 @@ class Publisher:
         caller.check(Verb.READ, project)
         with self._broker.lock:
             catalog = self._broker.catalog
-            keys, token = self._resources.listed(
-                caller, names.TOPICS, catalog.topics, request, listing=f"topics of {project}", project=project
-            )
+            keys, token = self._resources.listed(caller, catalog.topics, request, listing=f"topics of {project}", project=project)
             shown = [self._resources.topic(catalog.topics[key]) for key in keys]
         return messages.ListTopicsResponse(topics=shown, next_page_token=token)
 
@@ -92,9 +105,7 @@ class Publisher:
         name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
         with self._broker.lock:
             attached = [queue.name for queue in self._broker.catalog.topic(self._resources.key(name)).queues]
-            keys, token = self._resources.listed(
-                caller, names.SUBSCRIPTIONS, attached, request, listing=f"subscriptions of {name}"
-            )
+            keys, token = self._resources.listed(caller, attached, request, listing=f"subscriptions of {name}")
         shown = [str(self._resources.name(names.SUBSCRIPTIONS, key)) for key in keys]
         return messages.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=token)
 
@@ -105,7 +116,7 @@ class Publisher:
             catalog = self._broker.catalog
             number = catalog.topic(self._resources.key(name)).number
             of_topic = [key for key, position in catalog.snapshots.items() if position.stream == number]
-            keys, token = self._resources.listed(caller, names.SNAPSHOTS, of_topic, request, listing=f"snapshots of {name}")
+            keys, token = self._resources.listed(caller, of_topic, request, listing=f"snapshots of {name}")
         shown = [str(self._resources.name(names.SNAPSHOTS, key)) for key in keys]
         return messages.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=token)
 
@@ -120,8 +131,7 @@ class Publisher:
         """Cut a subscription off from its topic: what it holds is gone, and nothing comes any more."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
         key = self._resources.key(name)
-        await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now))
-        self._resources.tell(key)
+        await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now), tell=key)
         return messages.DetachSubscriptionResponse()
 
     def _check_schema(self, caller: Principal, topic: Message) -> None:

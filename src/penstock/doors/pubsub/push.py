@@ -24,6 +24,7 @@ from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import Settlement, release
 from penstock.clock import monotonic
+from penstock.doors.http import where
 from penstock.doors.monitoring.samples import Metric, Sample
 from penstock.doors.pubsub import messages
 from penstock.doors.pubsub.core import names
@@ -215,8 +216,8 @@ class _Worker:
             return False
         except PenstockError as error:
             log.warning("push of %r stumbled and goes on: %s", self.key, error)
-        except Exception:  # the worker's top: a fault in one round must not end push for good
-            log.exception("push of %r failed and goes on", self.key)
+        except Exception as error:  # noqa: BLE001  # the worker's top: a fault in one round must not end push for good
+            log.error("push of %r failed with %s and goes on, at\n%s", self.key, type(error).__name__, where(error))
         self.bell.clear()
         await self.bell.wait(RETRY_SECONDS)
         return True
@@ -277,7 +278,7 @@ class _Worker:
 
     async def _inspected(self, leases: list[Lease]) -> list[Lease]:
         """What the subscription's transforms leave of these deliveries, with leases that have not aged meanwhile."""
-        ready = await self._pushers.inspection.deliver(self._queue, leases)
+        ready = await self._pushers.inspection.deliver(self._queue, leases, MAX_BYTES)
         if ready is leases:
             return leases
         span = self._queue.policy.ack_deadline + MARGIN
@@ -299,8 +300,8 @@ class _Worker:
         begun = window.round
         try:
             answer = await self._post(form, lease)
-        except Exception:  # a delivery's top: whatever went wrong, the message goes back
-            log.exception("a push of %r failed inside the server", self.key)
+        except Exception as error:  # noqa: BLE001  # a delivery's top: whatever went wrong, the message goes back
+            log.error("a push of %r failed inside the server with %s at\n%s", self.key, type(error).__name__, where(error))
             answer = Answer(Outcome.UNREACHABLE, "the push failed inside the server")
         self.ended[answer.outcome] += 1
         if answer.outcome is Outcome.ACKED:

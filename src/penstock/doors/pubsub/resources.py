@@ -6,10 +6,11 @@ The broker keeps what it must know in its own terms and, beside it, the resource
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -38,6 +39,8 @@ PACE = 30_000
 
 IAM_PREFIX = "iam:"
 """In front of a resource's name: the name of the document that holds its access policy."""
+FEW = 5_000
+"""So many names in all are below every limit, whichever project they belong to."""
 MAX_FORMS = 10_000
 """How many parsed resources are kept."""
 
@@ -45,6 +48,8 @@ SCHEMA_PREFIX = "schema:"
 """In front of a schema's name: the name of the document that holds its revisions."""
 
 KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
+
+T = TypeVar("T")
 
 Message = Any
 """A raw protobuf message: its classes are made at run time, so it has no static type."""
@@ -63,6 +68,7 @@ class Resources:
         self._pushed: dict[bytes, bool] = {}
         self._started_at = self.broker.clock.now()
         self._used: dict[int, int] = {}
+        self._running: set[asyncio.Future[Any]] = set()
         self._users: Counter[int] = Counter()
 
     # ── names and who may use them ───────────────────────────────────────────────────────────────────────────────────────
@@ -83,22 +89,26 @@ class Resources:
         return names.Name(project, kind, plain)
 
     def listed(
-        self, caller: Principal, kind: str, keys: Iterable[str], request: Message, *, listing: str, project: str | None = None
+        self, caller: Principal, keys: Iterable[str], request: Message, *, listing: str, project: str | None = None
     ) -> tuple[list[str], str]:
-        """One page of broker names that the caller may read, in the order of their plain names, and the next page's token."""
-        found: dict[str, str] = {}
-        for key in keys:
-            name = self.name(kind, key)
-            if (project is None or name.project == project) and caller.may(Verb.READ, name.project, name.id):
-                found[str(name)] = key
-        shown = sorted(found)
+        """One page of the broker's names that the caller may read, sorted, and the next page's token."""
+        shown = sorted(keys if project is None else self._projects.of(project, keys))
+        if not caller.may_everywhere(Verb.READ):
+            split = self._projects.split
+            shown = [key for key in shown if caller.may(Verb.READ, *split(key))]
         part, token = page(shown, request.page_size, request.page_token, listing)
-        return [found[one] for one in shown[part]], token
+        return shown[part], token
+
+    def count(self, project: str, keys: Collection[str]) -> int:
+        """How many of the broker's names belong to a project; cheap while there are few in all."""
+        return len(keys) if len(keys) < FEW else len(self._projects.of(project, keys))
 
     # ── use, which keeps a subscription from expiring ────────────────────────────────────────────────────────────────────
 
     def touch(self, queue: int) -> None:
         """A subscription, by its number, is used now."""
+        if len(self._used) > 2 * len(self.broker.catalog.queues) + 1_000:
+            self._used = {number: at for number, at in self._used.items() if number in self.broker.catalog.queues}
         self._used[queue] = self.broker.clock.now()
 
     @contextmanager
@@ -123,7 +133,7 @@ class Resources:
 
     def topic(self, stream: Stream) -> Message:
         """A topic. Treat it as immutable."""
-        topic = self._form(messages.Topic, stream.spec)
+        topic = self.parsed(messages.Topic, stream.spec)
         if not topic.name:
             return messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
         schema = topic.schema_settings.schema
@@ -139,7 +149,7 @@ class Resources:
         spec = subscription_spec(queue)
         shown = messages.Subscription()
         if spec.form:
-            shown.CopyFrom(self._form(messages.Subscription, spec.form))
+            shown.CopyFrom(self.parsed(messages.Subscription, spec.form))
         else:
             shown.CopyFrom(self._foreign(queue, spec))
         stream = self.broker.catalog.streams.get(queue.stream)
@@ -156,7 +166,7 @@ class Resources:
     def snapshot(self, key: str, position: Position) -> Message:
         """A snapshot."""
         shown = messages.Snapshot()
-        shown.CopyFrom(self._form(messages.Snapshot, position.spec))
+        shown.CopyFrom(self.parsed(messages.Snapshot, position.spec))
         shown.name = str(self.name(names.SNAPSHOTS, key))
         stream = self.broker.catalog.streams.get(position.stream)
         shown.topic = str(self.name(names.TOPICS, stream.name)) if stream is not None else names.DELETED_TOPIC
@@ -167,7 +177,7 @@ class Resources:
     def form_of(self, queue: Queue) -> Message:
         """The subscription as it was given, cached. Treat it as immutable."""
         spec = subscription_spec(queue)
-        return self._form(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
+        return self.parsed(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
 
     def pushes(self, queue: Queue) -> bool:
         """Whether a subscription's messages are pushed to an endpoint. Cheap: asked at every pull."""
@@ -188,9 +198,40 @@ class Resources:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
-        """Change what exists; returns when that is durable."""
-        return await self.aio.call(self.broker.change, change)
+    async def change(self, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> Event | None:
+        """Change what exists, and tell of the subscription that it concerns; returns when that is durable.
+
+        Both are done whatever becomes of the caller: one that leaves or whose time is up must not leave half of it behind.
+        """
+        return await self._finish(self._change(change, tell))
+
+    async def delete(self, name: names.Name, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> None:
+        """Delete a resource, and with it the access policy that was kept for it."""
+
+        async def both() -> None:
+            await self._change(change, tell)
+            await self._change(lambda catalog, now: catalog.drop_document(f"{IAM_PREFIX}{name}", now), None)
+
+        await self._finish(both())
+
+    async def _change(self, change: Callable[[Catalog, int], Event | None], tell: str | None) -> Event | None:
+        event = await self.aio.call(self.broker.change, change)
+        if tell is not None:
+            for listener in self.changed:
+                listener(tell)
+        return event
+
+    async def _finish(self, work: Coroutine[None, None, T]) -> T:
+        """Run work to its end, also when whoever waits for it is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it has it; when nobody does, it is nobody's business
 
     async def publish(self, topic: str, batch: Batch) -> Placed:
         """Publish to a topic by the broker's name."""
@@ -213,18 +254,8 @@ class Resources:
         )
         return policy, msgspec.msgpack.encode(SubscriptionSpec(topic, options, subscription.SerializeToString()))
 
-    async def delete(self, name: names.Name, change: Callable[[Catalog, int], Event | None]) -> None:
-        """Delete a resource, and with it the access policy that was kept for it."""
-        await self.change(change)
-        await self.change(lambda catalog, now: catalog.drop_document(f"{IAM_PREFIX}{name}", now))
-
-    def tell(self, key: str) -> None:
-        """A subscription was made, changed or deleted: let those who serve it know."""
-        for listener in self.changed:
-            listener(key)
-
-    def _form(self, kind: Any, body: bytes) -> Message:
-        """A stored form, parsed once."""
+    def parsed(self, kind: Any, body: bytes) -> Message:
+        """What is stored, parsed once. Treat it as immutable."""
         form = self._forms.get((kind, body))
         if form is None:
             if len(self._forms) >= MAX_FORMS:

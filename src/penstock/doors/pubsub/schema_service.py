@@ -7,11 +7,11 @@ from typing import Any
 from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.core import names, schemas
+from penstock.doors.pubsub.core import limits, names, schemas
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
 from penstock.doors.pubsub.resources import SCHEMA_PREFIX, Message, Resources
-from penstock.errors import AlreadyExists, InvalidArgument, SchemaNotFound
+from penstock.errors import AlreadyExists, InvalidArgument, SchemaNotFound, Unavailable
 from penstock.schemas import Encoding, Schema, SchemaKind, check_revision, compile_schema
 
 
@@ -29,7 +29,7 @@ class SchemaService:
         body = self._resources.broker.catalog.documents.get(f"{SCHEMA_PREFIX}{name}")
         if body is None:
             raise SchemaNotFound(str(name))
-        return list(messages.ListSchemaRevisionsResponse.FromString(body).schemas)
+        return list(self._resources.parsed(messages.ListSchemaRevisionsResponse, body).schemas)
 
     # ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -40,14 +40,19 @@ class SchemaService:
         caller.check(Verb.MANAGE, project, name.id, kind="schema")
         schemas.check_schema(request.schema)
         await self._compiled(request.schema)
+        made: list[Message] = []
 
         def create(catalog: Catalog, now: int) -> Any:
             if f"{SCHEMA_PREFIX}{name}" in catalog.documents:
                 raise AlreadyExists("Schema", str(name))
-            return self._keep(catalog, name, [_revision(name, request.schema, now, [])], now)
+            prefix = f"{SCHEMA_PREFIX}projects/{project}/"
+            count = sum(key.startswith(prefix) for key in catalog.documents)
+            limits.check_room(count, limits.MAX_SCHEMAS, "schemas", project)
+            made.append(_revision(name, request.schema, now, []))
+            return self._keep(catalog, name, made, now)
 
         await self._resources.change(create)
-        return self.revisions(name)[-1]
+        return made[0]
 
     async def get_schema(self, request: Any, caller: Principal) -> Message:
         """A schema: its newest revision, or the one that the name asks for."""
@@ -80,10 +85,11 @@ class SchemaService:
     async def commit_schema(self, request: Any, caller: Principal) -> Message:
         """Add a revision that messages of the one before can live with."""
         name, _ = self._admit(caller, Verb.MANAGE, request.name)
-        schemas.check_commit(self.revisions(name)[-1], request.schema)
+        newest = self.revisions(name)[-1]
+        schemas.check_commit(newest, request.schema)
         new = await self._compiled(request.schema)
-        check_revision(await self._compiled(self.revisions(name)[-1]), new)
-        return await self._add(name, request.schema)
+        check_revision(await self._compiled(newest), new)
+        return await self._add(name, request.schema, after=newest)
 
     async def rollback_schema(self, request: Any, caller: Principal) -> Message:
         """Make an older revision the newest again, under a new id."""
@@ -155,14 +161,20 @@ class SchemaService:
                 return schema
         raise SchemaNotFound(f"{name}@{revision}")
 
-    async def _add(self, name: names.Name, schema: Message) -> Message:
+    async def _add(self, name: names.Name, schema: Message, after: Message | None = None) -> Message:
+        """Add a revision, which was found to fit the one it is to come `after`, if one is given."""
+        made: list[Message] = []
+
         def add(catalog: Catalog, now: int) -> Any:
             before = self.revisions(name)
+            if after is not None and before[-1].revision_id != after.revision_id:
+                raise Unavailable(f"another revision of {name} was committed at the same moment", hint="commit again")
             schemas.check_room(len(before), str(name))
-            return self._keep(catalog, name, [*before, _revision(name, schema, now, before)], now)
+            made.append(_revision(name, schema, now, before))
+            return self._keep(catalog, name, [*before, *made], now)
 
         await self._resources.change(add)
-        return self.revisions(name)[-1]
+        return made[0]
 
     @staticmethod
     def _keep(catalog: Catalog, name: names.Name, revisions: list[Message], now: int) -> Any:

@@ -21,11 +21,13 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import release
+from penstock.clock import monotonic
 from penstock.doors.pubsub import messages, wire
 from penstock.doors.pubsub.core.streaming import StreamChange, StreamOpening, changed, opened
 from penstock.doors.pubsub.inspection import Inspection
 from penstock.doors.pubsub.resources import Resources
 from penstock.doors.pubsub.subscriber import Subscriber, deadline_verb
+from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, SubscriptionNotFound, Unavailable
 
 MAX_MESSAGES = 1_000
@@ -51,6 +53,8 @@ class Streams:
         self.subscriber = subscriber
         self.inspection = inspection
         self._open: dict[str, _Stream] = {}
+        self._leaving: dict[_Stream, asyncio.TimerHandle] = {}
+        """Streams that have ended and hold messages for a moment longer."""
         self._numbers = itertools.count(1)
         # The names of consumers are written down, so those of the next run must be others.
         self._run = f"{resources.broker.clock.now():x}"
@@ -59,8 +63,8 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def serve(self, read: Read, write: Write, caller: Principal) -> None:
-        """Serve one stream until its client leaves; whatever else ends it is raised."""
+    async def serve(self, read: Read, write: Write, caller: Principal, still: Callable[[], object]) -> None:
+        """Serve one stream until its client leaves; whatever else ends it is raised. `still` raises when it may no longer."""
         first = await read()
         if first is None:
             raise InvalidArgument("the stream has no request, wanted a first one that names the subscription")
@@ -69,7 +73,7 @@ class Streams:
         caller.check(Verb.CONSUME, name.project, name.id, kind="subscription")
         if self._stopping.is_set():
             raise Unavailable("the server is stopping")
-        stream = _Stream(self, f"stream-{self._run}-{next(self._numbers)}", opening, read, write)
+        stream = _Stream(self, f"stream-{self._run}-{next(self._numbers)}", opening, read, write, still)
         self._open[stream.consumer] = stream
         try:
             await stream.run()
@@ -78,15 +82,20 @@ class Streams:
             if self._stopping.is_set():
                 self._release(stream)
             else:
-                asyncio.get_running_loop().call_later(GRACE_SECONDS, self._release, stream)
+                loop = asyncio.get_running_loop()
+                self._leaving[stream] = loop.call_later(GRACE_SECONDS, self._release, stream)
 
     def stop(self) -> None:
-        """End all streams; what they hold goes back at once."""
+        """End all streams; what they hold, and what those held that left a moment ago, goes back at once."""
         self._stopping.set()
+        for stream, release_later in list(self._leaving.items()):
+            release_later.cancel()
+            self._release(stream)
         for stream in list(self._open.values()):
             stream.cut(Unavailable("the server is stopping"))
 
     def _release(self, stream: _Stream) -> None:
+        self._leaving.pop(stream, None)
         broker = self.resources.broker
         with broker.lock:
             queue = broker.catalog.subscriptions.get(stream.key)
@@ -100,12 +109,21 @@ class Streams:
 class _Stream:
     """One stream."""
 
-    def __init__(self, streams: Streams, consumer: str, opening: StreamOpening, read: Read, write: Write) -> None:
+    def __init__(  # noqa: PLR0917  # the parts of one stream
+        self,
+        streams: Streams,
+        consumer: str,
+        opening: StreamOpening,
+        read: Read,
+        write: Write,
+        still: Callable[[], object],
+    ) -> None:
         self._streams = streams
         self._resources, self._subscriber, self._inspection = streams.resources, streams.subscriber, streams.inspection
         self._aio, self._broker = self._resources.aio, self._resources.broker
         self._opening = opening
         self._read, self._write = read, write
+        self._still, self._asked = still, monotonic()
         self.consumer = consumer
         self.client_id = opening.client_id
         self.key = self._resources.key(opening.subscription)
@@ -211,6 +229,10 @@ class _Stream:
                 if self._failure is not None:
                     raise self._failure
                 return
+            if monotonic() - self._asked >= SECOND:
+                # A token that was revoked or has run out ends the stream before its next delivery.
+                self._still()
+                self._asked = monotonic()
             queue, leases = self._grant()
             properties = _properties(queue.policy.exactly_once, queue.policy.ordered)
             if properties != self._properties:
@@ -221,7 +243,7 @@ class _Stream:
             for answer in answers:
                 await self._send(answer.SerializeToString())
             if leases:
-                ready = await self._inspection.deliver(queue, leases)
+                ready = await self._inspection.deliver(queue, leases, MAX_BYTES)
                 if ready:
                     await self._send(self._encoded(queue, ready))
                 if len(ready) < FEW:

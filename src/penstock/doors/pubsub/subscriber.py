@@ -9,9 +9,9 @@ from penstock.access import Principal, Verb
 from penstock.broker import positions
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement, settle_many
+from penstock.broker.settlement import Settlement, find, settle_many
 from penstock.doors.pubsub import messages, wire
-from penstock.doors.pubsub.core import names, snapshots, subscriptions
+from penstock.doors.pubsub.core import limits, names, snapshots, subscriptions
 from penstock.doors.pubsub.core.consuming import acknowledged, modified, pull_limit
 from penstock.doors.pubsub.core.endpoints import Endpoints
 from penstock.doors.pubsub.core.periods import instant
@@ -22,9 +22,30 @@ from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 
 PULL_WAIT = SECOND
 """How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
+MAX_CONFIRMED = 50_000
 PULL_BYTES = 3 * 1024 * 1024
 """How much one answer holds: with an emulator's address Google's clients keep gRPC's default and refuse more than 4 MiB, ids and
 all. A larger message comes alone."""
+
+
+class Confirmed:
+    """The last acks that exactly-once subscriptions confirmed.
+
+    An answer may be lost on its way; the client then asks again, and must hear the same: that its ack holds.
+    """
+
+    def __init__(self) -> None:
+        self._ack_ids: dict[str, None] = {}
+
+    def add(self, ack_ids: list[str]) -> None:
+        """Remember acks, the last of them at least."""
+        self._ack_ids |= dict.fromkeys(ack_ids)
+        while len(self._ack_ids) > MAX_CONFIRMED:
+            del self._ack_ids[next(iter(self._ack_ids))]
+
+    def unknown(self, ack_ids: list[str]) -> list[str]:
+        """Those that were not confirmed before."""
+        return [ack_id for ack_id in ack_ids if ack_id not in self._ack_ids]
 
 
 class Subscriber:
@@ -35,6 +56,7 @@ class Subscriber:
         self._broker = resources.broker
         self._aio = resources.aio
         self._inspection = inspection
+        self._confirmed = Confirmed()
         self._endpoints = endpoints or Endpoints()
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -49,13 +71,11 @@ class Subscriber:
         want = pull_limit(request)
         wait = 0 if request.return_immediately else PULL_WAIT
         self._check_pulled(key)
-        while True:
-            queue, leases = await self._aio.lease(Catalog.subscription, key, want, wait=wait, max_bytes=PULL_BYTES)
-            self._resources.touch(queue.number)
-            ready = await self._inspection.deliver(queue, leases) if leases else leases
-            if ready or not leases:
-                with_attempt = queue.policy.dead_letter_topic is not None
-                return b"".join(wire.received(queue.number, queue.stream, ready, with_attempt=with_attempt))
+        queue, leases = await self._aio.lease(Catalog.subscription, key, want, wait=wait, max_bytes=PULL_BYTES)
+        self._resources.touch(queue.number)
+        ready = await self._inspection.deliver(queue, leases, PULL_BYTES) if leases else leases
+        with_attempt = queue.policy.dead_letter_topic is not None
+        return b"".join(wire.received(queue.number, queue.stream, ready, with_attempt=with_attempt))
 
     async def acknowledge(self, request: Any, caller: Principal) -> Message:
         """Settle deliveries for good."""
@@ -71,13 +91,31 @@ class Subscriber:
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
-        failed, queue, has_forwards = self.settle_now(key, ack_ids, verb)
+        self._refuse_stale(key, ack_ids, verb)
+        _, queue, has_forwards = self.settle_now(key, ack_ids, verb)
         if has_forwards or queue.policy.exactly_once:
             # Dead letters arrive with the next commit. And only what is on disk cannot come back after a crash, which is
             # what the confirmation of an exactly-once subscription promises.
             await self._aio.durable()
-        if failed and queue.policy.exactly_once:
-            raise AckIdsRefused(dict.fromkeys(failed, "PERMANENT_FAILURE_INVALID_ACK_ID"))
+
+    def _refuse_stale(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
+        """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
+
+        A client takes the error for the answer to every id that it does not name. So none is settled, and the live ones are
+        named as worth another try, which it makes by itself.
+        """
+        with self._broker.lock:
+            queue = self._broker.catalog.subscription(key)
+            if not queue.policy.exactly_once:
+                return
+            stale = [ack_id for ack_id in ack_ids if (found := find(self._broker, ack_id)) is None or found[0] is not queue]
+        if verb is Queue.ack:
+            stale = self._confirmed.unknown(stale)
+        if stale:
+            failures = dict.fromkeys(stale, "PERMANENT_FAILURE_INVALID_ACK_ID")
+            raise AckIdsRefused(failures | dict.fromkeys(set(ack_ids) - failures.keys(), "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"))
+        if verb is Queue.ack:
+            self._confirmed.add(ack_ids)
 
     def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue, bool]:
         """The same without waiting: ack ids that are not live, the subscription, and whether dead letters are on their way."""
@@ -105,13 +143,16 @@ class Subscriber:
         key, topic_key = self._resources.key(name), self._resources.key(topic)
         policy, spec = self._resources.settings(subscription, topic_key)
 
+        limits.check_subscription(subscription)
+
         def create(catalog: Catalog, now: int) -> Any:
+            count = self._resources.count(name.project, catalog.subscriptions)
+            limits.check_room(count, limits.MAX_SUBSCRIPTIONS, "subscriptions", name.project)
             if policy.dead_letter_topic is not None:
                 catalog.topic(policy.dead_letter_topic)
             return catalog.create_subscription(key, topic_key, policy, spec, now)
 
-        await self._resources.change(create)
-        self._resources.tell(key)
+        await self._resources.change(create, tell=key)
         return self._shown(key)
 
     async def get_subscription(self, request: Any, caller: Principal) -> Message:
@@ -140,7 +181,6 @@ class Subscriber:
             catalog = self._broker.catalog
             keys, token = self._resources.listed(
                 caller,
-                names.SUBSCRIPTIONS,
                 catalog.subscriptions,
                 request,
                 listing=f"subscriptions of {project}",
@@ -153,8 +193,7 @@ class Subscriber:
         """Delete a subscription with everything in it."""
         name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
         key = self._resources.key(name)
-        await self._resources.delete(name, lambda catalog, now: catalog.delete_queue(catalog.subscription(key), now))
-        self._resources.tell(key)
+        await self._resources.delete(name, lambda catalog, now: catalog.delete_queue(catalog.subscription(key), now), tell=key)
         return messages.Empty()
 
     async def seek(self, request: Any, caller: Principal) -> Message:
@@ -184,6 +223,8 @@ class Subscriber:
         def take(catalog: Catalog, now: int) -> Any:
             if key in catalog.snapshots:
                 raise AlreadyExists("Snapshot", str(name))
+            count = self._resources.count(name.project, catalog.snapshots)
+            limits.check_room(count, limits.MAX_SNAPSHOTS, "snapshots", name.project)
             queue, stream = positions.attached(catalog, source_key)
             age = self._broker.oldest_age(queue, now)
             oldest = now - int(age * SECOND) if age else None
@@ -222,9 +263,7 @@ class Subscriber:
         caller.check(Verb.READ, project)
         with self._broker.lock:
             taken = self._broker.catalog.snapshots
-            keys, token = self._resources.listed(
-                caller, names.SNAPSHOTS, taken, request, listing=f"snapshots of {project}", project=project
-            )
+            keys, token = self._resources.listed(caller, taken, request, listing=f"snapshots of {project}", project=project)
             shown = [self._resources.snapshot(key, taken[key]) for key in keys]
         return messages.ListSnapshotsResponse(snapshots=shown, next_page_token=token)
 
@@ -254,21 +293,27 @@ class Subscriber:
 
     async def _update(self, key: str, patch: Any, paths: Any) -> None:
         with self._broker.lock:
-            old = self._resources.subscription(self._broker.catalog.subscription(key))
-        new = subscriptions.update_subscription(old, patch, paths)
-        self._endpoints.check(new)
-        await self._inspection.check(new)
+            wanted = self._updated(self._broker.catalog.subscription(key), patch, paths)
+        self._endpoints.check(wanted)
+        await self._inspection.check(wanted)
 
         def update(catalog: Catalog, now: int) -> Any:
+            # Again, and of what is there now: another update may have come between.
             queue = catalog.subscription(key)
+            new = self._updated(queue, patch, paths)
             stream = catalog.streams.get(queue.stream)
             policy, spec = self._resources.settings(new, stream.name if stream is not None else names.DELETED_TOPIC)
             if policy.dead_letter_topic is not None and policy.dead_letter_topic != queue.policy.dead_letter_topic:
                 catalog.topic(policy.dead_letter_topic)
             return catalog.update_queue(queue, policy, spec, now)
 
-        await self._resources.change(update)
-        self._resources.tell(key)
+        await self._resources.change(update, tell=key)
+
+    def _updated(self, queue: Queue, patch: Any, paths: Any) -> Message:
+        """A subscription's stored form with the masked fields of a patch: what is only shown must not be stored."""
+        new = subscriptions.update_subscription(self._resources.form_of(queue), patch, paths)
+        limits.check_subscription(new)
+        return new
 
     def _shown(self, key: str) -> Message:
         with self._broker.lock:

@@ -37,12 +37,13 @@ def received(queue: int, stream: int, leases: Iterable[Lease], *, with_attempt: 
     """The `received_messages` of these deliveries, one piece each: field 1 of a Pull's and of a StreamingPull's answer."""
     pieces: list[bytes] = []
     published = attempt = epoch = -1
+    origin: int | None = None
     common = when = prefix = tail = b""
     for lease in leases:
         message = lease.message
-        if message.publish_at != published:
-            published = message.publish_at
-            shown = message.origin_at or published
+        if message.publish_at != published or message.origin_at != origin:
+            published, origin = message.publish_at, message.origin_at
+            shown = origin or published
             common = b"\x1a\x1e" + b"%014x%06x" % (published, stream)
             when = field(b'"', timestamp(shown))
         if lease.attempt != attempt or lease.epoch != epoch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Union, cast
 
 import msgspec
@@ -77,15 +78,17 @@ def _explained(body: bytes, error: Exception) -> PenstockError:
     except UNREADABLE:
         return explain(error)
     if isinstance(name, str) and name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(COMMANDS)}"
-        return Unimplemented(f"unknown command {name[:100]!r}", hint=hint)
+        return Unimplemented(f"unknown command {name[:MAX_SHOWN]!r}", hint=_instead(name, COMMANDS))
     return explain(error, COMMANDS[name].fields if isinstance(name, str) else None)
 
 
-_WHERE = re.compile(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", re.DOTALL)
+MAX_SHOWN = 100
+"""How much of a client's own word an error shows."""
+MAX_NEAR = 64
+"""Names are shorter: for a longer word none is near, and to look for one would take time that grows with the word."""
+_PLACE = " - at `"
 _MISSING = re.compile(r"Object missing required field `(.*)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_UNKNOWN = "Object contains unknown field `"
 
 
 def explain(error: Exception, fields: type[msgspec.Struct] | None = None) -> InvalidArgument:
@@ -94,18 +97,25 @@ def explain(error: Exception, fields: type[msgspec.Struct] | None = None) -> Inv
         return InvalidArgument("the body is nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
         return InvalidArgument(f"the body is not JSON: {error}")
-    found = _WHERE.fullmatch(str(error))
-    problem, where = (found[1], found[2] or "") if found is not None else (str(error), "")
-    where = where.removeprefix("payload").removeprefix(".")
+    # The text may hold words of the client, as long as its request. So it is cut, and no pattern looks at more than the rest.
+    text = str(error)
+    problem, _, where = text.rpartition(_PLACE) if _PLACE in text else (text, "", "")
+    problem, where = problem[: 2 * MAX_SHOWN], where[:MAX_SHOWN].removeprefix("key in ").removeprefix("$").removesuffix("`")
+    where = where.removeprefix(".").removeprefix("payload").removeprefix(".")
     inside = f"{where}." if where else ""
     if missing := _MISSING.fullmatch(problem):
         return InvalidArgument(f"{inside}{missing[1]} is missing")
-    if unknown := _UNKNOWN.fullmatch(problem):
-        known = _fields_at(where, fields)
-        near = difflib.get_close_matches(unknown[1], known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}" if known else None
-        return InvalidArgument(f"{inside}{unknown[1][:100]} is not a field of this command", hint=hint)
+    if problem.startswith(_UNKNOWN):
+        unknown = problem.removeprefix(_UNKNOWN).removesuffix("`")
+        hint = _instead(unknown, _fields_at(where, fields))
+        return InvalidArgument(f"{inside}{unknown[:MAX_SHOWN]} is not a field of this command", hint=hint)
     return InvalidArgument(f"{where or 'the body'}: {problem[0].lower()}{problem[1:]}")
+
+
+def _instead(word: str, known: Collection[str]) -> str | None:
+    """What to write instead of a word that is not known."""
+    near = difflib.get_close_matches(word, known, 1) if len(word) <= MAX_NEAR else []
+    return f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}" if known else None
 
 
 def _fields_at(where: str, fields: type[msgspec.Struct] | None) -> tuple[str, ...]:

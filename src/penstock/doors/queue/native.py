@@ -18,6 +18,8 @@ from penstock.errors import InvalidArgument, Unimplemented
 from penstock.work import NewMessage
 
 MAX_ARGUMENTS = 32
+MAX_WORD = 200
+"""How much is looked at of what should be a word, whatever its length."""
 
 Value = bytes | str | int | float | bool | None
 Args = Sequence[Value]
@@ -61,10 +63,10 @@ class Arguments:
             found[name] = self._given[self._next]
             self._next += 1
         while self._next < len(self._given):
-            word = as_text(self._given[self._next], "an option").upper()
+            word = as_text(_cut(self._given[self._next]), "an option").upper()
             if word not in known:
                 raise InvalidArgument.of(
-                    "an option", word[:100], f"one of {', '.join(sorted(known))}" if known else "no more", self._usage
+                    "an option", word, f"one of {', '.join(sorted(known))}" if known else "no more", self._usage
                 )
             self._next += 1
             found[word] = self.value(word)
@@ -193,8 +195,8 @@ async def _publish_to_topic(queues: ProjectQueues, args: Arguments) -> int:
 
 
 async def _channels(queues: ProjectQueues, args: Arguments) -> list[str]:
-    if (word := args.text("CHANNELS").upper()) != "CHANNELS":
-        raise InvalidArgument.of("PUBSUB", word[:100], "CHANNELS")
+    if (word := as_text(_cut(args.value("CHANNELS")), "CHANNELS").upper()) != "CHANNELS":
+        raise InvalidArgument.of("PUBSUB", word, "CHANNELS")
     return ProjectTopics(queues).list()
 
 
@@ -240,7 +242,7 @@ def as_text(value: Value, name: str) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise InvalidArgument.of(name, value, "UTF-8 text") from None
+            raise InvalidArgument.of(name, _cut(value), "UTF-8 text") from None
     if not isinstance(value, str):
         raise InvalidArgument.of(name, value, "text")
     return value
@@ -255,7 +257,7 @@ def as_integer(value: Value, name: str) -> int:
             pass
     elif isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise InvalidArgument.of(name, value, "a whole number")
+    raise InvalidArgument.of(name, _cut(value), "a whole number")
 
 
 def as_number(value: Value, name: str) -> float:
@@ -267,11 +269,12 @@ def as_number(value: Value, name: str) -> float:
             pass
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise InvalidArgument.of(name, value, "a number")
+    raise InvalidArgument.of(name, _cut(value), "a number")
 
 
 def as_flag(value: Value, name: str) -> bool:
     """An argument that is yes or no, in any of the ways in which clients write it."""
+    value = _cut(value)
     word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     match word.lower():
         case "true" | "1" | "yes":
@@ -288,10 +291,16 @@ def as_json(value: Value, name: str) -> object:
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidArgument.of(name, value, "the text of a JSON value") from None
+        raise InvalidArgument.of(name, _cut(value), "the text of a JSON value") from None
+
+
+def _cut(value: Value) -> Value:
+    """A value as an error may look at it: what is longer than any word that is known here is none."""
+    return value[:MAX_WORD] if isinstance(value, bytes | str) else value
 
 
 def _is_name(value: Value, known: set[str]) -> bool:
+    value = _cut(value)
     return (isinstance(value, bytes) and value.decode(errors="replace").upper() in known) or (
         isinstance(value, str) and value.upper() in known
     )

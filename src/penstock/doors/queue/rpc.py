@@ -26,6 +26,8 @@ from penstock.work import Delivery
 HEADER = 4
 MAX_LEGACY_BYTES = 1_000_000
 """Bytes as a list of numbers, which old clients send, cost eight times their size."""
+MAX_PROBLEM = 200
+"""The sentence that says why a request cannot be read may quote it."""
 _PUSH_ID = 0xFFFF_FFFF
 
 
@@ -136,7 +138,7 @@ def _read(body: bytes) -> Call | Refused:
         is_map = body[:1] == b"\xde" or 0x80 <= (body[0] if body else 0) <= 0x8F
         request = _decode_map(body) if is_map else _decode_array(body)
     except _UNREADABLE as error:
-        return Refused(_id_of(body), f"the request cannot be read: {error}")
+        return Refused(_id_of(body), f"the request cannot be read: {str(error)[:MAX_PROBLEM]}")
     if not 0 <= request.id < _PUSH_ID:
         return Refused(0, "the id of a request is a number from 0 to 2^32 - 2")
     try:

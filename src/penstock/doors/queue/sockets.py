@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from penstock.access import ANYONE, Principal
-from penstock.doors.http import Gate
+from penstock.doors.http import Gate, where
 from penstock.doors.queue import native
 from penstock.doors.queue.native import OK, Args
 from penstock.doors.queue.queues import Queues
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
         except PenstockError as error:
             answer = self._codec.refusal(call.call_id, _told(error))
         except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
-            log.error("command %s: %s", call.command[:40], type(error).__name__)
+            log.error("command %r failed with %s at\n%s", call.command[:40], type(error).__name__, where(error))
             answer = self._codec.refusal(call.call_id, "ERR an error inside the server")
         if not self._transport.is_closing():
             self._transport.write(answer)

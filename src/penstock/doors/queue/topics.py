@@ -5,6 +5,8 @@ A room and a topic are the same thing here: what is published to either can be r
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from penstock.access import Verb
@@ -39,16 +41,14 @@ class ProjectTopics:
             stream = self._found(name, topic)
             subscriptions = len(stream.queues)
         batch = accept([Message(data=_encoded(payload, "payload"))], self._broker.broker.clock.now())
-        placed = await self._broker.publish(Catalog.topic, name, batch)
+        placed = await self._broker.publish(partial(self._writable, topic), name, batch)
         return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
 
     async def publish_event(self, room: str, event: str, data: object) -> EventPublished:
         """Append an event to a room that exists."""
         name = self._name(Verb.PUBLISH, room)
-        with self._broker.broker.lock:
-            self._found(name, room)
-        message = Message(data=_encoded(data, "data"), attributes={EVENT: event})
-        placed = await self._broker.publish(Catalog.topic, name, accept([message], self._broker.broker.clock.now()))
+        batch = accept([Message(data=_encoded(data, "data"), attributes={EVENT: event})], self._broker.broker.clock.now())
+        placed = await self._broker.publish(partial(self._writable, room), name, batch)
         return EventPublished(offset=placed.first, room=room)
 
     async def create(self, room: str) -> bool:
@@ -124,6 +124,13 @@ class ProjectTopics:
             return self._broker.broker.catalog.topic(name)
         except TopicNotFound:
             raise TopicNotFound(topic) from None
+
+    def _writable(self, topic: str, _: Catalog, name: str) -> Stream:
+        """A topic that may be published to from here."""
+        stream = self._found(name, topic)
+        if self._queues.guard is not None:
+            self._queues.guard(stream)
+        return stream
 
 
 RoomEvents = list[RoomEvent]

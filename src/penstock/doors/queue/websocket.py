@@ -21,19 +21,21 @@ import msgspec
 from aiohttp import WSMsgType, web
 from msgspec import Meta
 
-from penstock.doors.http import ErrorBody, Operation, Parameter, Request, Route, open_websocket
+from penstock.doors.http import Admission, ErrorBody, Operation, Parameter, Request, Route, open_websocket
 from penstock.doors.queue import requests
 from penstock.doors.queue.calls import UNREADABLE, explain
 from penstock.doors.queue.http import PROJECT, project_queues, query_value
 from penstock.doors.queue.queues import ProjectQueues, Queues
 from penstock.durations import to_datetime
-from penstock.errors import ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError, QueueNotFound
+from penstock.errors import ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError, QueueNotFound, Unauthenticated
 from penstock.work import Delivery
 
 MAX_FRAME_BYTES = 64 * 1024
 """A command is small; messages only go out."""
 GONE = 4404
 """The close code when the queue is deleted."""
+NOT_WELCOME = 4401
+"""The close code when the token was revoked or has expired."""
 _PATIENCE = 3600
 """Seconds; then it waits again."""
 
@@ -99,7 +101,7 @@ class Consumers:
         consumer = f"{consumer_id}#{next(self._numbers)}"
         prefetch = queues.admit(queue, consumer, query_value(request, "prefetch", int))
         socket = await open_websocket(request, max_message_bytes=MAX_FRAME_BYTES)
-        session = _Session(queues, queue, consumer, prefetch=prefetch, socket=socket)
+        session = _Session(queues, queue, consumer, prefetch=prefetch, socket=socket, admission=request.admission())
         await session.send(Frame(type="connected", queue=queue, consumer_id=consumer_id, prefetch=prefetch))
         await session.run(request.stopping)
         return socket
@@ -108,12 +110,22 @@ class Consumers:
 class _Session:
     """One socket and the messages it holds."""
 
-    def __init__(self, queues: ProjectQueues, queue: str, consumer: str, *, prefetch: int, socket: web.WebSocketResponse) -> None:
+    def __init__(
+        self,
+        queues: ProjectQueues,
+        queue: str,
+        consumer: str,
+        *,
+        prefetch: int,
+        socket: web.WebSocketResponse,
+        admission: Admission,
+    ) -> None:
         self._queues = queues
         self._queue = queue
         self._consumer = consumer
         self._prefetch = prefetch
         self._socket = socket
+        self._admission = admission
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Send and listen until the socket closes; then give back what it holds."""
@@ -138,7 +150,6 @@ class _Session:
         await self._socket.send_str(_encode(frame).decode())
 
     async def _send_messages(self, stopping: asyncio.Event) -> None:
-        code, reason = 1001, b"the server is stopping"
         try:
             with suppress(ConnectionError):  # the client is gone, which ends the other half as well
                 # The broker counts what this consumer holds, and wakes it when a message comes or one is settled.
@@ -146,15 +157,31 @@ class _Session:
                     for message in await self._queues.consume(
                         self._queue, self._consumer, max_messages=self._prefetch, timeout=_PATIENCE, prefetch=self._prefetch
                     ):
+                        self._admission.check()
                         await self.send(_message_frame(message))
-        except QueueNotFound:
-            code, reason = GONE, b"the queue was deleted"
         except PenstockError as error:
-            code, reason = 1011, error.reason.encode()
-        await self._socket.close(code=code, message=reason)
+            await self._end(error)
+        else:
+            await self._socket.close(code=1001, message=b"the server is stopping")
+
+    async def _end(self, error: PenstockError) -> None:
+        """Close the socket, and say why."""
+        match error:
+            case QueueNotFound():
+                code, reason = GONE, "the queue was deleted"
+            case Unauthenticated():
+                code, reason = NOT_WELCOME, error.problem
+            case _:
+                code, reason = 1011, error.reason
+        await self._socket.close(code=code, message=reason.encode())
 
     async def _listen(self) -> None:
         async for frame in self._socket:
+            try:
+                self._admission.check()
+            except PenstockError as error:
+                await self._end(error)
+                return
             if frame.type is WSMsgType.TEXT:
                 await self._settle(frame.data)
             elif frame.type is WSMsgType.BINARY:

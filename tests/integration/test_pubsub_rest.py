@@ -285,7 +285,8 @@ def test_stale_ack_ids_of_an_exactly_once_subscription_are_named_in_the_details(
     client.post(f"/v1/{P}/topics/{topic}:publish", json={"messages": [{"data": "YQ=="}]})
     (delivery,) = client.post(f"/v1/{P}/subscriptions/once:pull", json={"maxMessages": 1}).json()["receivedMessages"]
     asked = {"ackIds": [delivery["ackId"]]}
-    assert client.post(f"/v1/{P}/subscriptions/once:acknowledge", json=asked).json() == {}
+    back = asked | {"ackDeadlineSeconds": 0}
+    assert client.post(f"/v1/{P}/subscriptions/once:modifyAckDeadline", json=back).json() == {}
     again = client.post(f"/v1/{P}/subscriptions/once:acknowledge", json=asked)
     assert error(again) == (400, "FAILED_PRECONDITION", "ACK_IDS_REFUSED")
     metadata = again.json()["error"]["details"][0]["metadata"]

@@ -286,7 +286,8 @@ def test_a_websocket_consumer_that_never_reads_fills_no_memory(house: House, hel
         connection.connect(("127.0.0.1", house.ports["http"]))
         key = base64.b64encode(os.urandom(16)).decode()
         connection.sendall(
-            f"GET /queue/unread/ws/c{number}?prefetch=100 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET /queue/unread/ws/c{number}?prefetch=100 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
         )
         assert connection.recv(12) == b"HTTP/1.1 101"

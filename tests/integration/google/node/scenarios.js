@@ -148,9 +148,9 @@ const scenarios = {
     const { topic, subscription } = await pair({ enableExactlyOnceDelivery: true });
     await topic.publishMessage({ data: Buffer.from('once') });
     await listen(subscription, async (message, done) => {
-      // Somebody else settles the delivery first, with the same ack id.
+      // Somebody else gives the delivery back first, with the same ack id.
       const client = await pubsub.getClientAsync_({ client: 'SubscriberClient' });
-      await client.acknowledge({ subscription: subscription.name, ackIds: [message.ackId] });
+      await client.modifyAckDeadline({ subscription: subscription.name, ackIds: [message.ackId], ackDeadlineSeconds: 0 });
       await assert.rejects(message.ackWithResponse(), { errorCode: AckResponses.Invalid });
       done();
     });

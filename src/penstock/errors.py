@@ -21,6 +21,7 @@
     │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
     │   ├── BrokerClosed
     │   └── DataDirectoryInUse
+    ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
     ├── OutOfRange (11)            an offset or a time that the log does not hold
     ├── Unimplemented (12)         a command that this door does not know
     ├── Unavailable (14)           transient
@@ -353,6 +354,14 @@ class DataDirectoryInUse(FailedPrecondition):
 
     def __str__(self) -> str:
         return f"data directory {self.path!r} is in use by {self.holder}"
+
+
+class Aborted(PenstockError):
+    """Somebody else changed the same thing at the same moment; read it again and repeat the change."""
+
+    code = 10
+    reason = "aborted"
+    transient = True
 
 
 class OutOfRange(PenstockError):

@@ -8,13 +8,14 @@ flushed and closed
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import resource
 import signal
 import ssl
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Protocol
 
 import uvloop
@@ -38,6 +39,8 @@ from penstock.projects import Projects
 
 log = logging.getLogger("penstock.server")
 
+M_ARENA_MAX = -8
+"""The number of that option in GNU's malloc.h."""
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
 of the writer's thread would wait for the loop's at every step."""
@@ -106,6 +109,8 @@ class Server:
         self._rest.callback(queues.close)
         traffic = Traffic()
         routes = [
+            *pubsub.routes(),
+            *queue_routes(queues),
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,
@@ -116,8 +121,6 @@ class Server:
                     pubsub.collect,
                 ],
             ),
-            *pubsub.routes(),
-            *queue_routes(queues),
         ]
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
@@ -158,6 +161,7 @@ def run(settings: Settings) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
     _allow_connections(settings.max_connections)
+    _bound_arenas()
     return uvloop.run(_serve(settings))
 
 
@@ -223,6 +227,12 @@ def _tls_pair(settings: Settings) -> tuple[bytes, bytes] | None:
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     return settings.tls_key.read_bytes(), settings.tls_cert.read_bytes()
+
+
+def _bound_arenas() -> None:
+    """Keep the allocator from holding on to what large requests took: by default every thread keeps memory of its own."""
+    with suppress(OSError, AttributeError):  # another C library than GNU's
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
 
 
 def _allow_connections(count: int) -> None:

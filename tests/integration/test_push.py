@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,6 +22,7 @@ from google.api_core import exceptions
 
 from penstock.broker.core.queue import Queue
 from penstock.clock import monotonic
+from penstock.doors.pubsub import push
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.google.real_client import Google, connected, eventually, unique
 from tests.integration.push_endpoint import Endpoint, Post, RawEndpoint, floods, is_silent, says
@@ -634,3 +636,26 @@ def test_neither_bodies_nor_tokens_are_logged(endpoint: Endpoint, caplog: pytest
     assert token not in caplog.text
     assert "s3cret" not in caplog.text
     assert b64encode(b"s3cret").decode() not in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["push_request", "_Worker._round"])
+def test_an_unknown_error_is_logged_without_its_text_and_push_goes_on(
+    broken: str, endpoint: Endpoint, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Any = attrgetter(broken)(push)
+    failures = iter([RuntimeError("s3cret")])
+
+    def fails_once(*args: Any) -> Any:
+        for error in failures:
+            raise error
+        return whole(*args)
+
+    with LocalServer() as server, clients(server.grpc) as google:
+        monkeypatch.setattr(f"penstock.doors.pubsub.push.{broken}", fails_once)
+        topic, _ = pushed(google, endpoint.url)
+        google.publish(topic, b"x")
+        endpoint.posts.wait(1)
+
+    assert "with RuntimeError" in caplog.text
+    assert "in fails_once" in caplog.text
+    assert "s3cret" not in caplog.text

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,17 @@ from hypothesis import strategies as st
 from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.core.stream import Stream
 from penstock.doors.http import TokenGate
 from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits, routes
 from penstock.doors.queue.commands import COMMANDS
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition
+from penstock.testing import ManualClock
+from penstock.work import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
+
+Guard = Callable[[Stream], None]
 
 
 @dataclass
@@ -48,10 +55,10 @@ def envelope(command: object, payload: object) -> bytes:
 
 
 @asynccontextmanager
-async def place(data_dir: Path | None = None, **options: Any) -> AsyncIterator[Place]:
+async def place(data_dir: Path | None = None, guard: Guard | None = None, **options: Any) -> AsyncIterator[Place]:
     with Broker(data_dir=data_dir) as broker:
         aio = AsyncBroker(broker)
-        queues = Queues(aio)
+        queues = Queues(aio, guard=guard)
         async with serving(routes(queues), **options) as (_, port), connected(port) as client:
             yield Place(client, queues, port, broker)
         aio.close()
@@ -439,9 +446,38 @@ async def test_a_full_queue_is_507_by_path_too() -> None:
 
 
 @asynccontextmanager
-async def socket(here: Place, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    async with aiohttp.ClientSession() as session, session.ws_connect(f"http://127.0.0.1:{here.port}{path}") as connection:
+async def socket(here: Place, path: str, **headers: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    url = f"http://127.0.0.1:{here.port}{path}"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url, headers=headers) as connection:
         yield connection
+
+
+@pytest.mark.parametrize("ends", ["revoked", "expired"])
+@pytest.mark.parametrize("by", ["delivery", "command"])
+@scenario
+async def test_a_socket_ends_with_its_token(ends: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.doors.http.gate.ASK_AGAIN", 0)  # instead of a second
+    clock, keyring = ManualClock(), Keyring(tmp_path / "tokens")
+    secret = keyring.create("one", clock.now(), expires=clock.now() + 60 * SECOND)
+    async with place(gate=TokenGate(keyring, clock=clock)) as here:
+        queues = here.queues.of()
+        await queues.create("q")
+        async with socket(here, "/queue/q/ws/w?prefetch=10", Authorization=f"Bearer {secret}") as consumer:
+            assert (await consumer.receive_json(timeout=PATIENCE))["type"] == "connected"
+            await queues.publish("q", NewMessage(b"while it is good"))
+            message = await consumer.receive_json(timeout=PATIENCE)
+            if ends == "revoked":
+                keyring.revoke(secret.split("_")[1])
+            clock.advance(2 if ends == "revoked" else 61)
+            if by == "delivery":
+                await queues.publish("q", NewMessage(b"never to be seen by this consumer"))
+            else:
+                await consumer.send_json({"command": "ack", "message_id": message["message_id"]})
+            end = await consumer.receive(timeout=PATIENCE)
+            assert (end.type, end.data) == (aiohttp.WSMsgType.CLOSE, 4401)
+            assert ends in str(end.extra)
+        await eventually(lambda: here.queues.manager.stats("q").in_flight == 0)
+        assert here.queues.manager.stats("q").depth == (2 if by == "delivery" else 1)
 
 
 @scenario
@@ -614,14 +650,39 @@ async def test_a_token_does_what_its_verb_allows_and_nothing_else(verb: str, tmp
                 assert (answer.status == 403) == (wanted != verb), (command, answer)
 
 
+def no_room_for_rules(stream: Stream) -> None:
+    if stream.name == "ruled":
+        raise FailedPrecondition("topic 'ruled' has a schema")
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+@scenario
+async def test_a_topic_with_rules_of_another_door_is_not_published_to(is_durable: bool, tmp_path: Path) -> None:
+    async with place(tmp_path if is_durable else None, no_room_for_rules) as here:
+        for room in ("ruled", "free"):
+            await here.do("stream.create", room=room)
+        for command, payload in (
+            ("pubsub.publish", {"topic": "ruled", "payload": 1}),
+            ("stream.publish", {"room": "ruled", "event": "e", "data": 1}),
+        ):
+            refused = await here.ask(command, **payload)
+            assert (refused.status, refused.json()["code"]) == (400, "failed_precondition")
+            assert refused.json()["error"] == "topic 'ruled' has a schema"
+        assert (await here.do("stream.stats", room="ruled"))["event_count"] == 0
+        await here.do("pubsub.publish", topic="free", payload=1)
+        await here.do("stream.publish", room="free", event="e", data=1)
+
+
 # ── RESP3 and SynapRPC ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @asynccontextmanager
-async def binary(kind: type[Resp3Door | RpcDoor], **options: Any) -> AsyncIterator[tuple[Queues, int]]:
+async def binary(
+    kind: type[Resp3Door | RpcDoor], guard: Guard | None = None, **options: Any
+) -> AsyncIterator[tuple[Queues, int]]:
     with Broker() as broker:
         aio = AsyncBroker(broker)
-        queues = Queues(aio)
+        queues = Queues(aio, guard=guard)
         door = kind(queues, **options)
         port = await door.start("127.0.0.1", 0)
         try:
@@ -801,6 +862,30 @@ async def test_connections_are_limited_and_idle_ones_end(kind: type[Resp3Door | 
         async with connected(port) as second:
             assert await second.is_cut()
         assert await first.is_cut()
+
+
+@scenario
+async def test_a_topic_with_rules_of_another_door_is_not_published_to_over_resp3() -> None:
+    async with binary(Resp3Door, no_room_for_rules) as (_, port), connected(port) as client:
+        await resp_ask(client, b"SCREATE", b"ruled")
+        for words in ((b"PUBLISH", b"ruled", b"1"), (b"SPUBLISH", b"ruled", b"e", b"1")):
+            assert await resp_ask(client, *words) == b"-ERR topic 'ruled' has a schema"
+
+
+SECRET = "a-payload-that-must-not-be-seen"
+
+
+@scenario
+async def test_an_unknown_error_of_a_command_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Stream) -> None:
+        raise RuntimeError(SECRET)
+
+    async with binary(Resp3Door, broken) as (_, port), connected(port) as client:
+        await resp_ask(client, b"SCREATE", b"room")
+        assert await resp_ask(client, b"PUBLISH", b"room", b"1") == b"-ERR an error inside the server"
+    assert "command 'PUBLISH' failed with RuntimeError at" in caplog.text
+    assert "in broken" in caplog.text
+    assert SECRET not in caplog.text
 
 
 FRAGMENTS = [b"*1\r\n", b"$4\r\nPING\r\n", frame([1, "QLIST", []]), resp(b"QLIST")]

@@ -210,7 +210,10 @@ def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[
 
 
 LEASE_MOVES = st.lists(
-    st.tuples(st.sampled_from(["grant", "grant", "end", "move", "move", "due", "next"]), picks, st.integers(0, 6)), max_size=60
+    st.tuples(
+        st.sampled_from(["grant", "grant", "again", "end", "move", "move", "due", "next", "oldest"]), picks, st.integers(0, 6)
+    ),
+    max_size=60,
 )
 
 
@@ -230,7 +233,12 @@ def test_leases_end_at_their_deadline_and_only_the_live_ones(moves: list[tuple[s
                 live |= {lease.offset: lease for lease in granted}
                 fresh += len(granted)
                 if consumer is not None:
-                    consumer.in_flight += len(granted)
+                    consumer.held.update(lease.offset for lease in granted)
+            elif move == "again" and fresh > len(live):
+                settled = sorted(set(range(fresh)) - set(live))
+                again = Lease(now + step, settled[pick % len(settled)], 2, 0, stored(pick % 7))
+                leases.grant([again], now + step)
+                live[again.offset] = again
             elif move == "end" and some is not None:
                 leases.end([some])
                 del live[some.offset]
@@ -250,12 +258,14 @@ def test_leases_end_at_their_deadline_and_only_the_live_ones(moves: list[tuple[s
                 live = {offset: lease for offset, lease in live.items() if lease.deadline > now}
             elif move == "next":
                 assert leases.next_deadline() == min((lease.deadline for lease in live.values()), default=None)
+            elif move == "oldest":
+                assert leases.oldest() == min(live, default=None)
             assert len(leases) == len(live)
             assert {lease.offset: lease.deadline for lease in leases.live()} == {o: lease.deadline for o, lease in live.items()}
             assert leases.size == sum(lease.message.size for lease in live.values())
             for consumer in consumers[:2]:
                 assert consumer is not None
-                assert consumer.in_flight == sum(lease.consumer is consumer for lease in live.values())
+                assert consumer.held == {lease.offset for lease in live.values() if lease.consumer is consumer}
 
 
 def stored(size: int) -> StoredMessage:

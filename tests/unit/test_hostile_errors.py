@@ -24,6 +24,7 @@ CODES = {
     "Unavailable": 14,
     "DataLoss": 15,
     "PermissionDenied": 7,
+    "Aborted": 10,
     "Unimplemented": 12,
     "Unauthenticated": 16,
 }
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "AckIdsRefused": errors.AckIdsRefused({"00": "PERMANENT_FAILURE_INVALID_ACK_ID"}),
     "BrokerClosed": errors.BrokerClosed(),
     "DataDirectoryInUse": errors.DataDirectoryInUse("data", "process 7"),
+    "Aborted": errors.Aborted("changed meanwhile"),
     "OutOfRange": errors.OutOfRange("orders", 9, 0, 5),
     "Unavailable": errors.Unavailable("not now"),
     "JournalUnavailable": errors.JournalUnavailable("data", "disk full"),
@@ -91,7 +93,7 @@ def test_an_error_has_the_code_of_its_family_and_a_reason_of_its_own(name: str) 
 
     assert error.code == CODES[family]
     assert [kind.__name__ for kind in CLASSES.values() if kind.reason == error.reason] == [name]
-    assert error.transient == isinstance(error, errors.ResourceExhausted | errors.Unavailable)
+    assert error.transient == isinstance(error, errors.Aborted | errors.ResourceExhausted | errors.Unavailable)
     assert type(error).__doc__
 
 

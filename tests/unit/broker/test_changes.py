@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 
 from penstock import Broker, DeadLetterPolicy, Message, MessageQueue, SubscriptionOptions
 from penstock.broker.catalog import Catalog
+from penstock.broker.core.events import Event
 from penstock.broker.core.policy import subscription_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.positions import seek, take_snapshot
@@ -173,6 +175,42 @@ def test_without_retain_acked_and_topic_retention_a_seek_brings_nothing_back(reo
     queue.ack(queue.pull("billing")[0].ack_id)
     queue.seek("billing", time=start)
     assert bodies(queue) == [b"b"]
+
+
+def test_a_change_wakes_only_the_consumers_of_what_it_concerns(clock: ManualClock) -> None:
+    with Broker(clock=clock) as broker:
+        queue = shop(broker)
+        queue.register_topic("news")
+        queue.register_subscription("reader", "news")
+        woken: list[str] = []
+        for name in ("billing", "reader"):
+            broker.bells.hang(broker.catalog.subscription(name).number, partial(woken.append, name))
+
+        def woken_by(change: Callable[[Catalog, int], Event | None]) -> set[str]:
+            woken.clear()
+            broker.change(change)
+            return set(woken)
+
+        policy = broker.catalog.subscription("billing").policy
+        for change in (
+            lambda catalog, now: catalog.create_topic("other", now),
+            lambda catalog, now: catalog.update_topic("orders", b"", None, now),
+            lambda catalog, now: catalog.create_subscription("audit", "orders", policy, b"", now),
+            lambda catalog, now: catalog.keep_document("schema", b"", now),
+            lambda catalog, now: catalog.drop_document("schema", now),
+            lambda catalog, now: take_snapshot(catalog, "mark", "billing", now),
+            lambda catalog, now: catalog.update_snapshot("mark", b"", None, now),
+            lambda catalog, now: catalog.delete_snapshot("mark", now),
+        ):
+            assert woken_by(change) == set()
+        for change in (
+            lambda catalog, now: catalog.subscription("billing").pause(False, now),
+            lambda catalog, now: catalog.update_queue(catalog.subscription("billing"), policy, b"", now),
+            lambda catalog, now: catalog.detach_subscription("billing", now),
+            lambda catalog, now: catalog.delete_queue(catalog.subscription("billing"), now),
+        ):
+            assert woken_by(change) == {"billing"}
+        assert woken_by(lambda catalog, now: catalog.delete_topic("news", now)) == {"reader"}
 
 
 def test_google_attributes_name_the_subscription_and_project_of_a_dead_letter(clock: ManualClock) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
+from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions, queue_manager
 from penstock.broker import retention
 from penstock.broker.core.queue import Queue
 from penstock.errors import CorruptLog
@@ -155,6 +155,16 @@ def test_a_queue_whose_log_cannot_be_read_does_not_stop_the_others(
         monkeypatch.undo()
         clock.advance(1)
         assert [letter.reason for letter in queues.dead_letters("sick")] == ["ttl_expired"]
+
+
+def test_settings_of_queues_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_manager, "MAX_CONFIGS", 3)
+    with QueueManager() as queues:
+        for depth in range(1, 20):
+            queues.create("tasks", QueueConfig(max_depth=depth))
+            assert queues.config("tasks").max_depth == depth
+            queues.delete("tasks")
+            assert len(queues._configs) <= 3
 
 
 def test_a_delivery_that_a_crash_forgot_does_not_lend_its_ack_id_to_the_next(tmp_path: Path, clock: ManualClock) -> None:

@@ -11,6 +11,9 @@ from penstock.access import Principal
 Call = Callable[[Any, Principal], Awaitable[Any]]
 """A raw protobuf request and who calls, to a raw protobuf answer."""
 
+DOMAIN = "penstock"
+"""Who speaks, in the details of an error."""
+
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 

@@ -21,7 +21,7 @@ from penstock.access import ANYONE, Principal
 from penstock.doors.http.gate import Gate
 from penstock.doors.http.refusal import where
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.calls import Call, find_call
+from penstock.doors.pubsub.calls import DOMAIN, Call, find_call
 from penstock.doors.pubsub.streaming import Streams
 from penstock.errors import (
     AckIdsRefused,
@@ -39,11 +39,11 @@ log = logging.getLogger("penstock.grpc")
 Unary = Callable[[bytes, Principal], Awaitable[bytes]]
 
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
-MAX_STREAMS_PER_CONNECTION = 1_000
-MAX_STREAMS_PER_CLIENT = 1_000
-"""How many calls one connection, and how many StreamingPulls one client, may have open."""
+MAX_STREAMS_PER_CLIENT = 5_000
+"""How many StreamingPulls one client, known by its token or else by its address, may have open."""
+CLOSING_SECONDS = 0.2
+"""How long answers that are written may take to leave, when nothing runs any more."""
 DETAILS = "grpc-status-details-bin"
-DOMAIN = "penstock"
 MAX_TEXT = 700
 MAX_NAMED = 3_000
 """Characters of an error's text, and of the ack ids it names: clients refuse more than 8 KiB of metadata, where both go in twice
@@ -74,12 +74,13 @@ class GrpcDoor:
         calls |= overrides or {}
         # The library asks for a handler at every call, so they are made once.
         self._handlers = {path: grpc.unary_unary_rpc_method_handler(self._unary(call)) for path, call in calls.items()}
+        # As a stream, because that is called before anything is received.
+        self._refusing = grpc.stream_stream_rpc_method_handler(self._refuse)
         self._handlers[STREAMING_PULL] = grpc.stream_stream_rpc_method_handler(self._serve_stream)
         self._options = [
             ("grpc.max_receive_message_length", max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
-            ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
             # Clients ping to keep idle streams alive; Google's service allows it, and so must this one.
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -93,11 +94,14 @@ class GrpcDoor:
         self._server: Any = None
         self._is_stopping = False
         self._streams_of: Counter[str] = Counter()
+        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
         """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM."""
         self._server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
-        self._server.add_generic_rpc_handlers((_Handlers(self._handlers),))
+        self._server.add_generic_rpc_handlers((_Handlers(self._handler),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls is not None:
@@ -116,12 +120,49 @@ class GrpcDoor:
         self._is_stopping = True
         self._streams.stop()
         server, self._server = self._server, None
-        await server.stop(grace_seconds)
+        stopping = asyncio.create_task(server.stop(grace_seconds))
+        finished = asyncio.create_task(self._idle.wait())
+        await asyncio.wait([stopping, finished], return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            # No call runs any more. What still waits is bytes for clients that do not take them.
+            await server.stop(CLOSING_SECONDS)
+        await stopping
+        finished.cancel()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        self._count += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._idle.set()
+
+    def _handler(self, details: Any) -> Any:
+        """The handler of a call. Who may not come in is turned away before the request's body is taken in."""
+        if not self._gate.is_open and details.method in self._handlers:
+            try:
+                self._gate.authenticate(_secret(details.invocation_metadata))
+            except PenstockError:
+                return self._refusing
+        return self._handlers.get(details.method)
+
+    async def _refuse(self, _: Any, context: Any) -> None:
+        """Say why a call is refused."""
+        try:
+            self._caller(context)
+        except PenstockError as error:
+            await _abort(context, error)
+        # It may have become good in between.
+        await _abort(context, Unavailable("try again"))
 
     def _unary(self, call: Unary) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def serve(request: bytes, context: Any) -> bytes:
             try:
-                return await call(request, self._caller(context)[0])
+                with self._running():
+                    return await call(request, self._caller(context)[0])
             except PenstockError as error:
                 return await _abort(context, error)
             except DecodeError as error:
@@ -138,7 +179,7 @@ class GrpcDoor:
 
         try:
             caller, secret = self._caller(context)
-            with self._counted(caller, _address(context.peer())):
+            with self._running(), self._counted(caller, _address(context.peer())):
                 still = partial(self._gate.authenticate, secret) if not self._gate.is_open else _nothing
                 await self._streams.serve(read, context.write, caller, still)
         except PenstockError as error:
@@ -171,12 +212,7 @@ class GrpcDoor:
             raise Unavailable("the server is stopping")
         if self._gate.is_open:
             return ANYONE, None
-        secret = None
-        for key, value in context.invocation_metadata() or ():
-            if key == "authorization":
-                scheme, _, secret = value.partition(" ")
-                if scheme.lower() != "bearer" or not secret:
-                    raise Unauthenticated("the authorization metadata is not `Bearer TOKEN`")
+        secret = _secret(context.invocation_metadata() or ())
         address = _address(context.peer())
         try:
             principal = self._gate.authenticate(secret)
@@ -196,12 +232,12 @@ class GrpcDoor:
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # the library ships no types
     """The library asks it for the handler of every call."""
 
-    def __init__(self, handlers: dict[str, Any]) -> None:
-        self._handlers = handlers
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        self._find = find
 
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a call, None when there is no such call."""
-        return self._handlers.get(handler_call_details.method)
+        return self._find(handler_call_details)
 
 
 def _parsed(kind: Any, call: Call) -> Unary:
@@ -239,6 +275,17 @@ async def _fail(context: Any, error: Exception) -> NoReturn:
     log.error("a call failed: %s", where(error))
     await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the place")
     raise AssertionError("abort always raises")
+
+
+def _secret(metadata: Iterable[tuple[str, Any]]) -> str | None:
+    """The token of a call: `authorization: Bearer TOKEN`."""
+    for key, value in metadata:
+        if key == "authorization":
+            scheme, _, secret = value.partition(" ")
+            if scheme.lower() != "bearer" or not secret:
+                raise Unauthenticated("the authorization metadata is not `Bearer TOKEN`")
+            return str(secret)
+    return None
 
 
 def _nothing() -> None:

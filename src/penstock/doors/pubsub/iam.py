@@ -15,7 +15,7 @@ from penstock.doors.pubsub.core import names
 from penstock.doors.pubsub.core.limits import check_policy
 from penstock.doors.pubsub.resources import IAM_PREFIX, KINDS, Message, Resources
 from penstock.doors.pubsub.schema_service import SchemaService
-from penstock.errors import FailedPrecondition
+from penstock.errors import Aborted
 
 
 class IamPolicies:
@@ -35,9 +35,7 @@ class IamPolicies:
         def keep(catalog: Catalog, now: int) -> Any:
             current = self._policy(name)
             if policy.etag and policy.etag != current.etag:
-                raise FailedPrecondition(
-                    f"the policy of {name} has changed since it was read", hint="read it again and repeat the change"
-                )
+                raise Aborted(f"the policy of {name} has changed since it was read", hint="read it again and repeat the change")
             policy.ClearField("etag")
             policy.etag = sha256(policy.SerializeToString(deterministic=True)).digest()[:8]
             return catalog.keep_document(f"{IAM_PREFIX}{name}", policy.SerializeToString(), now)

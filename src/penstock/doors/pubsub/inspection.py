@@ -35,8 +35,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_CHAINS = 1_000
-THREADS = 2
-"""The engine of transforms takes one at a time; the other is for schemas."""
 MAX_SPENT = 10 * SECOND
 """How long the messages of one request may take together."""
 
@@ -48,7 +46,8 @@ class Inspection:
         self._resources = resources
         self._schemas = schemas
         # Scripts and schemas get threads of their own: a slow one must not hold up what the broker needs threads for.
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-inspection")
+        self._scripts = ThreadPoolExecutor(1, thread_name_prefix="penstock-scripts")
+        self._checks = ThreadPoolExecutor(1, thread_name_prefix="penstock-schemas")
         self._chains: dict[bytes, Chain | None] = {}
         """The transforms of a subscription, by its stored settings."""
 
@@ -58,7 +57,7 @@ class Inspection:
         if settings is not None and resource.HasField("schema_settings"):
             self._revisions(settings)
         if resource.message_transforms:
-            await self._run(_chain, resource)
+            await self._run(self._scripts, _chain, resource)
 
     @staticmethod
     def is_needed(topic: Message) -> bool:
@@ -68,7 +67,8 @@ class Inspection:
     async def publish(self, topic: Message, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message, None for one that is dropped; an error refuses them all."""
         revisions = self._revisions(topic.schema_settings) if topic.HasField("schema_settings") else []
-        return await self._run(_passed, topic, revisions, given)
+        threads = self._scripts if topic.message_transforms else self._checks
+        return await self._run(threads, _passed, topic, revisions, given)
 
     async def deliver(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """What is delivered of these leases, `max_bytes` at most (but one message in any case).
@@ -84,7 +84,7 @@ class Inspection:
                 chain = await self._learn(queue)
                 if chain is None:
                     return leases
-            done = await self._run(_transformed, chain, queue, leases, max_bytes)
+            done = await self._run(self._scripts, _transformed, chain, queue, leases, max_bytes)
         except BaseException:
             self._settle(queue, leases, Queue.give_back)
             raise
@@ -94,10 +94,11 @@ class Inspection:
 
     def close(self) -> None:
         """Take no more work; what runs finishes by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._scripts, self._checks):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+    async def _run(self, threads: ThreadPoolExecutor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *args, **kwargs))
 
     def _settle(self, queue: Queue, leases: list[Lease], verb: Settlement) -> None:
         broker = self._resources.broker
@@ -108,7 +109,7 @@ class Inspection:
 
     async def _learn(self, queue: Queue) -> Chain | None:
         form = self._resources.form_of(queue)
-        chain = await self._run(_chain, form) if form.message_transforms else None
+        chain = await self._run(self._scripts, _chain, form) if form.message_transforms else None
         if len(self._chains) >= MAX_CHAINS:
             self._chains.clear()
         self._chains[queue.spec] = chain or None

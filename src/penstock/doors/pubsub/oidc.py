@@ -41,7 +41,7 @@ class Discovery(msgspec.Struct):
     id_token_signing_alg_values_supported: tuple[str, ...] = ("RS256",)
     response_types_supported: tuple[str, ...] = ("id_token",)
     subject_types_supported: tuple[str, ...] = ("public",)
-    claims_supported: tuple[str, ...] = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub")
+    claims_supported: tuple[str, ...] = ("aud", "azp", "email", "email_verified", "exp", "iat", "iss", "penstock_project", "sub")
 
 
 class Jwk(msgspec.Struct):
@@ -69,13 +69,13 @@ class TokenIssuer:
         self._url = url
         self._signing: tuple[RSAPrivateKey, Jwk] | None = None
         self._turn = asyncio.Lock()
-        self._tokens: dict[tuple[str, str], tuple[int, str]] = {}
-        """(renewed at, token) by (email, audience)."""
+        self._tokens: dict[tuple[str, str, str], tuple[int, str]] = {}
+        """(renewed at, token) by (project, email, audience)."""
 
-    async def token(self, email: str, audience: str) -> str:
+    async def token(self, project: str, email: str, audience: str) -> str:
         """A token that says that this server calls for a service account. It is good for a few minutes at least."""
         now = self._resources.broker.clock.now()
-        renewed_at, token = self._tokens.get((email, audience), (0, ""))
+        renewed_at, token = self._tokens.get((project, email, audience), (0, ""))
         if now < renewed_at:
             return token
         import jwt  # noqa: PLC0415  # a server without authenticated pushes does without 10 MB of cryptography
@@ -89,13 +89,15 @@ class TokenIssuer:
             "azp": subject,
             "email": email,
             "email_verified": True,
+            # Every project may name any account, so an endpoint that serves one project must look at this too.
+            "penstock_project": project,
             "iat": now // SECOND,
             "exp": (now + LIFE) // SECOND,
         }
         token = jwt.encode(claims, key, "RS256", {"kid": public.kid})
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.clear()
-        self._tokens[email, audience] = now + LIFE - SPARE, token
+        self._tokens[project, email, audience] = now + LIFE - SPARE, token
         return token
 
     def routes(self) -> list[Route]:

@@ -320,7 +320,7 @@ class _Worker:
         if config.HasField("oidc_token"):
             account = config.oidc_token
             audience = account.audience or config.push_endpoint
-            token = await self._pushers.issuer.token(account.service_account_email, audience)
+            token = await self._pushers.issuer.token(self.name.split("/")[1], account.service_account_email, audience)
         return await self._pushers.client.post(config.push_endpoint, request, token, policy.ack_deadline / SECOND)
 
     def _shown(self, lease: Lease) -> Any:

@@ -15,9 +15,8 @@ from aiohttp import web
 from penstock.doors.http import ErrorBody, Refusal, Request, Route, refusal_of
 from penstock.doors.http.routes import Handler
 from penstock.doors.pubsub import messages
-from penstock.doors.pubsub.calls import Call, find_call
+from penstock.doors.pubsub.calls import DOMAIN, Call, find_call
 from penstock.doors.pubsub.fast_calls import FastCall
-from penstock.doors.pubsub.grpc_door import DOMAIN
 from penstock.doors.pubsub.messages.methods import Method
 from penstock.doors.pubsub.rest_docs import Documents
 from penstock.doors.pubsub.transcoding import Style, Template, read_query, read_request, write_answer

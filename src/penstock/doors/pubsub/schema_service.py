@@ -11,7 +11,7 @@ from penstock.doors.pubsub.core import limits, names, schemas
 from penstock.doors.pubsub.core.paging import page
 from penstock.doors.pubsub.core.periods import timestamp
 from penstock.doors.pubsub.resources import SCHEMA_PREFIX, Message, Resources
-from penstock.errors import AlreadyExists, InvalidArgument, SchemaNotFound, Unavailable
+from penstock.errors import Aborted, AlreadyExists, InvalidArgument, SchemaNotFound
 from penstock.schemas import Encoding, Schema, SchemaKind, check_revision, compile_schema
 
 
@@ -168,7 +168,7 @@ class SchemaService:
         def add(catalog: Catalog, now: int) -> Any:
             before = self.revisions(name)
             if after is not None and before[-1].revision_id != after.revision_id:
-                raise Unavailable(f"another revision of {name} was committed at the same moment", hint="commit again")
+                raise Aborted(f"another revision of {name} was committed at the same moment", hint="commit again")
             schemas.check_room(len(before), str(name))
             made.append(_revision(name, schema, now, before))
             return self._keep(catalog, name, [*before, *made], now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any
@@ -53,6 +54,8 @@ class Streams:
         self.subscriber = subscriber
         self.inspection = inspection
         self._open: dict[str, _Stream] = {}
+        self._clients: Counter[tuple[str, str]] = Counter()
+        """How many streams a client has open on a subscription."""
         self._leaving: dict[_Stream, asyncio.TimerHandle] = {}
         """Streams that have ended and hold messages for a moment longer."""
         self._numbers = itertools.count(1)
@@ -75,10 +78,14 @@ class Streams:
             raise Unavailable("the server is stopping")
         stream = _Stream(self, f"stream-{self._run}-{next(self._numbers)}", opening, read, write, still)
         self._open[stream.consumer] = stream
+        self._clients[stream.client] += 1
         try:
             await stream.run()
         finally:
             del self._open[stream.consumer]
+            self._clients[stream.client] -= 1
+            if not self._clients[stream.client]:
+                del self._clients[stream.client]
             if self._stopping.is_set():
                 self._release(stream)
             else:
@@ -101,7 +108,7 @@ class Streams:
             queue = broker.catalog.subscriptions.get(stream.key)
             if queue is None or queue.number != stream.number or queue.policy.exactly_once:
                 return
-            if not self._stopping.is_set() and stream.client_id and any(other.is_of(stream) for other in self._open.values()):
+            if not self._stopping.is_set() and stream.client_id and self._clients[stream.client]:
                 return
             release(broker, queue, stream.consumer, broker.clock.now())
 
@@ -127,11 +134,14 @@ class _Stream:
         self.consumer = consumer
         self.client_id = opening.client_id
         self.key = self._resources.key(opening.subscription)
+        self.client = (opening.client_id, self.key)
         self.number = 0
         self._ack_deadline = opening.ack_deadline
         self._bell = Bell()
         self._answers: list[Any] = []
         """Confirmations and signs of life that wait to be written."""
+        self._waiting = 0
+        """Bytes of those."""
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._properties = b""
@@ -140,10 +150,6 @@ class _Stream:
         self._is_writing = False
         self._failure: Exception | None = None
         self._is_over = False
-
-    def is_of(self, other: _Stream) -> bool:
-        """Whether it belongs to the same client, and consumes from the same subscription."""
-        return self.client_id == other.client_id and self.key == other.key
 
     def end(self, failure: Exception | None) -> None:
         """Let the stream end, with an error or because its client has left."""
@@ -200,6 +206,7 @@ class _Stream:
             ack_ids = list(change.ack_ids)
             failed, queue, _ = self._subscriber.settle_now(self.key, ack_ids, Queue.ack)
             is_exact = queue.policy.exactly_once
+            failed = self._subscriber.confirmed(queue, ack_ids, failed)
             answer.acknowledge_confirmation.ack_ids.extend(_without(ack_ids, failed))
             answer.acknowledge_confirmation.invalid_ack_ids.extend(failed)
         by_span: dict[int, list[str]] = {}
@@ -216,7 +223,8 @@ class _Stream:
 
     def _answer(self, answer: Any) -> None:
         self._answers.append(answer)
-        if len(self._answers) >= MAX_ANSWERS:
+        self._waiting += answer.ByteSize()
+        if len(self._answers) >= MAX_ANSWERS or self._waiting >= MAX_BYTES:
             self._has_room.clear()
         self._bell.ring()
 
@@ -239,9 +247,11 @@ class _Stream:
                 self._properties = properties
                 self._answers.insert(0, messages.StreamingPullResponse())
             answers, self._answers = self._answers, []
-            self._has_room.set()
             for answer in answers:
                 await self._send(answer.SerializeToString())
+            if not self._answers:
+                self._waiting = 0
+                self._has_room.set()
             if leases:
                 ready = await self._inspection.deliver(queue, leases, MAX_BYTES)
                 if ready:

@@ -98,6 +98,15 @@ class Subscriber:
             # what the confirmation of an exactly-once subscription promises.
             await self._aio.durable()
 
+    def confirmed(self, queue: Queue, ack_ids: list[str], failed: list[str]) -> list[str]:
+        """What of these acks has failed and was not confirmed before; remembers the others where that matters."""
+        if not queue.policy.exactly_once:
+            return failed
+        failed = self._confirmed.unknown(failed)
+        refused = set(failed)
+        self._confirmed.add([ack_id for ack_id in ack_ids if ack_id not in refused])
+        return failed
+
     def _refuse_stale(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
 

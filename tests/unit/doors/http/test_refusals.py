@@ -21,6 +21,7 @@ STATUSES = {
     errors.ResourceExhausted: (429, "RESOURCE_EXHAUSTED"),
     errors.BrokerClosed: (503, "UNAVAILABLE"),
     errors.FailedPrecondition: (400, "FAILED_PRECONDITION"),
+    errors.Aborted: (409, "ABORTED"),
     errors.OutOfRange: (400, "OUT_OF_RANGE"),
     errors.Unimplemented: (501, "UNIMPLEMENTED"),
     errors.Unavailable: (503, "UNAVAILABLE"),

@@ -1,0 +1,121 @@
+"""What web pages may do here, over real sockets: by what browsers say of a request, and by the name it was sent to."""
+
+import pytest
+
+from penstock.access import ClientRates, RateLimit
+from penstock.doors.http import TokenGate
+from tests.integration.http_client import connected, scenario, serving
+from tests.integration.test_http_shell import Doorman
+
+OPEN = TokenGate()
+LIMITED = TokenGate(rates=ClientRates(RateLimit(1000, burst=1000)))
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["no-cors", "navigate", "cors", "websocket"])
+@pytest.mark.parametrize("gate", [None, OPEN, Doorman()])
+@scenario
+async def test_what_a_page_of_another_site_causes_is_refused(site: str, mode: str, gate: TokenGate | None) -> None:
+    async with serving(gate=gate) as (_, port), connected(port) as client:
+        for method, path in (("GET", "/who/me"), ("HEAD", "/who/me"), ("POST", "/echo"), ("GET", "/nowhere")):
+            answer = await client.ask(method, path, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode, X_API_Key="good")
+            assert answer.status == 403, (method, path)
+        answer = await client.ask("GET", "/who/me", Sec_Fetch_Site=site, Sec_Fetch_Mode=mode)
+        assert answer.reason == "origin_not_allowed"
+        assert "cors_origins" in answer.json()["error"]["hint"]
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+@scenario
+async def test_a_page_may_link_to_the_pages_for_people_and_do_no_more_with_them(path: str) -> None:
+    async with serving() as (_, port), connected(port) as client:
+        linked = await client.ask("GET", path, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")
+        drawn = await client.ask("GET", path, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors")
+    assert (linked.status, drawn.status) == (200, 403)
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin", None])
+@scenario
+async def test_what_no_other_site_causes_is_let_in(site: str | None) -> None:
+    headers = {} if site is None else {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "cors"}
+    async with serving() as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/who/me", None, **headers)).status == 200
+
+
+@scenario
+async def test_pages_of_an_allowed_origin_call_by_scripts_and_where_all_are_allowed_in_any_way() -> None:
+    foreign = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "cors"}
+    async with serving(origins=["https://app.example.com"]) as (_, port), connected(port) as client:
+        said = await client.ask("GET", "/who/me", None, Origin="https://app.example.com", **foreign)
+        unsaid = await client.ask("GET", "/who/me", None, **foreign)
+    async with serving(origins=["*"]) as (_, port), connected(port) as client:
+        anyone = await client.ask("GET", "/who/me", None, Host="evil.example", **foreign)
+    assert (said.status, unsaid.status, anyone.status) == (200, 403, 200)
+
+
+STRANGE = [
+    "evil.example",
+    "evil.example:8085",
+    "EVIL.example",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "notlocalhost",
+    "evil.example.",
+    "penstock.example.evil",
+    "[::1",
+    "[evil]",
+    "x" * 5000,
+    "127.0.0.1,evil.example",
+]
+
+
+@pytest.mark.parametrize("host", STRANGE, ids=lambda host: host[:30])
+@pytest.mark.parametrize("gate", [None, OPEN, LIMITED], ids=["none", "open", "limited"])
+@scenario
+async def test_without_tokens_a_name_that_a_stranger_may_point_here_is_refused(host: str, gate: TokenGate | None) -> None:
+    async with serving(gate=gate, hosts=["penstock.example"]) as (_, port), connected(port) as client:
+        for path in ("/who/me", "/", "/nowhere"):
+            answer = await client.ask("GET", path, Host=host)
+            assert (answer.status, answer.reason) == (421, "host_not_allowed"), path
+            assert "public_url" in answer.json()["error"]["hint"]
+            assert len(answer.body) < 600
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.0.0.1:8085",
+        "10.1.2.3:80",
+        "[::1]",
+        "[::1]:8085",
+        "localhost",
+        "LocalHost:8085",
+        "localhost.",
+        "app.localhost:1",
+        "penstock.example",
+        "Penstock.Example:443",
+        "",
+    ],
+)
+@scenario
+async def test_an_address_localhost_and_the_servers_own_names_are_served(host: str) -> None:
+    async with serving(hosts=["Penstock.example"]) as (_, port), connected(port) as client:
+        assert (await client.ask("GET", "/who/me", Host=host)).status == 200
+
+
+@scenario
+async def test_with_tokens_any_name_is_served_and_a_page_under_it_is_still_a_stranger() -> None:
+    async with serving(gate=Doorman()) as (_, port), connected(port) as client:
+        named = await client.ask("GET", "/who/me", Host="queues.example", X_API_Key="good")
+        page = await client.ask("GET", "/who/me", Host="queues.example", X_API_Key="good", Origin="http://queues.example")
+    assert (named.status, page.status) == (200, 403)
+
+
+@scenario
+async def test_a_page_of_this_server_may_call_it_under_its_own_name() -> None:
+    async with serving(hosts=["queues.example"]) as (_, port), connected(port) as client:
+        own = await client.ask("POST", "/echo", b"x", Host="queues.example:80", Origin="http://queues.example:80")
+        other = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="http://evil.example")
+        hidden = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="null")
+    assert [answer.status for answer in (own, other, hidden)] == [200, 403, 403]

@@ -1,0 +1,124 @@
+"""Calls that are wrong: what they are told, and that a long word costs no more than a short one."""
+
+import json
+import time
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from penstock.doors.queue import calls
+from penstock.doors.queue.native import Arguments, Value, as_flag, as_integer, as_json, as_number, as_text
+from penstock.doors.queue.rpc import RpcCodec
+from penstock.doors.queue.sockets import Refused
+from penstock.doors.queue.websocket import Settle
+from penstock.errors import InvalidArgument, PenstockError
+
+MEGABYTE = 1_000_000
+SOON = 0.025
+"""Seconds of the loop's own time."""
+
+
+def refused(command: object, payload: object) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        calls.decode(json.dumps({"command": command, "payload": payload}).encode())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("command", "payload", "message", "hint"),
+    [
+        ("queue.publsh", {}, "unknown command 'queue.publsh'", "did you mean 'queue.publish'?"),
+        ("queue.stats", {}, "queue is missing", None),
+        ("queue.stats", {"queue": "q", "queu": 1}, "queu is not a field of this command", "did you mean 'queue'?"),
+        ("queue.stats", {"queue": 1}, "queue: expected `str`, got `int`", None),
+        ("queue.publish", {"queue": "q", "message": 1, "headers": {"": 1}}, "headers[...]: expected `str`, got `int`", None),
+        (
+            "queue.publish_batch",
+            {"queue": "q", "messages": [{"message": 1, "priorty": 1}]},
+            "messages[0].priorty is not a field of this command",
+            "did you mean 'priority'?",
+        ),
+    ],
+)
+def test_the_error_names_the_place_and_the_nearest_name(command: str, payload: object, message: str, hint: str | None) -> None:
+    error = refused(command, payload)
+
+    assert (error.message, error.hint) == (message, hint)
+
+
+def settle(word: str) -> None:
+    try:
+        msgspec.convert({"command": word, "message_id": "m"}, Settle)
+    except msgspec.ValidationError as error:
+        raise calls.explain(error, Settle) from None
+
+
+def over_rpc(name: str) -> None:
+    body = msgspec.msgpack.encode([1, "QLIST", [{name: 1}]])
+    codec = RpcCodec(2 * len(body))
+    codec.feed(len(body).to_bytes(4, "little") + body)
+    found = codec.take()
+    assert isinstance(found, Refused)
+    raise InvalidArgument(found.problem)
+
+
+def call(command: str, payload: object) -> Callable[[], object]:
+    body = json.dumps({"command": command, "payload": payload}).encode()
+    return lambda: calls.decode(body)
+
+
+LONG = {
+    "plain": "x" * MEGABYTE,
+    "near": "queue." * (MEGABYTE // 6),
+    "place": " - at `$." * (MEGABYTE // 9),
+    "ticks": "`" * MEGABYTE,
+}
+
+
+@pytest.mark.parametrize("word", LONG.values(), ids=LONG)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda word: call(word, {}),
+        lambda word: call("queue.stats", {"queue": "q", word: 1}),
+        lambda word: call("queue.nack", {"queue": "q", "message_id": "m", "requeue": word}),
+        lambda word: call("queue.publish_batch", {"queue": "q", "messages": [{word: 1}]}),
+        lambda word: call("queue.publish", {"queue": "q", "message": 1, "headers": {word: 1}}),
+        lambda word: lambda: settle(word),
+        lambda word: lambda: over_rpc(word),
+    ],
+)
+def test_a_word_of_a_megabyte_is_refused_at_once_and_in_a_line(word: str, ask: Callable[[str], Callable[[], object]]) -> None:
+    asked = ask(word)
+    started = time.thread_time()
+    with pytest.raises(PenstockError) as caught:
+        asked()
+    took = time.thread_time() - started
+
+    assert took < SOON
+    assert len(caught.value.message) < 500
+    assert len(caught.value.hint or "") < 1_000
+
+
+@pytest.mark.parametrize("value", [b"\x01" * 15_000_000, "\x01" * 15_000_000], ids=["bytes", "text"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda value: as_flag(value, "REQUEUE"),
+        lambda value: as_integer(value, "PRIORITY"),
+        lambda value: as_number(value, "TTL"),
+        lambda value: as_json(value, "payload"),
+        lambda value: as_text(b"\xff" + (value if isinstance(value, bytes) else value.encode()), "queue"),
+        lambda value: Arguments([value, value], "usage").options(("PRIORITY",), ("TTL",)),
+    ],
+    ids=["flag", "integer", "number", "json", "text", "option"],
+)
+def test_an_argument_as_large_as_a_request_may_be_is_refused_at_once(value: Value, read: Callable[[Value], object]) -> None:
+    started = time.thread_time()
+    with pytest.raises(InvalidArgument) as caught:
+        read(value)
+    took = time.thread_time() - started
+
+    assert took < SOON
+    assert len(caught.value.message) < 500

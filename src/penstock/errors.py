@@ -455,6 +455,8 @@ class Unauthenticated(PenstockError):
 
 def _shown(value: object, *, bare: bool = False) -> str:
     """The value as an error may show it: never more than a line of it, whatever its own repr does."""
+    if isinstance(value, str | bytes):
+        value = value[:121]  # a repr of megabytes takes time, and is cut anyway
     if bare and isinstance(value, str):
         text = value
     else:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -26,7 +27,9 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
+from penstock.config.settings import is_loopback
 from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
+from penstock.doors.http.sites import ANY_HOST
 from penstock.doors.http.traffic import Traffic
 from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
 from penstock.doors.pubsub.door import PubSubDoor
@@ -104,8 +107,9 @@ class Server:
             max_connections=settings.max_connections,
             url=lambda: settings.url(self.port),
             push_allow=settings.push_allow,
+            push_public_only=settings.auth == "token",
         )
-        queues = Queues(aio, projects)
+        queues = Queues(aio, projects, guard=pubsub.guard)
         self._rest.callback(queues.close)
         traffic = Traffic()
         routes = [
@@ -124,7 +128,7 @@ class Server:
         ]
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic)
+        http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
         sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         guard = gate if keyring is not None or rates is not None else None
         resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
@@ -206,6 +210,11 @@ def _greeting(server: Server) -> Iterator[str]:
     if server.rpc_port is not None:
         yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
+
+
+def _hosts(settings: Settings) -> set[str]:
+    """The names by which web pages may know this server: on this machine alone its own, beyond it any."""
+    return {settings.host, urlsplit(settings.url(0)).hostname or ""} if is_loopback(settings.host) else {ANY_HOST}
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -1,6 +1,7 @@
 """The queue door on real sockets: commands good and hostile, paths, WebSockets, projects, and the two binary protocols."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from penstock.broker.core.stream import Stream
 from penstock.doors.http import TokenGate
 from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits, routes
 from penstock.doors.queue.commands import COMMANDS
+from penstock.doors.queue.resp3 import Resp3Codec
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
 from penstock.testing import ManualClock
@@ -885,6 +887,22 @@ async def test_an_unknown_error_of_a_command_is_logged_without_its_text(caplog: 
         assert await resp_ask(client, b"PUBLISH", b"room", b"1") == b"-ERR an error inside the server"
     assert "command 'PUBLISH' failed with RuntimeError at" in caplog.text
     assert "in broken" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@scenario
+async def test_an_unknown_error_of_a_connection_ends_it_and_is_logged_without_its_text(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_take(_: Resp3Codec) -> None:
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(Resp3Codec, "take", broken_take)
+    async with binary(Resp3Door) as (_, port), connected(port) as client:
+        assert await client.is_cut()
+        gc.collect()  # when asyncio would speak
+    assert "a connection failed with RuntimeError at" in caplog.text
+    assert "in broken_take" in caplog.text
     assert SECRET not in caplog.text
 
 

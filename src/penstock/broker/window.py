@@ -93,9 +93,12 @@ class Window:
         message = stream.pages.get(offset)
         if message is not None:
             return message.publish_at
-        # All messages of a chunk on disk came in one commit, at one instant.
-        summary = next(self._journal.summaries(stream.number, offset, offset + 1), None)
-        return summary.published_at if summary is not None else None
+        if self._journal.is_durable:
+            # All messages of a chunk on disk came in one commit, at one instant.
+            summary = next(self._journal.summaries(stream.number, offset, offset + 1), None)
+            return summary.published_at if summary is not None else None
+        run = next(read(self._journal, stream.number, offset, offset + 1), None)
+        return run[1][0].publish_at if run is not None else None
 
     def forget(self, stream: Stream, gone: Ranges) -> None:
         """Let go of the pages that lie wholly in what left the log."""
@@ -163,7 +166,9 @@ def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ran
     is_matched = not image.policy.filter or end <= image.high
     is_free = summary.priority is not None and not (image.policy.ordered and summary.keyed)
     if parts == [(first, end)] and is_matched and is_free and not _any_between(touched, first, end):
-        yield Piece(first, summary.count, summary.published_at, summary.priority or 0, summary.size)
+        # A chunk in memory grows for a while, so its instant may be later than that of its first message.
+        published_at = summary.published_at if journal.is_durable else 0
+        yield Piece(first, summary.count, published_at, summary.priority or 0, summary.size)
         return
     for start, messages in read(journal, image.stream, first, end):
         for low, high in parts:

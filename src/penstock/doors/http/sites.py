@@ -18,21 +18,23 @@ from urllib.parse import urlsplit
 
 from penstock.doors.http.refusal import Refusal
 
+ANY_HOST = "*"
+"""Among the hosts: every name will do, because others than this machine are meant to call."""
 _FOREIGN = frozenset({"cross-site", "same-site"})
 
 
 class Sites:
     """Refuses what foreign web pages send.
 
-    `origins` are those whose pages may call, `*` for all; `hosts` are names of this server; `needs_token` says that nobody
-    comes in without a token, so that the name does not matter.
+    `origins` are those whose pages may call, `*` for all; `hosts` are names of this server, `*` for any; `needs_token` says that
+    nobody comes in without a token, so that the name does not matter.
     """
 
     def __init__(self, origins: Collection[str], hosts: Collection[str], *, needs_token: bool) -> None:
         self._origins = frozenset(origins)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._allows_all = "*" in self._origins
-        self._asks_host = not needs_token and not self._allows_all
+        self._asks_host = not needs_token and not self._allows_all and ANY_HOST not in self._hosts
         self._is_known = lru_cache(maxsize=1024)(self._is_known_host)
 
     def allows(self, origin: str) -> bool:

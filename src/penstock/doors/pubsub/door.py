@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.core.stream import Stream
 from penstock.doors.http import Gate, Route
 from penstock.doors.monitoring.samples import Sample
 from penstock.doors.pubsub import messages, wire
@@ -24,6 +25,7 @@ from penstock.doors.pubsub.rest import rest_routes
 from penstock.doors.pubsub.schema_service import SchemaService
 from penstock.doors.pubsub.streaming import Streams
 from penstock.doors.pubsub.subscriber import Subscriber
+from penstock.errors import FailedPrecondition
 from penstock.projects import Projects
 
 
@@ -40,12 +42,13 @@ class PubSubDoor:
         max_connections: int,
         url: Callable[[], str],
         push_allow: Iterable[str],
+        push_public_only: bool,
     ) -> None:
-        resources = Resources(aio, projects)
+        self._resources = resources = Resources(aio, projects)
         schemas = SchemaService(resources)
         self._inspection = inspection = Inspection(resources, schemas)
         self._publisher = Publisher(resources, inspection)
-        endpoints = Endpoints(push_allow)
+        endpoints = Endpoints(push_allow, public_only=push_public_only)
         self._subscriber = Subscriber(resources, inspection, endpoints)
         self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]
         self._janitor = Janitor(resources)
@@ -75,6 +78,14 @@ class PubSubDoor:
         await self._janitor.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
         self._inspection.close()
+
+    def guard(self, stream: Stream) -> None:
+        """Refuse a topic to other doors when its messages have to pass a schema or transforms, which only this door applies."""
+        if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
+            raise FailedPrecondition(
+                f"topic {stream.name!r} has a schema or transforms, which are applied to what Pub/Sub clients publish alone",
+                hint="publish to it by the Pub/Sub API, over gRPC or REST",
+            )
 
     def routes(self) -> list[Route]:
         """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""

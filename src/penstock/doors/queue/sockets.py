@@ -7,6 +7,7 @@ An error of a command is an answer like any other.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import ssl
 from collections.abc import Callable
@@ -42,6 +43,8 @@ class SocketLimits:
     """How many commands of one connection run side by side, where the protocol allows it."""
 
 
+TURN = 32
+"""How many requests of one connection are answered before others have their turn."""
 BACKLOG = 1024
 """How many connections may wait to be accepted: a burst beyond it is told to come back a second later."""
 
@@ -199,7 +202,11 @@ class Connection(asyncio.Protocol):
 
     async def _serve(self) -> None:
         try:
-            while not self._is_last and not self._transport.is_closing():
+            for number in itertools.count(1):
+                if self._is_last or self._transport.is_closing():
+                    break
+                if number % TURN == 0:
+                    await asyncio.sleep(0)  # the others' turn: answers that need not wait would else keep the loop
                 try:
                     call = self._codec.take()
                 except FramingLost as error:
@@ -218,6 +225,8 @@ class Connection(asyncio.Protocol):
                     break
             if self._running:
                 await asyncio.wait(self._running)
+        except Exception as error:  # noqa: BLE001  # the connection's top: asyncio would log the text, which may hold a payload
+            log.error("a connection failed with %s at\n%s", type(error).__name__, where(error))
         finally:
             for task in self._running:
                 task.cancel()

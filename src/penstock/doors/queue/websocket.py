@@ -26,6 +26,7 @@ from penstock.doors.queue import requests
 from penstock.doors.queue.calls import UNREADABLE, explain
 from penstock.doors.queue.http import PROJECT, project_queues, query_value
 from penstock.doors.queue.queues import ProjectQueues, Queues
+from penstock.doors.queue.sockets import TURN
 from penstock.durations import to_datetime
 from penstock.errors import ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError, QueueNotFound, Unauthenticated
 from penstock.work import Delivery
@@ -176,7 +177,11 @@ class _Session:
         await self._socket.close(code=code, message=reason.encode())
 
     async def _listen(self) -> None:
+        number = 0
         async for frame in self._socket:
+            number += 1
+            if number % TURN == 0:
+                await asyncio.sleep(0)  # the others' turn: frames that wait here already would else keep the loop
             try:
                 self._admission.check()
             except PenstockError as error:

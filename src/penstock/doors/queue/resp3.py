@@ -10,7 +10,7 @@ from penstock.doors.http import Gate
 from penstock.doors.queue import native
 from penstock.doors.queue.native import Args, Ok
 from penstock.doors.queue.queues import Queues
-from penstock.doors.queue.sockets import Call, FramingLost, Refused, SocketDoor, SocketLimits
+from penstock.doors.queue.sockets import Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
 from penstock.errors import InvalidArgument
 from penstock.work import Delivery
 
@@ -27,32 +27,18 @@ class Resp3Door(SocketDoor):
         super().__init__(queues, Resp3Codec, gate=gate, limits=limits)
 
 
-class Resp3Codec:
+class Resp3Codec(Inbox):
     """RESP3 without its sockets."""
 
     is_ordered = True
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._buffer = bytearray()
-        self._at = 0
-        """How far the buffer is taken."""
+        super().__init__(limit)
         self._items: list[bytes] | None = None
         """The bulk strings of the request that is arriving."""
         self._left = 0
         self._size = 0
         self._version = 2
-
-    def feed(self, data: bytes) -> None:
-        """Take what arrived."""
-        if self._at:
-            del self._buffer[: self._at]
-            self._at = 0
-        self._buffer += data
-
-    def waiting(self) -> int:
-        """How many bytes of what arrived are not taken yet."""
-        return len(self._buffer) - self._at
 
     def take(self) -> Call | Refused | None:
         """The next request; None until more arrives."""

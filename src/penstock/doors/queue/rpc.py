@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 from penstock.doors.http import Gate
 from penstock.doors.queue.native import MAX_ARGUMENTS, Args, Ok, Value
 from penstock.doors.queue.queues import Queues
-from penstock.doors.queue.sockets import Call, FramingLost, Refused, SocketDoor, SocketLimits
+from penstock.doors.queue.sockets import Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
 from penstock.durations import SECOND
 from penstock.work import Delivery
 
@@ -84,27 +84,10 @@ class RpcDoor(SocketDoor):
         super().__init__(queues, RpcCodec, gate=gate, limits=limits)
 
 
-class RpcCodec:
+class RpcCodec(Inbox):
     """SynapRPC without its sockets."""
 
     is_ordered = False
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._buffer = bytearray()
-        self._at = 0
-        """How far the buffer is taken."""
-
-    def feed(self, data: bytes) -> None:
-        """Take what arrived."""
-        if self._at:
-            del self._buffer[: self._at]
-            self._at = 0
-        self._buffer += data
-
-    def waiting(self) -> int:
-        """How many bytes of what arrived are not taken yet."""
-        return len(self._buffer) - self._at
 
     def take(self) -> Call | Refused | None:
         """The next request; None until more arrives."""

@@ -49,6 +49,27 @@ BACKLOG = 1024
 """How many connections may wait to be accepted: a burst beyond it is told to come back a second later."""
 
 
+class Inbox:
+    """What arrived on a connection and is not taken yet: what codecs have in common."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+        self._at = 0
+        """How far the buffer is taken."""
+
+    def feed(self, data: bytes) -> None:
+        """Take what arrived."""
+        if self._at:
+            del self._buffer[: self._at]
+            self._at = 0
+        self._buffer += data
+
+    def waiting(self) -> int:
+        """How many bytes of what arrived are not taken yet."""
+        return len(self._buffer) - self._at
+
+
 class FramingLost(Exception):
     """What came is not the protocol: nobody knows where the next request begins."""
 

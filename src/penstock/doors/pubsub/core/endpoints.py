@@ -23,7 +23,7 @@ _HOST = re.compile(r"[0-9a-z._-]+|\[[0-9a-f:.]+\]", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
 _NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)", re.ASCII)
 """What ends in a number is no name but an address, perhaps in an odd spelling: 127.1, 0x7f.1, 2130706433."""
-_SAYS_SOMETHING = re.compile(r"[0-9a-z]")
+_SAYS_SOMETHING = re.compile(r"[0-9a-z:]")
 _GLOBAL = IPv6Network("2000::/3")
 """All that is given out for public use; the rest has local meanings, and more of them with every version of the tables."""
 _NAT64 = IPv6Network("64:ff9b::/96")

@@ -12,8 +12,8 @@ from tests.architecture.source import MODULES, Module, made_up
 # What computes and does nothing else. `datetime` is here as a type: the clock test below forbids asking it for the time.
 PURE = frozenset(
     "__future__ abc array base64 binascii bisect collections copy dataclasses datetime decimal enum fractions functools "
-    "graphlib hashlib heapq ipaddress itertools json keyword math numbers operator re string struct sys.intern textwrap types typing "
-    "unicodedata urllib.parse zlib msgspec".split()
+    "graphlib hashlib heapq ipaddress itertools json keyword math numbers operator re string struct sys.intern textwrap types "
+    "typing unicodedata urllib.parse zlib msgspec".split()
 )
 ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library and the one dependency that everyone may use
 

@@ -391,12 +391,15 @@ class ModelQueue:
 
     # ── moving ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def seek(self, available: Callable[[Item], bool], now: int) -> None:
-        """Everything of the log is available as `available` says, the rest settled; every lease ends and no backoff is left."""
+    def seek(self, available: Callable[[Item], bool], now: int, *, by_snapshot: bool = False) -> None:
+        """Everything of the log is available as `available` says, the rest settled; every lease ends and no backoff is left.
+
+        What was settled comes back where that is kept, and by a snapshot always.
+        """
         old = self.entries
         self.entries = {}
         for item in self.log.items:
-            if self.wants(item.draft) and available(item) and (self.rules.retain_acked or item.offset in old):
+            if self.wants(item.draft) and available(item) and (by_snapshot or self.rules.retain_acked or item.offset in old):
                 if item.offset not in old:
                     self._admit(item, now)
                     continue

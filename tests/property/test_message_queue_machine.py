@@ -257,7 +257,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 self.queue.seek(name, snapshot=snapshot)
             return
         self.queue.seek(name, snapshot=snapshot)
-        model.seek(lambda item: item.offset in unsettled or item.offset >= high, now)
+        model.seek(lambda item: item.offset in unsettled or item.offset >= high, now, by_snapshot=True)
 
     @precondition(lambda self: self.steps > 12)
     @rule(name=st.sampled_from(SUBSCRIPTIONS), setting=settings_of_a_subscription())

@@ -74,8 +74,8 @@ def offset_at(broker: Broker, stream: Stream, at: int) -> int:
     low, high = stream.earliest, stream.next_offset
     while low < high:
         middle = (low + high) // 2
-        message = broker.message(stream, middle)
-        if message is not None and message.publish_at < at:
+        published_at = broker.window.published_at(stream, middle)
+        if published_at is not None and published_at < at:
             low = middle + 1
         else:
             high = middle

@@ -65,6 +65,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
     tags = ("about",)
     table = RouteTable(
         [
+            *routes,
             Route(
                 "GET",
                 "/",
@@ -94,7 +95,6 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
                 is_open=True,
                 is_page=True,
             ),
-            *routes,
         ]
     )
     encoded = msgspec.json.encode(openapi(table, title=TITLE, version=version, description=ABOUT, is_secured=is_secured))

@@ -89,7 +89,7 @@ class Pushers:
 
     def start(self) -> None:
         """Push for every subscription that asks for it, now and from now on."""
-        self._client = PushClient()
+        self._client = PushClient(self.endpoints)
         self.resources.changed.append(self._look)
         with self.resources.broker.lock:
             keys = list(self.resources.broker.catalog.subscriptions)

@@ -35,7 +35,7 @@ MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
 """How much one answer holds: clients that keep gRPC's default refuse more than 4 MiB. A larger message comes alone."""
 FEW = 10
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.002
 """After an answer with few messages the next waits this long for company: an answer costs as much as a hundred messages in it."""
 MAX_ANSWERS = 100
 GRACE_SECONDS = 0.5

@@ -73,7 +73,8 @@ def command(name: str, /, **payload: object) -> bytes:
 
 def posted(body: bytes) -> bytes:
     head = (
-        f"POST /api/v1/command HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        "POST /api/v1/command HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -42,8 +41,7 @@ Ids = list[str]
 Failures = dict[str, PenstockError]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, gc=False):
     """What a consumer asks for, checked: how much, for how long, under which name, and how long it waits (microseconds)."""
 
     want: int
@@ -127,7 +125,7 @@ class QueueManager(Face):
 
     def batch(self, queue: str, messages: Sequence[NewMessage], now: int) -> Batch:
         """What a publish of these messages hands to the broker: for shells that publish without waiting in a thread."""
-        if not isinstance(messages, Sequence):
+        if type(messages) is not list and not isinstance(messages, Sequence):
             raise InvalidArgument.of("messages", messages, "a list of NewMessage")
         if not messages:
             raise InvalidArgument("messages is empty, wanted at least one message")

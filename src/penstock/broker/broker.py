@@ -308,10 +308,7 @@ class Broker:
         if not 0 <= offset < stream.next_offset:
             return None
         found = stream.pages.get(offset)
-        if found is None:
-            self._read(stream, offset)
-            found = stream.pages.get(offset)
-        return found
+        return found if found is not None else self._read(stream, offset)
 
     def change(self, change: Callable[[Catalog, int], Event | None]) -> Event | None:
         """Change what exists: at once in memory, and durable on return."""
@@ -460,14 +457,16 @@ class Broker:
 
     def _load(self, stream: Stream, offset: int) -> None:
         """Read a message that a queue has still to deliver into memory, and its neighbours."""
-        self._read(stream, offset)
-        if stream.pages.get(offset) is None and self.catalog.streams.get(stream.number) is stream:
+        if self._read(stream, offset) is None and self.catalog.streams.get(stream.number) is stream:
             raise self._commits.lost(stream, offset)
 
-    def _read(self, stream: Stream, offset: int) -> None:
+    def _read(self, stream: Stream, offset: int) -> StoredMessage | None:
+        """Take a message and its neighbours from the log into memory; None when the log does not hold it."""
         runs = self.window.fetch(stream, offset)
         with self.lock:
             self.window.hold(stream, runs)
+        # Not looked up in memory: another thread may have had it dropped again.
+        return next((messages[offset - first] for first, messages in runs if first <= offset < first + len(messages)), None)
 
     def _wait(self, queue: int, timeout: int) -> None:
         changed = threading.Condition(self.lock)

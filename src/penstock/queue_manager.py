@@ -17,7 +17,7 @@ from penstock.broker.core.message import Batch, check_name, check_text, plain_te
 from penstock.broker.core.policy import Duration, QueueConfig, as_plain, check_ack_deadline, check_count, check_flag, queue_policy
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
-from penstock.broker.settlement import Settlement
+from penstock.broker.settlement import Settlement, release
 from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, micros, to_datetime
 from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError
@@ -250,14 +250,9 @@ class QueueManager(Face):
         broker = self.broker
         with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
-            if consumer_id not in entry.consumers():
+            if not entry.knows(consumer_id):
                 raise ConsumerNotFound(consumer_id)
-            held = entry.in_flight
-            for event in entry.release(consumer_id, now):
-                broker.emit(event)
-            broker.reschedule(entry)
-            broker.bells.ring(entry.number)
-            return held - entry.in_flight
+            return release(broker, entry, consumer_id, now)
 
     def peek(self, queue: str) -> QueueMessage | None:
         """The message that would be consumed next, without consuming it."""

@@ -179,6 +179,7 @@ class _Google:
         backoff: tuple[int, int] | None = None,
         dead: tuple[str, int] | None = None,
         keep: bool = False,
+        exactly_once: bool = False,
         filter: str = "",  # noqa: A002  # the door's own word
     ) -> None:
         request = messages.Subscription(
@@ -187,6 +188,7 @@ class _Google:
             ack_deadline_seconds=ack_deadline,
             enable_message_ordering=ordered,
             retain_acked_messages=keep,
+            enable_exactly_once_delivery=exactly_once,
             filter=filter,
         )
         if backoff is not None:

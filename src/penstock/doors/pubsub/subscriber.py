@@ -91,8 +91,13 @@ class Subscriber:
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
-        self._refuse_stale(key, ack_ids, verb)
-        _, queue, has_forwards = self.settle_now(key, ack_ids, verb)
+        now = self._aio.advance()
+        # Under one lock, after what is due has happened: a lease that is found live must be the one that is settled.
+        with self._broker.lock:
+            self._refuse_stale(key, ack_ids, verb)
+            failed, queue, has_forwards = self._settle(key, ack_ids, verb, now)
+            if verb is Queue.ack:
+                self.confirmed(queue, ack_ids, failed)
         if has_forwards or queue.policy.exactly_once:
             # Dead letters arrive with the next commit. And only what is on disk cannot come back after a crash, which is
             # what the confirmation of an exactly-once subscription promises.
@@ -111,24 +116,23 @@ class Subscriber:
         """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
 
         A client takes the error for the answer to every id that it does not name. So none is settled, and the live ones are
-        named as worth another try, which it makes by itself.
+        named as worth another try, which it makes by itself. Call it with the lock held.
         """
-        with self._broker.lock:
-            queue = self._broker.catalog.subscription(key)
-            if not queue.policy.exactly_once:
-                return
-            stale = [ack_id for ack_id in ack_ids if (found := find(self._broker, ack_id)) is None or found[0] is not queue]
+        queue = self._broker.catalog.subscription(key)
+        if not queue.policy.exactly_once:
+            return
+        stale = [ack_id for ack_id in ack_ids if (found := find(self._broker, ack_id)) is None or found[0] is not queue]
         if verb is Queue.ack:
             stale = self._confirmed.unknown(stale)
         if stale:
             failures = dict.fromkeys(stale, "PERMANENT_FAILURE_INVALID_ACK_ID")
             raise AckIdsRefused(failures | dict.fromkeys(set(ack_ids) - failures.keys(), "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"))
-        if verb is Queue.ack:
-            self._confirmed.add(ack_ids)
 
     def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue, bool]:
         """The same without waiting: ack ids that are not live, the subscription, and whether dead letters are on their way."""
-        now = self._aio.advance()
+        return self._settle(key, ack_ids, verb, self._aio.advance())
+
+    def _settle(self, key: str, ack_ids: list[str], verb: Settlement, now: int) -> tuple[list[str], Queue, bool]:
         with self._broker.lock:
             self._broker.check_open()
             queue = self._broker.catalog.subscription(key)

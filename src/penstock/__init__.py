@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.core.message import Message
     from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
+    from penstock.client.message import AckResponse, IncomingMessage
+    from penstock.client.options import CloseBehavior, SubscriberOptions
+    from penstock.client.pubsub import PubSub
+    from penstock.client.stream import MessageStream
+    from penstock.client.subscription import Subscription
+    from penstock.client.topic import Topic
     from penstock.message_queue import MessageQueue
     from penstock.queue_manager import QueueManager
     from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
@@ -18,15 +24,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AckResponse",
     "Broker",
+    "CloseBehavior",
     "DeadLetter",
     "DeadLetterPolicy",
     "Explanation",
     "FlowControl",
+    "IncomingMessage",
     "Message",
     "MessageQueue",
+    "MessageStream",
     "NackResult",
     "NewMessage",
+    "PubSub",
     "PublishResult",
     "QueueConfig",
     "QueueManager",
@@ -34,9 +45,12 @@ __all__ = [
     "QueueStats",
     "ReceivedMessage",
     "RetryPolicy",
+    "SubscriberOptions",
+    "Subscription",
     "SubscriptionMetadata",
     "SubscriptionOptions",
     "SubscriptionStats",
+    "Topic",
     "TopicMetadata",
     "__version__",
 ]
@@ -45,6 +59,12 @@ _HOMES = {
     "penstock.broker.broker": ("Broker",),
     "penstock.broker.core.message": ("Message",),
     "penstock.broker.core.policy": ("DeadLetterPolicy", "FlowControl", "QueueConfig", "RetryPolicy", "SubscriptionOptions"),
+    "penstock.client.message": ("AckResponse", "IncomingMessage"),
+    "penstock.client.options": ("CloseBehavior", "SubscriberOptions"),
+    "penstock.client.pubsub": ("PubSub",),
+    "penstock.client.stream": ("MessageStream",),
+    "penstock.client.subscription": ("Subscription",),
+    "penstock.client.topic": ("Topic",),
     "penstock.message_queue": ("MessageQueue",),
     "penstock.queue_manager": ("QueueManager",),
     "penstock.subscription": (

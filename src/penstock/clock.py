@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -20,6 +21,9 @@ class Clock(Protocol):
     def now(self) -> int:
         """Wall time in microseconds since 1970. May step backwards; nothing may rely on it not to."""
 
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        """Have `ring` called, from any thread, whenever time jumps: that of a test does. Call what is returned to end that."""
+
     def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
         """Wait on a held condition for `timeout` microseconds (None: for ever); False when the time is up."""
 
@@ -31,6 +35,9 @@ class SystemClock:
 
     def now(self) -> int:
         return time.time_ns() // 1000
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
         return condition.wait(None if timeout is None else min(timeout / 1_000_000, threading.TIMEOUT_MAX))

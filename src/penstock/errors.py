@@ -20,12 +20,14 @@
     │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
     │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
     │   ├── BrokerClosed
-    │   └── DataDirectoryInUse
+    │   ├── DataDirectoryInUse
+    │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` goes on
     ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
     ├── OutOfRange (11)            an offset or a time that the log does not hold
     ├── Unimplemented (12)         a command that this door does not know
     ├── Unavailable (14)           transient
-    │   └── JournalUnavailable     the disk refuses to write; nothing was stored
+    │   ├── JournalUnavailable     the disk refuses to write; nothing was stored
+    │   └── ServerUnreachable      no connection to the server, and no more tries
     ├── DataLoss (15)
     │   └── CorruptLog             stored bytes are not what was written
     └── Unauthenticated (16)       no token, or one that is unknown, revoked or expired
@@ -140,6 +142,7 @@ class NotFound(PenstockError):
     code = 5
     reason = "not_found"
     kind: ClassVar[str] = "Resource"
+    hint = "create it first, or look for a typing error in the name"
 
     def __init__(self, name: object) -> None:
         super().__init__(_kept(name))
@@ -154,7 +157,6 @@ class TopicNotFound(NotFound):
 
     reason = "topic_not_found"
     kind = "Topic"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class SubscriptionNotFound(NotFound):
@@ -162,7 +164,6 @@ class SubscriptionNotFound(NotFound):
 
     reason = "subscription_not_found"
     kind = "Subscription"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class SnapshotNotFound(NotFound):
@@ -170,7 +171,6 @@ class SnapshotNotFound(NotFound):
 
     reason = "snapshot_not_found"
     kind = "Snapshot"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class QueueNotFound(NotFound):
@@ -178,7 +178,6 @@ class QueueNotFound(NotFound):
 
     reason = "queue_not_found"
     kind = "Queue"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class MessageNotFound(NotFound):
@@ -202,7 +201,6 @@ class SchemaNotFound(NotFound):
 
     reason = "schema_not_found"
     kind = "Schema"
-    hint = "create it first, or look for a typing error in the name"
 
 
 class TokenNotFound(NotFound):
@@ -356,6 +354,20 @@ class DataDirectoryInUse(FailedPrecondition):
         return f"data directory {self.path!r} is in use by {self.holder}"
 
 
+class PublishingPaused(FailedPrecondition):
+    """An earlier message of this ordering key could not be published: later ones must not overtake it."""
+
+    reason = "publishing_paused"
+    hint = "publish what failed again, or give it up, after topic.resume_publishing(ordering_key)"
+
+    def __init__(self, ordering_key: str) -> None:
+        super().__init__(ordering_key)
+        self.ordering_key = ordering_key
+
+    def __str__(self) -> str:
+        return f"Publishing paused for ordering key: {self.ordering_key}"
+
+
 class Aborted(PenstockError):
     """Somebody else changed the same thing at the same moment; read it again and repeat the change."""
 
@@ -411,6 +423,21 @@ class JournalUnavailable(Unavailable):
 
     def __str__(self) -> str:
         return f"cannot write to the journal {self.path!r}: {self.problem}; nothing was stored"
+
+
+class ServerUnreachable(Unavailable):
+    """There is no connection to the server, for longer than the client was told to try."""
+
+    reason = "server_unreachable"
+    hint = "start it with `penstock serve`, or look for a typing error in the address"
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"no connection to the server at {self.address}: {self.problem}"
 
 
 class DataLoss(PenstockError):

@@ -24,6 +24,8 @@ import uvloop
 
 from penstock import __version__
 from penstock.access import ClientRates, Keyring, RateLimit
+from penstock.api.queues import Queues
+from penstock.api.service import Service
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import Clock, SystemClock, monotonic
@@ -33,8 +35,9 @@ from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
 from penstock.doors.http.sites import ANY_HOST
 from penstock.doors.http.traffic import Traffic
 from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
+from penstock.doors.native import NativeDoor, NativeLimits
 from penstock.doors.pubsub.door import PubSubDoor
-from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits
+from penstock.doors.queue import Resp3Door, RpcDoor, SocketLimits
 from penstock.doors.queue import routes as queue_routes
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
@@ -74,6 +77,7 @@ class Server:
         self._clock = clock or SystemClock()
         self.port = 0
         self.grpc_port = 0
+        self.native_port: int | None = None
         self.resp_port: int | None = None
         self.rpc_port: int | None = None
         self._doors: list[Door] = []
@@ -111,11 +115,19 @@ class Server:
             push_public_only=settings.auth == "token",
         )
         queues = Queues(aio, projects, guard=pubsub.guard)
-        self._rest.callback(queues.close)
+        service = Service(aio, projects, queues=queues, version=__version__)
+        self._rest.callback(service.close)
+        guard = gate if keyring is not None or rates is not None else None
+        native = NativeDoor(
+            service,
+            gate=guard,
+            limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
+        )
         traffic = Traffic()
         routes = [
             *pubsub.routes(),
             *queue_routes(queues),
+            *native.routes(),
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,
@@ -124,6 +136,7 @@ class Server:
                     traffic_collector(traffic),
                     broker_collector(self.broker, projects),
                     pubsub.collect,
+                    native.collect,
                 ],
             ),
         ]
@@ -131,12 +144,13 @@ class Server:
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
         sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        guard = gate if keyring is not None or rates is not None else None
         resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
-        self._doors = [http, pubsub, resp, rpc]
+        self._doors = [http, pubsub, native, resp, rpc]
         tls = _tls(settings)
         self.port = await http.start(settings.host, settings.port, tls)
         self.grpc_port = await pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
+        if settings.native_port is not None:
+            self.native_port = await native.start(settings.host, settings.native_port, tls)
         if settings.resp_port is not None:
             self.resp_port = await resp.start(settings.host, settings.resp_port, tls)
         if settings.rpc_port is not None:
@@ -209,6 +223,9 @@ def _greeting(server: Server) -> Iterator[str]:
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
     advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
     yield f"gRPC (Pub/Sub)      {address}  ({advice})"
+    if server.native_port is not None:
+        advice = f"needs {' and '.join(needs)}" if needs else f'PubSub("{url}")'
+        yield f"native (client)     {settings.host}:{server.native_port}  ({advice})"
     if server.resp_port is not None:
         yield f"RESP3 (queues)      {settings.host}:{server.resp_port}"
     if server.rpc_port is not None:

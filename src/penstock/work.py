@@ -27,7 +27,7 @@ from penstock.ids import message_id
 _BYTES, _TEXT, _JSON = 0, 1, 2
 
 
-class NewMessage(msgspec.Struct, frozen=True, gc=False):
+class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A message to publish to a work queue; its fields are the arguments of `QueueManager.publish`."""
 
     payload: Any

@@ -20,7 +20,7 @@ ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library a
 # The part of the kernel that a core may import, and which must therefore be as pure as a core.
 PURE_KERNEL = frozenset({"penstock.errors", "penstock.ids", "penstock.backoff", "penstock.durations", "penstock.projects"})
 KERNEL = PURE_KERNEL | {"penstock.clock", "penstock.config", "penstock.wire"}
-CAPABILITIES = frozenset({"penstock.broker", "penstock.hub", "penstock.router", "penstock.client"})
+CAPABILITIES = frozenset({"penstock.broker", "penstock.hub", "penstock.router", "penstock.client", "penstock.api"})
 FACES = frozenset(
     {"penstock", "penstock.face", "penstock.message_queue", "penstock.queue_manager", "penstock.subscription", "penstock.work"}
 )
@@ -43,7 +43,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.hub.core": PURE | PURE_KERNEL,
     "penstock.router": ANY | KERNEL | {"penstock.runtime"},
     "penstock.router.core": PURE | PURE_KERNEL,
-    "penstock.client": ANY | KERNEL | {"penstock.runtime"},
+    # what may be asked of a broker; the client asks it in its own process, or over the native door
+    "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
+    "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api"},
+    "penstock.client.core": PURE | PURE_KERNEL,
     # the in-process APIs over a broker, and the public names
     "penstock.face": ANY | KERNEL | {"penstock.broker"},
     "penstock.subscription": ANY | KERNEL | {"penstock.broker"},
@@ -95,7 +98,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | FACES
     | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
     "penstock.logs": ANY,
-    "penstock.cli": ANY | KERNEL | {"penstock", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
+    "penstock.cli": ANY
+    | KERNEL
+    | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY
     | KERNEL

@@ -27,7 +27,7 @@ from penstock.durations import SECOND
 from tests.docs.pages import Block, blocks
 
 PATIENCE_SECONDS = 30
-PORTS = ("8085", "8086")
+PORTS = ("8085", "8086", "8087")
 SERVE = "penstock serve"
 ANYTHING = "…"
 INDENT = "    "
@@ -92,6 +92,7 @@ class Walk:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
             "PENSTOCK_PORT": self._ports["8085"],
             "PENSTOCK_GRPC_PORT": self._ports["8086"],
+            "PENSTOCK_NATIVE_PORT": self._ports["8087"],
             "PYTHONUNBUFFERED": "1",
         }
         self._server: subprocess.Popen[bytes] | None = None

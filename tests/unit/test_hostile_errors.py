@@ -61,6 +61,8 @@ EXAMPLES: dict[str, PenstockError] = {
     "Aborted": errors.Aborted("changed meanwhile"),
     "OutOfRange": errors.OutOfRange("orders", 9, 0, 5),
     "Unavailable": errors.Unavailable("not now"),
+    "PublishingPaused": errors.PublishingPaused("key"),
+    "ServerUnreachable": errors.ServerUnreachable("http://localhost:8085", "connection refused"),
     "JournalUnavailable": errors.JournalUnavailable("data", "disk full"),
     "DataLoss": errors.DataLoss("gone"),
     "CorruptLog": errors.CorruptLog("data", "events 3 to 7", "the checksum does not fit"),

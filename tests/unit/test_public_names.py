@@ -139,7 +139,7 @@ def test_defaults_are_those_that_are_written() -> None:
 def test_options_and_policies_have_their_fields() -> None:
     wanted = {
         SubscriptionOptions: "ack_deadline_seconds message_ordering retry_policy dead_letter_policy flow_control "
-        "message_retention_duration retain_acked_messages filter max_messages max_bytes overflow",
+        "message_retention_duration retain_acked_messages filter max_messages max_bytes overflow exactly_once",
         RetryPolicy: "minimum_backoff maximum_backoff",
         DeadLetterPolicy: "dead_letter_topic max_delivery_attempts",
         FlowControl: "max_messages max_bytes allow_excess_messages",

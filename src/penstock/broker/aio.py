@@ -24,6 +24,7 @@ from penstock.broker.core.stream import Stream
 from penstock.broker.writer import Placed, Ticket
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.errors import BrokerClosed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +69,33 @@ class Bell:
                 await self._event.wait()
 
 
+class Nudge:
+    """Has a function called in the loop, soon, from whatever thread that is asked for; once, however often it is."""
+
+    __slots__ = ("_function", "_is_rung", "_loop", "_thread")
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._function = function
+        self._is_rung = False
+
+    def ring(self) -> None:
+        """Have it called."""
+        if self._is_rung:
+            return
+        self._is_rung = True
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._run)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self._is_rung = False  # before the call: what happens during it is news
+        self._function()
+
+
 class AsyncBroker:
     """The same broker, for one event loop. Make it inside the running loop; close it before the broker."""
 
@@ -77,9 +105,12 @@ class AsyncBroker:
         self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
         self._is_notified = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
+        # Where time jumps, nobody else does what has become due, and who waits in this loop would wait for ever.
+        self._stop_listening = broker.clock.listen(Nudge(self._jump).ring)
 
     def close(self) -> None:
         """Take no more blocking calls; those that run finish by themselves."""
+        self._stop_listening()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placed:
@@ -152,6 +183,10 @@ class AsyncBroker:
         if now >= self.broker.next_due:
             self.broker.advance(now)
         return now
+
+    def _jump(self) -> None:
+        with suppress(BrokerClosed):
+            self.advance()
 
     def _finish(self, future: asyncio.Future[Ticket], ticket: Ticket) -> None:
         """Called by the writer."""

@@ -78,6 +78,12 @@ class Settings:
     host: str = field(default="127.0.0.1", metadata=_row(HOST, "server.host", "the address to listen on"))
     port: int = field(default=8085, metadata=_row(PORT, "server.port", "the port of HTTP and WebSocket; 0 takes a free one"))
     grpc_port: int = field(default=8086, metadata=_row(PORT, "server.grpc_port", "the port of gRPC; 0 takes a free one"))
+    native_port: int | None = field(
+        default=8087,
+        metadata=_row(
+            PORT, "server.native_port", "the port of Penstock's own protocol, which its client speaks; 0 takes a free one"
+        ),
+    )
     resp_port: int | None = field(
         default=None, metadata=_row(PORT, "server.resp_port", "the port of RESP3; closed unless set", shown="closed")
     )
@@ -193,7 +199,7 @@ def check_together(values: Mapping[str, Any], label: Callable[[str], str]) -> No
     for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values.get(given) is not None and values.get(missing) is None:
             raise InvalidArgument(f"{label(given)} is set without {missing}", hint="TLS needs the certificate and its key")
-    ports = [name for name in ("port", "grpc_port", "resp_port", "rpc_port") if values.get(name)]
+    ports = [name for name in ("port", "grpc_port", "native_port", "resp_port", "rpc_port") if values.get(name)]
     for index, name in enumerate(ports):
         for other in ports[:index]:
             if values[name] == values[other]:

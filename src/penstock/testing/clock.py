@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from penstock.durations import instant, micros, to_datetime
@@ -24,6 +25,7 @@ class ManualClock:
         self._now = _DEFAULT_START if start is None else instant(start, "start")
         self._lock = threading.Lock()
         self._waiting: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
+        self._listening: list[Callable[[], None]] = []
 
     def now(self) -> int:
         return self._now
@@ -39,9 +41,23 @@ class ManualClock:
         with self._lock:
             self._now += step
             waiting = list(self._waiting)
+            listening = list(self._listening)
         for condition in waiting:
             with condition:
                 condition.notify_all()
+        for ring in listening:
+            ring()
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        with self._lock:
+            self._listening.append(ring)
+
+        def stop() -> None:
+            with self._lock:
+                if ring in self._listening:
+                    self._listening.remove(ring)
+
+        return stop
 
     def wait(self, condition: threading.Condition, timeout: int | None) -> bool:
         with self._lock:

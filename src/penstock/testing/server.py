@@ -31,7 +31,7 @@ class LocalServer:
     def __init__(self, *, clock: Clock | None = None, **settings: Any) -> None:
         if "data_dir" not in settings:
             settings.setdefault("memory", True)
-        self._settings = Settings(**{"port": 0, "grpc_port": 0, "shutdown_seconds": 2, **settings})
+        self._settings = Settings(**{"port": 0, "grpc_port": 0, "native_port": 0, "shutdown_seconds": 2, **settings})
         self._clock = clock
         self._server: Server | None = None
         self._started = threading.Event()
@@ -107,7 +107,7 @@ class ServerProcess:
 
     def __init__(self, data_dir: Path | None = None, **options: object) -> None:
         flags = ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
-        for name, value in {"port": 0, "grpc_port": 0, **options}.items():
+        for name, value in {"port": 0, "grpc_port": 0, "native_port": 0, **options}.items():
             flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         self._command = [sys.executable, "-m", "penstock", "serve", *flags]
         self._process: subprocess.Popen[str] | None = None
@@ -115,6 +115,7 @@ class ServerProcess:
         self._reader: threading.Thread | None = None
         self.port = 0
         self.grpc_port = 0
+        self.native_port = 0
 
     def start(self) -> Self:
         """Return when it serves."""
@@ -126,7 +127,9 @@ class ServerProcess:
                 self.port = int(found[1])
             if found := re.search(r"gRPC \(Pub/Sub\) +[^ ]*:(\d+)", line):
                 self.grpc_port = int(found[1])
-            if self.port and self.grpc_port:
+            if found := re.search(r"native \(client\) +[^ ]*:(\d+)", line):
+                self.native_port = int(found[1])
+            if "messages are kept" in line:
                 break
         else:
             raise RuntimeError("the server did not start:\n" + "".join(self._lines))

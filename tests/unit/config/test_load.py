@@ -69,6 +69,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "host": ("::1", '"::1"', "::1"),
     "port": ("1", "1", 1),
     "grpc_port": ("2", "2", 2),
+    "native_port": ("5", "5", 5),
     "resp_port": ("3", "3", 3),
     "rpc_port": ("4", "4", 4),
     "project": ("acme", '"acme"', "acme"),

@@ -21,7 +21,7 @@ DEFAULT_PRIORITY = 5
 RESERVED_PREFIX = "goog"
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A message to publish. The broker gives it its id and its publish time.
 
     `ordering_key`: messages of one key are delivered one at a time and in order, where the subscription asks for it.
@@ -66,6 +66,9 @@ class Batch(msgspec.Struct, gc=False):
     """The priority of all of them, when none has a time to live or a delivery time; None otherwise."""
     keyed: bool
     producers: list[tuple[str, int] | None] | None = None
+    """Of an idempotent producer: what each message is known by."""
+    is_whole: bool = False
+    """Whether only the first message has such a pair, which stands for all: a batch that is sent again is the same batch."""
 
 
 def summarize(messages: list[StoredMessage]) -> Batch:

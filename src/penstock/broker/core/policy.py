@@ -88,6 +88,7 @@ class SubscriptionOptions:
 
     `max_messages` and `max_bytes` bound the unacknowledged backlog; `overflow` says what happens beyond: 'discard' (the default
     in memory), 'reject', or 'spill' (the default with a data directory, where the bounds then only size the window).
+    `exactly_once`: acks are confirmed when they are durable, and one that comes too late is told so.
     """
 
     ack_deadline_seconds: Duration = 10
@@ -101,11 +102,13 @@ class SubscriptionOptions:
     max_messages: int = 10_000
     max_bytes: int = 100 * 1024 * 1024
     overflow: str | None = None
+    exactly_once: bool = False
 
     def __post_init__(self) -> None:
         micros(self.ack_deadline_seconds, "ack_deadline_seconds", minimum=10, maximum=600)
         check_flag(self.message_ordering, "message_ordering")
         check_flag(self.retain_acked_messages, "retain_acked_messages")
+        check_flag(self.exactly_once, "exactly_once")
         for name, value, kind in (
             ("retry_policy", self.retry_policy, RetryPolicy),
             ("dead_letter_policy", self.dead_letter_policy, DeadLetterPolicy),
@@ -205,6 +208,7 @@ def subscription_policy(options: SubscriptionOptions, *, durable: bool) -> Polic
         filter=options.filter,
         retention=micros(options.message_retention_duration, "message_retention_duration"),
         retain_acked=options.retain_acked_messages,
+        exactly_once=options.exactly_once,
     )
 
 

@@ -226,11 +226,13 @@ class Queue(QueueState):
         self.counters.count_acked(event)
         return event
 
-    def nack(self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None) -> Outcome:
-        """End live leases without success: back to the queue, or dead."""
+    def nack(
+        self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None, delay: int | None = None
+    ) -> Outcome:
+        """End live leases without success: back to the queue, or dead. `delay` replaces the policy's backoff."""
         outcome = Outcome()
         for lease in leases:
-            self._fail(lease, now, now, "nacked", requeue=requeue, error=error, outcome=outcome)
+            self._fail(lease, now, now, "nacked", requeue=requeue, error=error, outcome=outcome, delay=delay)
         return outcome
 
     def release(self, consumer: str, now: int) -> list[events.Returned | events.ConsumerReleased]:
@@ -331,7 +333,18 @@ class Queue(QueueState):
         offsets, published = [letter.offset for letter in letters], column([letter.publish_at for letter in letters])
         return events.DeadRemoved(self.number, now, offsets, published, "purged")
 
-    def _fail(self, lease: Lease, at: int, now: int, cause: str, *, requeue: bool, error: str | None, outcome: Outcome) -> None:
+    def _fail(
+        self,
+        lease: Lease,
+        at: int,
+        now: int,
+        cause: str,
+        *,
+        requeue: bool,
+        error: str | None,
+        outcome: Outcome,
+        delay: int | None = None,
+    ) -> None:
         """End a lease without success at the instant `at`, noticed `now`."""
         self._leases.end([lease])
         offset, message, attempt = lease.offset, lease.message, lease.attempt
@@ -349,7 +362,7 @@ class Queue(QueueState):
                 self._waiting.settle(message.key, offset)
             self._die(offset, message, reason, cause, attempt, error or last_error, now, outcome)
             return
-        due = at + self.policy.delay(attempt)
+        due = at + (self.policy.delay(attempt) if delay is None else delay)
         self._return(lease, attempt, cause, error, later(due, now))
         returned = events.Returned(self.number, now, [offset], message.publish_at, cause, attempt, due, error)
         outcome.events.append(self._noted(returned))

@@ -199,6 +199,10 @@ class QueueState:
         """Whether a consumer has received something and was not released."""
         return consumer in self._consumers
 
+    def holding(self, consumer: str) -> Consumer:
+        """What a consumer holds: read it only."""
+        return self._consumers.get(consumer) or Consumer(consumer)
+
     def waiting(self) -> Ranges:
         """Every unsettled offset that is not leased."""
         return self._waiting.ranges()

@@ -89,6 +89,12 @@ class Stream:
 
         `first` and `at` are the place of its first new message; `staged` are pairs that the same commit takes before it.
         """
+        if batch.is_whole and batch.producers and (pair := batch.producers[0]) is not None:
+            place = self.producers.find(*pair) or staged.get(pair)
+            if place is None:
+                return batch, [None] * len(batch.messages)
+            known: list[Place | None] = [(place[0] + index, place[1]) for index in range(len(batch.messages))]
+            return Batch([], 0, batch.priority, batch.keyed, []), known
         places: list[Place | None] = []
         fresh: list[StoredMessage] = []
         pairs: list[Pair | None] = []

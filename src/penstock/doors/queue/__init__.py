@@ -1,8 +1,8 @@
 """The queue door: work queues for the clients of specification 003, over HTTP, WebSocket, RESP3 and SynapRPC."""
 
+from penstock.api.queues import ProjectQueues, Queues
 from penstock.doors.http import Route
 from penstock.doors.queue.http import command_route
-from penstock.doors.queue.queues import ProjectQueues, Queues
 from penstock.doors.queue.resp3 import Resp3Door
 from penstock.doors.queue.rest import rest_routes
 from penstock.doors.queue.rpc import RpcDoor

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.api.queues import ProjectQueues
 from penstock.broker.core.policy import QueueConfig
 from penstock.doors.queue import replies, requests
-from penstock.doors.queue.queues import ProjectQueues
 from penstock.doors.queue.topics import ProjectTopics
 
 Run = Callable[[ProjectQueues, Any], Awaitable[object]]  # the fields of each command are of its own type

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from penstock.api.queues import ProjectQueues, Queues
 from penstock.doors.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, refusal_of
 from penstock.doors.queue import calls
 from penstock.doors.queue.calls import CALLS, AnyCall
 from penstock.doors.queue.commands import COMMANDS
-from penstock.doors.queue.queues import ProjectQueues, Queues
 from penstock.errors import InvalidArgument, PenstockError
 
 PATH = "/api/v1/command"

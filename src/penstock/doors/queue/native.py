@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from penstock.api.queues import ProjectQueues
 from penstock.broker.core.policy import QueueConfig
 from penstock.doors.queue import replies
-from penstock.doors.queue.queues import ProjectQueues
 from penstock.doors.queue.topics import ProjectTopics
 from penstock.errors import InvalidArgument, Unimplemented
 from penstock.work import NewMessage

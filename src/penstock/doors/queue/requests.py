@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from penstock.api.queues import MAX_NAME
 from penstock.broker.core.policy import QueueConfig, RetryPolicy
-from penstock.doors.queue.queues import MAX_NAME
 from penstock.errors import InvalidArgument
 from penstock.work import NewMessage
 

@@ -6,10 +6,10 @@ checked when they are announced, before anything is kept for them.
 
 from __future__ import annotations
 
+from penstock.api.queues import Queues
 from penstock.doors.http import Gate
 from penstock.doors.queue import native
 from penstock.doors.queue.native import Args, Ok
-from penstock.doors.queue.queues import Queues
 from penstock.doors.queue.sockets import Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
 from penstock.errors import InvalidArgument
 from penstock.work import Delivery

@@ -10,12 +10,12 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
+from penstock.api.queues import Queues
 from penstock.doors.http import Body, ErrorBody, Operation, Parameter, Refusal, Reply, Request, Route, json_response
 from penstock.doors.http.routes import Handler
 from penstock.doors.queue import replies, requests
 from penstock.doors.queue.calls import UNREADABLE, explain
 from penstock.doors.queue.http import PROJECT, project_queues, query_value, status_of
-from penstock.doors.queue.queues import Queues
 from penstock.doors.queue.websocket import Consumers
 from penstock.work import Delivery, NewMessage
 

@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from penstock.api.queues import Queues
 from penstock.doors.http import Gate
 from penstock.doors.queue.native import MAX_ARGUMENTS, Args, Ok, Value
-from penstock.doors.queue.queues import Queues
 from penstock.doors.queue.sockets import Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
 from penstock.durations import SECOND
 from penstock.work import Delivery

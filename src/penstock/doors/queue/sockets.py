@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from penstock.access import ANYONE, Principal
+from penstock.api.queues import Queues
 from penstock.doors.http import Gate, where
 from penstock.doors.queue import native
 from penstock.doors.queue.native import OK, Args
-from penstock.doors.queue.queues import Queues
 from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, ResourceExhausted, Unauthenticated, Unimplemented
 
 log = logging.getLogger("penstock.queue")

@@ -10,11 +10,11 @@ from functools import partial
 import msgspec
 
 from penstock.access import Verb
+from penstock.api.queues import ProjectQueues
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.message import Message, accept
 from penstock.broker.core.stream import Stream
 from penstock.broker.window import read
-from penstock.doors.queue.queues import ProjectQueues
 from penstock.doors.queue.replies import EventPublished, Events, PublishedToTopic, RoomEvent, RoomStats
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound

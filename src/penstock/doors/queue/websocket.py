@@ -21,11 +21,11 @@ import msgspec
 from aiohttp import WSMsgType, web
 from msgspec import Meta
 
+from penstock.api.queues import ProjectQueues, Queues
 from penstock.doors.http import Admission, ErrorBody, Operation, Parameter, Request, Route, open_websocket
 from penstock.doors.queue import requests
 from penstock.doors.queue.calls import UNREADABLE, explain
 from penstock.doors.queue.http import PROJECT, project_queues, query_value
-from penstock.doors.queue.queues import ProjectQueues, Queues
 from penstock.doors.queue.sockets import TURN
 from penstock.durations import to_datetime
 from penstock.errors import ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError, QueueNotFound, Unauthenticated

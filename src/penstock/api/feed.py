@@ -1,0 +1,325 @@
+"""Deliveries as they become possible: what stands behind a stream, in this process or at the other end of a connection.
+
+A feed belongs to a consumer of one subscription or work queue, and hands out within the consumer's limits; several feeds may
+share one. It looks for messages when its bell rings, when something was settled, and when its sink has room again; it never
+polls. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in time settles what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
+from typing import Protocol
+
+from penstock.api.frames import Limits, Nack, Opened, offset_of, receipt
+from penstock.api.rules import NoRules, Rules
+from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import Settlement, release
+from penstock.durations import micros
+from penstock.errors import PenstockError, QueueNotFound, SubscriptionNotFound, Unavailable
+
+BATCH = 250
+"""How many messages are handed out before others have their turn."""
+BATCH_BYTES = 1024 * 1024
+GRACE_SECONDS = 10.0
+MAX_ERROR_CHARACTERS = 1_000
+
+Find = Callable[[Catalog, str], Queue]
+
+
+class Sink(Protocol):
+    """Where a feed delivers to. Called on the event loop; returns at once."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes more; when that changes, call `Feed.wake`."""
+
+    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+        """Take deliveries."""
+
+    def end(self, error: PenstockError | None) -> None:
+        """The feed is over, by itself."""
+
+
+class Feeds:
+    """All open feeds of a broker."""
+
+    def __init__(self, aio: AsyncBroker, rules: Rules | None = None) -> None:
+        self.aio = aio
+        self.broker = aio.broker
+        self.rules = rules or NoRules()
+        self._open: dict[tuple[int, str], list[Feed]] = {}
+        self._leaving: dict[tuple[int, str], asyncio.TimerHandle] = {}
+        """Consumers whose connection was lost a moment ago."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._open.values()))
+
+    def open(
+        self,
+        find: Find,
+        name: str,
+        consumer: str,
+        limits: Limits,
+        sink: Sink,
+        *,
+        owner: object,
+        held: Iterable[int] | None = None,
+    ) -> Feed:
+        """Begin to deliver. `owner` is who the feed lives with: a consumer that comes back under another leaves the old one.
+
+        `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and goes back.
+        """
+        now = self.aio.advance()
+        with self.broker.lock:
+            self.broker.check_open()
+            queue = find(self.broker.catalog, name)
+            self.rules.check_pulled(queue)
+        feed = Feed(self, find, name, consumer, limits, sink, owner, queue)
+        key = (queue.number, consumer)
+        for other in [one for one in self._open.get(key, ()) if one.owner is not owner]:
+            other.leave()
+        if key not in self._open and held is not None:
+            self._give_back_lost(queue, consumer, set(held), now)
+        if (leaving := self._leaving.pop(key, None)) is not None:
+            leaving.cancel()
+        self._open.setdefault(key, []).append(feed)
+        feed.start()
+        return feed
+
+    def drop(self, feed: Feed, *, keep_seconds: float) -> None:
+        """Forget a feed. With the last of its consumer, what that holds goes back, after so long."""
+        key = (feed.number, feed.consumer)
+        feeds = self._open.get(key, [])
+        if feed in feeds:
+            feeds.remove(feed)
+        if key in self._open and not feeds:
+            del self._open[key]
+            if keep_seconds > 0:
+                loop = asyncio.get_running_loop()
+                self._leaving[key] = loop.call_later(keep_seconds, self._release, key)
+            else:
+                self._release(key)
+
+    def stop(self) -> None:
+        """End every feed. What consumers hold they keep: they come back to the next run."""
+        for leaving in self._leaving.values():
+            leaving.cancel()
+        self._leaving.clear()
+        for feed in [feed for feeds in self._open.values() for feed in feeds]:
+            feed.fail(Unavailable("the server is stopping"))
+        self._open.clear()
+
+    def _release(self, key: tuple[int, str]) -> None:
+        self._leaving.pop(key, None)
+        number, consumer = key
+        with self.broker.lock:
+            queue = self.broker.catalog.queues.get(number)
+            # Exactly once: a delivery that somebody may have worked on ends by its deadline alone.
+            if queue is not None and not queue.policy.exactly_once:
+                release(self.broker, queue, consumer, self.broker.clock.now())
+
+    def _give_back_lost(self, queue: Queue, consumer: str, held: set[int], now: int) -> None:
+        with self.broker.lock:
+            leases = [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
+            lost = [lease for lease in leases if receipt(lease.offset, lease.attempt, lease.epoch) not in held]
+            if lost:
+                self.broker.settle(queue, lost, now, Queue.give_back)
+
+
+class Feed:
+    """One stream of deliveries. All methods belong to the event loop."""
+
+    def __init__(  # noqa: PLR0917  # the parts of one feed
+        self,
+        feeds: Feeds,
+        find: Find,
+        name: str,
+        consumer: str,
+        limits: Limits,
+        sink: Sink,
+        owner: object,
+        queue: Queue,
+    ) -> None:
+        self._feeds, self._aio, self._broker, self._rules = feeds, feeds.aio, feeds.broker, feeds.rules
+        self._find, self._name = find, name
+        self.consumer, self.owner = consumer, owner
+        self.number = queue.number
+        self.opened = opened(queue)
+        self._sink = sink
+        self._nudge = Nudge(self._look)
+        self._rest = ExitStack()
+        self._task: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._is_busy = False
+        self.adjust(limits)
+
+    def start(self) -> None:
+        """Look for the first time, and whenever the bell rings."""
+        with self._broker.lock:
+            self._broker.bells.hang(self.number, self._nudge.ring)
+        self._rest.enter_context(self._rules.in_use(self.number))
+        self.wake()
+
+    def wake(self) -> None:
+        """Look, soon: the sink may have room again."""
+        self._nudge.ring()
+
+    def adjust(self, limits: Limits) -> None:
+        """Live by other limits from now on; what is out keeps its deadline."""
+        self._limits = limits
+        self._ack_deadline = micros(limits.ack_deadline, "ack_deadline", minimum=1e-3, maximum=86_400)
+        self.wake()
+
+    def close(self, *, keep: bool = False) -> None:
+        """End it. What the consumer holds goes back with its last feed, unless it is to be kept."""
+        if not self._is_over:
+            self._finish()
+            self._feeds.drop(self, keep_seconds=GRACE_SECONDS if keep else 0)
+
+    def leave(self) -> None:
+        """End it because its consumer is elsewhere now, and has taken along what it holds."""
+        self.close(keep=True)
+        self._sink.end(None)
+
+    def fail(self, error: PenstockError) -> None:
+        """End it with an error."""
+        if not self._is_over:
+            self._finish()
+            self._feeds.drop(self, keep_seconds=GRACE_SECONDS)
+            self._sink.end(error)
+
+    def settle(
+        self, acks: list[int], nacks: list[Nack] | None = None, deadlines: list[tuple[list[int], float]] | None = None
+    ) -> list[int]:
+        """End deliveries or move their deadlines; returns the receipts that were not live any more."""
+        now = self._aio.advance()
+        failed: list[int] = []
+        with self._broker.lock:
+            self._broker.check_open()
+            queue = self._broker.catalog.queues.get(self.number)
+            if queue is None:
+                return [*acks, *(nack.receipt for nack in nacks or ())]
+            if acks:
+                self._settle(queue, acks, Queue.ack, now, failed)
+            for nack in nacks or ():
+                self._settle(queue, [nack.receipt], _nack(nack), now, failed)
+            for receipts, seconds in deadlines or ():
+                self._settle(queue, receipts, _deadline(seconds), now, failed)
+        return failed
+
+    async def confirmed(self) -> None:
+        """Return when what was settled so far cannot be undone by a crash, where that was promised."""
+        if self.opened.exactly_once:
+            await self._aio.durable()
+
+    def _settle(self, queue: Queue, receipts: list[int], verb: Settlement, now: int, failed: list[int]) -> None:
+        live: dict[int, Lease] = {}
+        for one in receipts:
+            lease = queue.lease_of(offset_of(one))
+            if lease is None or receipt(lease.offset, lease.attempt, lease.epoch) != one or lease.offset in live:
+                failed.append(one)
+            else:
+                live[lease.offset] = lease
+        if live:
+            self._broker.settle(queue, list(live.values()), now, verb)
+
+    def _look(self) -> None:
+        """Hand out one batch of what there is, and come again when there was something."""
+        if self._is_over or self._is_busy or self._limits.is_paused or not self._sink.has_room:
+            return
+        try:
+            queue, leases = self._grant()
+        except PenstockError as error:
+            self.fail(error)
+            return
+        if queue.absent is not None and not leases:
+            self._later(self._load(queue))
+        elif leases:
+            if self._rules.transforms(queue):
+                self._later(self._inspect(queue, leases))
+            else:
+                self._sink.deliver(queue, leases)
+                self._nudge.ring()
+
+    def _grant(self) -> tuple[Queue, list[Lease]]:
+        now, limits = self._aio.advance(), self._limits
+        with self._broker.lock:
+            prefetch, prefetch_bytes, want = limits.max_messages, limits.max_bytes, BATCH
+            if limits.allow_excess:
+                holding = self._find(self._broker.catalog, self._name).holding(self.consumer)
+                if len(holding.held) >= prefetch or holding.size >= prefetch_bytes:
+                    want = 0
+                prefetch, prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
+            queue, leases = self._broker.grant(
+                self._find,
+                self._name,
+                want,
+                now,
+                ack_deadline=self._ack_deadline,
+                consumer=self.consumer,
+                prefetch=prefetch,
+                prefetch_bytes=prefetch_bytes,
+                max_bytes=BATCH_BYTES,
+            )
+            if queue.number != self.number:
+                # It was deleted and made again: this feed was opened on the one that is gone.
+                release(self._broker, queue, self.consumer, now)
+                raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self._name)
+            self._rules.check_pulled(queue)
+        return queue, leases
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        self._is_busy = True
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._is_busy, self._task = False, None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, PenstockError):
+            self.fail(error)
+        elif error is not None:
+            raise error
+        self.wake()
+
+    async def _load(self, queue: Queue) -> None:
+        await self._aio.call(self._broker.load, queue)
+
+    async def _inspect(self, queue: Queue, leases: list[Lease]) -> None:
+        ready = await self._rules.ready(queue, leases, BATCH_BYTES)
+        if ready and not self._is_over:
+            self._sink.deliver(queue, ready)
+
+    def _finish(self) -> None:
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        with self._broker.lock:
+            self._broker.bells.take_down(self.number, self._nudge.ring)
+        self._rest.close()
+
+
+def opened(queue: Queue) -> Opened:
+    """What a consumer must know of what it consumes."""
+    policy = queue.policy
+    return Opened(queue.number, queue.stream, policy.max_attempts, policy.exactly_once, policy.ordered)
+
+
+def _nack(nack: Nack) -> Settlement:
+    error = nack.error[:MAX_ERROR_CHARACTERS] if nack.error else None
+    delay = None if nack.delay is None else micros(nack.delay, "delay", maximum=366 * 86_400)
+    return lambda queue, leases, now: queue.nack(leases, now, requeue=nack.requeue, error=error, delay=delay)
+
+
+def _deadline(seconds: float) -> Settlement:
+    span = micros(seconds, "seconds", maximum=86_400)
+    if not span:
+        return Queue.nack
+    return lambda queue, leases, now: queue.extend(leases, now + span, now)

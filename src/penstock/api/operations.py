@@ -1,0 +1,360 @@
+"""What may be asked about topics, subscriptions and messages: every public method of `Operations` is one operation.
+
+A client in the same process awaits the method. A remote one sends its name and arguments, which are checked against the very
+same signature, and gets the result back as the signature says. So there is one list of what exists, and it cannot drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from penstock.access import Principal, Verb
+from penstock.api.feed import Feed, Sink, opened
+from penstock.api.frames import Limits
+from penstock.api.parcels import parcel
+from penstock.api.queue_operations import QueueOperations
+from penstock.api.service import Service
+from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.message import Batch, Message, accept, check_producer, summarize
+from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, check_count
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.broker.settlement import Settlement, settle_many
+from penstock.durations import DAY, SECOND, micros, to_datetime
+from penstock.errors import InvalidArgument, NotFound, SubscriptionNotFound, TopicNotFound
+from penstock.ids import message_id as id_of
+from penstock.ids import parse_message_id
+from penstock.message_queue import explain
+from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.work import NewMessage
+
+T = TypeVar("T")
+
+MAX_LISTED = 1_000
+MAX_PULL_SECONDS = 60.0
+
+
+class Operations(QueueOperations):
+    """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
+
+    def __init__(self, service: Service, principal: Principal, project: str) -> None:
+        super().__init__(service, principal, project)
+        self._topics = service.topics
+
+    # ── topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_topic(self, topic: str, retention: float | None = None) -> TopicMetadata:
+        """Create a topic. `retention`: seconds for which messages stay for a seek, also when everybody has acked them."""
+        name = self._name(Verb.MANAGE, topic, "topic")
+        span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
+        await self._change(lambda catalog, now: catalog.create_topic(name, now, retention=span))
+        return await self.get_topic(topic)
+
+    async def get_topic(self, topic: str) -> TopicMetadata:
+        """A topic."""
+        name = self._name(Verb.READ, topic, "topic")
+        found = self._topics.get_topic(name)
+        if found is None:
+            raise TopicNotFound(topic)
+        return replace(found, name=self._plain(found.name))
+
+    async def list_topics(self) -> list[TopicMetadata]:
+        """The topics of the project."""
+        return [replace(one, name=name) for one, name in self._listed(self._topics.get_all_topics(), lambda one: one.name)]
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic; its subscriptions are detached."""
+        name = self._name(Verb.MANAGE, topic, "topic")
+        await self._change(lambda catalog, now: catalog.delete_topic(name, now))
+
+    async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
+        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
+        name = self._name(Verb.PUBLISH, topic, "topic")
+        batch = _originated(accept(messages, self._aio.broker.clock.now()), origin)
+        with self._aio.broker.lock:
+            stream = self._aio.broker.catalog.topic(name)
+        if self._service.rules.inspects(stream):
+            return await self._publish_inspected(stream, batch)
+        return (await self._aio.publish(Catalog.topic, name, batch)).message_ids()
+
+    async def enqueue(self, queue: str, messages: list[NewMessage], origin: tuple[str, int] | None = None) -> list[str]:
+        """Publish messages to a work queue, all or none; otherwise as `publish`."""
+        name = self._name(Verb.PUBLISH, queue, "queue")
+        batch = _originated(self._service.queues.manager.batch(name, messages, self._aio.broker.clock.now()), origin)
+        return (await self._aio.publish(Catalog.work_stream, name, batch)).message_ids()
+
+    # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_subscription(self, subscription: str, topic: str, options: SubscriptionOptions) -> SubscriptionMetadata:
+        """Create a subscription that receives what is published from now on."""
+        name = self._name(Verb.MANAGE, subscription, "subscription")
+        topic_name = self._name(Verb.READ, topic, "topic")
+        if options.dead_letter_policy is not None:
+            letters = self._name(Verb.PUBLISH, options.dead_letter_policy.dead_letter_topic, "topic")
+            options = replace(options, dead_letter_policy=replace(options.dead_letter_policy, dead_letter_topic=letters))
+        await self._soon(self._topics.register_subscription, name, topic_name, options)
+        return await self.get_subscription(subscription)
+
+    async def get_subscription(self, subscription: str) -> SubscriptionMetadata:
+        """A subscription."""
+        name = self._name(Verb.READ, subscription, "subscription")
+        found = self._topics.get_subscription(name)
+        if found is None:
+            raise SubscriptionNotFound(subscription)
+        return self._plainly(found)
+
+    async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionMetadata]:
+        """The subscriptions of the project, or those of one topic."""
+        wanted = None if topic is None else self._name(Verb.READ, topic, "topic")
+        found = [one for one in self._topics.get_all_subscriptions() if wanted is None or one.topic == wanted]
+        return [self._plainly(one) for one, _ in self._listed(found, lambda one: one.name)]
+
+    async def delete_subscription(self, subscription: str) -> None:
+        """Delete a subscription with everything in it."""
+        name = self._name(Verb.MANAGE, subscription, "subscription")
+        await self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(name), now))
+
+    async def pause_subscription(self, subscription: str) -> None:
+        """Hand out nothing to anybody until it is resumed."""
+        await self._soon(self._topics.pause, self._name(Verb.MANAGE, subscription, "subscription"))
+
+    async def resume_subscription(self, subscription: str) -> None:
+        """Hand out again."""
+        await self._soon(self._topics.resume, self._name(Verb.MANAGE, subscription, "subscription"))
+
+    async def subscription_stats(self, subscription: str) -> SubscriptionStats:
+        """The state of a subscription in numbers."""
+        return await self._soon(self._topics.stats, self._name(Verb.READ, subscription, "subscription"))
+
+    async def seek(
+        self,
+        subscription: str,
+        time: datetime | None = None,
+        offset: int | None = None,
+        snapshot: str | None = None,
+    ) -> None:
+        """Move a subscription to a publish time, an offset of its topic's log, or a snapshot."""
+        name = self._name(Verb.MANAGE, subscription, "subscription")
+        position = None if snapshot is None else self._name(Verb.READ, snapshot, "snapshot")
+        await self._aio.call(self._topics.seek, name, time=time, offset=offset, snapshot=position)
+
+    async def pull(self, subscription: str, max_messages: int = 1, wait: float = 0, ack_deadline: float | None = None) -> Pulled:
+        """Lease messages, waiting up to `wait` seconds for the first."""
+        name = self._name(Verb.CONSUME, subscription, "subscription")
+        check_count(max_messages, "max_messages", 1)
+        span = micros(wait, "wait", maximum=MAX_PULL_SECONDS)
+        deadline = None if ack_deadline is None else micros(ack_deadline, "ack_deadline", minimum=1e-3, maximum=DAY // SECOND)
+        with self._aio.broker.lock:
+            self._service.rules.check_pulled(self._aio.broker.catalog.subscription(name))
+        queue, leases = await self._aio.lease(
+            Catalog.subscription, name, min(max_messages, MAX_LISTED), ack_deadline=deadline, max_bytes=2**23, wait=span
+        )
+        if leases and self._service.rules.transforms(queue):
+            leases = await self._service.rules.ready(queue, leases, 2**23)
+        return Pulled(opened(queue), [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases])
+
+    async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
+        """The messages that would be delivered next, without leasing them."""
+        name = self._name(Verb.READ, subscription, "subscription")
+        most = min(check_count(max_messages, "max_messages", 1), MAX_LISTED)
+        broker = self._aio.broker
+
+        def look() -> Pulled:
+            with broker.present():
+                queue = broker.catalog.subscription(name)
+                upcoming = broker.upcoming(queue, most)
+            return Pulled(opened(queue), [parcel(offset, attempts + 1, 0, message) for offset, attempts, message in upcoming])
+
+        return await self._aio.call(look)
+
+    async def acknowledge(self, subscription: str, ack_ids: list[str]) -> list[str]:
+        """Settle deliveries for good; returns the ids that were not live any more."""
+        return await self._settle(subscription, ack_ids, Queue.ack)
+
+    async def modify_ack_deadline(self, subscription: str, ack_ids: list[str], seconds: float) -> list[str]:
+        """Set deadlines to so many seconds from now; 0 gives the messages back. Returns the ids that were not live any more."""
+        span = micros(seconds, "seconds", maximum=DAY // SECOND)
+        verb: Settlement = Queue.nack if not span else lambda queue, leases, now: queue.extend(leases, now + span, now)
+        return await self._settle(subscription, ack_ids, verb)
+
+    def open(
+        self, subscription: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
+    ) -> Feed:
+        """Begin a stream of a subscription's deliveries."""
+        name = self._name(Verb.CONSUME, subscription, "subscription")
+        return self._service.feeds.open(Catalog.subscription, name, consumer, limits, sink, owner=owner, held=held)
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
+        """Keep a subscription's position under a name."""
+        source = self._name(Verb.READ, subscription, "subscription")
+        name = self._name(Verb.MANAGE, snapshot, "snapshot")
+        await self._soon(self._topics.create_snapshot, name, source)
+        return next(one for one in await self.list_snapshots() if one.name == self._plain(name))
+
+    async def list_snapshots(self) -> list[SnapshotInfo]:
+        """The snapshots of the project."""
+        with self._aio.broker.present():
+            catalog = self._aio.broker.catalog
+            found = [
+                SnapshotInfo(
+                    name,
+                    self._plain(catalog.streams[position.stream].name) if position.stream in catalog.streams else "",
+                    to_datetime(position.at),
+                    None if position.expires_at is None else to_datetime(position.expires_at),
+                )
+                for name, position in catalog.snapshots.items()
+            ]
+        return [msgspec.structs.replace(one, name=name) for one, name in self._listed(found, lambda one: one.name)]
+
+    async def delete_snapshot(self, snapshot: str) -> None:
+        """Forget a snapshot."""
+        await self._soon(self._topics.delete_snapshot, self._name(Verb.MANAGE, snapshot, "snapshot"))
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def trace(self, message_id: str) -> list[TraceEvent]:
+        """The whole life of a message, oldest event first, as far as the event log goes back."""
+        place = parse_message_id(message_id)
+        if place is None:
+            raise InvalidArgument.of("message_id", message_id, "the id of a message: 30 hexadecimal digits")
+        broker = self._aio.broker
+        with broker.lock:
+            stream = broker.catalog.streams.get(place[1])
+            queues = {queue.number: queue.name for queue in broker.catalog.queues.values()}
+        if stream is None:
+            return []
+        project, plain = self._service.projects.split(stream.name)
+        self._principal.check(Verb.READ, project, plain, kind=stream.kind)
+        rows = await self._aio.call(broker.history, message_id)
+        return [
+            TraceEvent(
+                to_datetime(row.at),
+                row.kind,
+                plain,
+                None if row.queue is None else self._plain(queues.get(row.queue, "")),
+                row.attempt,
+                row.consumer,
+                {key: _shown(key, value) for key, value in row.detail.items()},
+            )
+            for row in rows
+        ]
+
+    async def explain(self, subscription: str, message_id: str) -> Explanation | None:
+        """Why a message is not delivered now; None when it is not in the subscription."""
+        return await self._soon(self._topics.explain, self._name(Verb.READ, subscription, "subscription"), message_id)
+
+    async def explain_backlog(self, subscription: str, limit: int = 20) -> list[Unsettled]:
+        """The oldest messages that a subscription has not settled, and what keeps each."""
+        name = self._name(Verb.READ, subscription, "subscription")
+        most = min(check_count(limit, "limit", 1), MAX_LISTED)
+        broker = self._aio.broker
+
+        def look() -> list[Unsettled]:
+            found: list[Unsettled] = []
+            with broker.present():
+                queue = broker.catalog.subscription(name)
+                stream = broker.catalog.streams.get(queue.stream)
+                for offset in _first(queue, most):
+                    message = broker.message(stream, offset) if stream is not None else None
+                    why = explain(broker, queue, message.publish_at, offset) if message is not None else None
+                    if message is not None and why is not None:
+                        at = message.publish_at
+                        attempts = queue.attempts(offset)
+                        found.append(Unsettled(id_of(at, queue.stream, offset), to_datetime(at), message.key, attempts, why))
+            return found
+
+        return await self._aio.call(look)
+
+    async def overview(self) -> Overview:
+        """Every topic, subscription and queue that the caller may read, in numbers."""
+        metadata = await self.list_subscriptions()
+        with self._aio.broker.present() as now:
+            streams = [*self._aio.broker.catalog.topics.values()]
+        topics = {name: stream.next_offset for stream, name in self._listed(streams, lambda one: one.name)}
+        subscriptions = []
+        for one in metadata:
+            scoped = self._name(Verb.READ, one.name, "subscription")
+            try:
+                stats = self._topics.stats(scoped)
+            except NotFound:
+                continue  # it was deleted in the meantime
+            subscriptions.append(SubscriptionState(one.name, one.topic, one.detached, stats))
+        queues = []
+        for queue in await self.list_queues():
+            try:
+                queues.append(await self.queue_stats(queue))
+            except NotFound:
+                continue
+        return Overview(to_datetime(now), topics, subscriptions, queues)
+
+    async def info(self) -> ServerInfo:
+        """What answers, and whether it is well."""
+        broker, started = self._aio.broker, self._service.version
+        return ServerInfo(started, broker.is_durable, to_datetime(broker.clock.now()), self._project, broker.health)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _publish_inspected(self, stream: Stream, batch: Batch) -> list[str]:
+        """Publish what the topic's schema and transforms leave; one that is dropped still gets an id, which nothing has."""
+        passed = await self._service.rules.passed(stream, batch.messages)
+        kept = [message for message in passed if message is not None]
+        ids = iter((await self._aio.publish(Catalog.topic, stream.name, summarize(kept))).message_ids() if kept else [])
+        return [next(ids) if message is not None else f"{0:030x}" for message in passed]
+
+    async def _settle(self, subscription: str, ack_ids: list[str], verb: Settlement) -> list[str]:
+        name = self._name(Verb.CONSUME, subscription, "subscription")
+        now = self._aio.advance()
+        with self._aio.broker.lock:
+            queue = self._aio.broker.catalog.subscription(name)
+            failed, has_forwards = settle_many(self._aio.broker, ack_ids, verb, now, only=queue)
+        if has_forwards or queue.policy.exactly_once:
+            await self._aio.durable()
+        return failed
+
+    def _listed(self, found: Sequence[T], name_of: Callable[[T], str]) -> Iterator[tuple[T, str]]:
+        """Those of the project that the caller may read, with their plain names."""
+        self._principal.check(Verb.READ, self._project)
+        for one in found:
+            project, name = self._service.projects.split(name_of(one))
+            if project == self._project and self._principal.may(Verb.READ, project, name):
+                yield one, name
+
+    def _plainly(self, found: SubscriptionMetadata) -> SubscriptionMetadata:
+        options = found.options
+        if options.dead_letter_policy is not None:
+            letters = self._plain(options.dead_letter_policy.dead_letter_topic)
+            options = replace(options, dead_letter_policy=replace(options.dead_letter_policy, dead_letter_topic=letters))
+        return replace(found, name=self._plain(found.name), topic=self._plain(found.topic), options=options)
+
+
+def _originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
+    if origin is not None and batch.producers is None:
+        batch.producers = [check_producer(*origin, "origin"), *[None] * (len(batch.messages) - 1)]
+        batch.is_whole = True
+    return batch
+
+
+def _first(queue: Queue, most: int) -> Iterator[int]:
+    for start, stop in queue.unsettled():
+        for offset in range(start, stop):
+            if most <= 0:
+                return
+            most -= 1
+            yield offset
+
+
+def _shown(key: str, value: str) -> str:
+    """Instants as people write them."""
+    return (
+        to_datetime(int(value)).isoformat()
+        if key in {"deadline", "due"} and value.isdecimal() and int(value) < MAX_COUNT**2
+        else value
+    )

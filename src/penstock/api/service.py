@@ -1,0 +1,36 @@
+"""What the operations of one broker share."""
+
+from __future__ import annotations
+
+from penstock.api.feed import Feeds
+from penstock.api.queues import Queues
+from penstock.api.rules import NoRules, Rules
+from penstock.broker.aio import AsyncBroker
+from penstock.message_queue import MessageQueue
+from penstock.projects import Projects
+
+
+class Service:
+    """A broker, its projects and its open feeds, for one event loop."""
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        projects: Projects | None = None,
+        rules: Rules | None = None,
+        *,
+        queues: Queues | None = None,
+        version: str,
+    ) -> None:
+        self.aio = aio
+        self.projects = projects or Projects()
+        self.rules = rules or NoRules()
+        self.queues = queues or Queues(aio, self.projects)
+        self.topics = MessageQueue(broker=aio.broker)
+        self.feeds = Feeds(aio, self.rules)
+        self.version = version
+
+    def close(self) -> None:
+        """End every feed and every wait."""
+        self.feeds.stop()
+        self.queues.close()

@@ -1,0 +1,81 @@
+"""What operations give back, beyond what the in-process faces know already."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from penstock.api.frames import Opened, Parcel
+from penstock.subscription import Explanation, SubscriptionStats
+from penstock.work import QueueStats
+
+
+class Pulled(msgspec.Struct):
+    """What one pull brought."""
+
+    opened: Opened
+    parcels: list[Parcel]
+
+
+class TraceEvent(msgspec.Struct):
+    """One event in the life of a message."""
+
+    at: datetime
+    kind: str
+    topic: str | None = None
+    """The topic or queue that the message is in."""
+    subscription: str | None = None
+    """The subscription or queue that the event happened in."""
+    attempt: int | None = None
+    consumer: str | None = None
+    detail: dict[str, str] = {}
+
+
+class Unsettled(msgspec.Struct):
+    """A message that a subscription has not settled, and what keeps it (`reason` None: nothing)."""
+
+    message_id: str
+    publish_time: datetime
+    ordering_key: str
+    delivery_attempt: int
+    explanation: Explanation
+
+
+class SnapshotInfo(msgspec.Struct):
+    """A snapshot."""
+
+    name: str
+    topic: str
+    created: datetime
+    expires: datetime | None
+
+
+class SubscriptionState(msgspec.Struct):
+    """A subscription, and its state in numbers."""
+
+    name: str
+    topic: str
+    detached: bool
+    stats: SubscriptionStats
+
+
+class Overview(msgspec.Struct):
+    """Everything that a caller may see, in numbers, at one moment."""
+
+    at: datetime
+    topics: dict[str, int]
+    """How many messages were ever published to each."""
+    subscriptions: list[SubscriptionState]
+    queues: list[QueueStats]
+
+
+class ServerInfo(msgspec.Struct):
+    """What answers."""
+
+    version: str
+    is_durable: bool
+    now: datetime
+    project: str
+    problem: str | None
+    """What is wrong with its disk; None when all is well."""

@@ -1,0 +1,136 @@
+"""A broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from penstock import __version__
+from penstock.access import ANYONE
+from penstock.api import frames
+from penstock.api.feed import Feed
+from penstock.api.frames import Limits, Nack, Opened
+from penstock.api.operations import Operations
+from penstock.api.service import Service
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import Message
+from penstock.broker.core.queue import Queue
+from penstock.client.link import Channel, Receiver
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.projects import Projects
+from penstock.work import NewMessage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EmbeddedLink:
+    """Opens a broker, in memory or on a data directory, or shares one that somebody else closes."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        clock: Clock | None = None,
+        broker: Broker | None = None,
+        project: str | None = None,
+    ) -> None:
+        self._data_dir = data_dir
+        self._given = broker
+        self._project = project
+        self.broker = broker if broker is not None else Broker(data_dir=data_dir, clock=clock)
+        self.clock: Clock = self.broker.clock
+        self.address = "this process" if data_dir is None else str(data_dir)
+        self._service: Service | None = None
+        self._operations: Operations | None = None
+
+    async def start(self) -> None:
+        """Belong to the running loop from now on."""
+        if self._service is None:
+            projects = Projects()
+            self._service = Service(AsyncBroker(self.broker), projects, version=__version__)
+            self._operations = Operations(self._service, ANYONE, self._project or projects.default)
+
+    async def close(self) -> None:
+        """End the feeds, write everything down, and close the broker unless it was shared."""
+        service, self._service = self._service, None
+        if service is not None:
+            service.close()
+            service.aio.close()
+        if self._given is None:
+            # Whoever waits for the disk does so beside the loop.
+            await asyncio.to_thread(self.broker.close)
+
+    @property
+    def operations(self) -> Operations:
+        """What may be asked."""
+        assert self._operations is not None, "start it first"
+        return self._operations
+
+    async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Have an operation done."""
+        return await operation(self.operations, *args, **kwargs)
+
+    async def publish(self, topic: str, messages: list[Message]) -> list[str]:
+        """Publish to a topic."""
+        return await self.operations.publish(topic, messages)
+
+    async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
+        """Publish to a work queue."""
+        return await self.operations.enqueue(queue, messages)
+
+    async def open(
+        self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
+    ) -> Channel:
+        """Begin a stream of deliveries."""
+        channel = _EmbeddedChannel(receiver)
+        begin = self.operations.open if kind == frames.TOPIC else self.operations.open_queue
+        channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
+        channel.opened = channel.feed.opened
+        return channel
+
+
+class _EmbeddedChannel:
+    """A feed of the same process: nothing is copied."""
+
+    has_room = True
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.feed: Feed
+        self.opened: Opened
+
+    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+        """From the feed."""
+        self._receiver.receive(self, leases)
+
+    def end(self, error: PenstockError | None) -> None:
+        """From the feed."""
+        self._receiver.ended(self, error)
+
+    def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
+        """End deliveries."""
+        self.feed.settle(acks, nacks, deadlines)
+
+    def unconfirmed(self) -> list[int]:
+        """Nothing: everything arrives at once."""
+        return []
+
+    async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
+        """End deliveries, and hear about it."""
+        failed = self.feed.settle(acks, nacks, deadlines)
+        await self.feed.confirmed()
+        return failed
+
+    def adjust(self, limits: Limits) -> None:
+        """Live by other limits."""
+        self.feed.adjust(limits)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End it."""
+        self.feed.close(keep=keep)

@@ -1,0 +1,191 @@
+"""A message as a subscriber gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.api.frames import Nack, Opened
+from penstock.client.link import Parcel
+from penstock.durations import micros, to_datetime
+from penstock.errors import InvalidArgument
+from penstock.ids import ack_id, message_id
+
+MAX_DEADLINE = 600
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class AckResponse(IntEnum):
+    """What became of an ack or nack that asked for an answer; the numbers are gRPC's."""
+
+    SUCCESS = 0
+    INVALID = 3
+    """The delivery was over before: settled, expired, or replaced by another."""
+    PERMISSION_DENIED = 7
+    FAILED_PRECONDITION = 9
+    OTHER = 13
+    """Nobody knows: the connection was lost before the answer came."""
+
+
+class Holder(Protocol):
+    """Who a delivery is settled with. May be called from any thread."""
+
+    def ack(self, message: IncomingMessage) -> None:
+        """Settle it for good."""
+
+    def nack(self, message: IncomingMessage, nack: Nack) -> None:
+        """Give it back."""
+
+    def move(self, message: IncomingMessage, seconds: float) -> None:
+        """Give its lease another deadline."""
+
+    async def confirm(
+        self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
+    ) -> AckResponse:
+        """Do the same and say what became of it."""
+
+
+class IncomingMessage:
+    """One delivery. Settle it with `ack` or `nack`; the first call counts, later ones do nothing.
+
+    May be used from any thread, but for what is awaited, which belongs to the event loop.
+    """
+
+    __slots__ = ("_holder", "_is_settled", "_opened", "_parcel", "deadline", "is_worked_on", "receipt", "received_at", "stream")
+
+    def __init__(self, holder: Holder, opened: Opened, parcel: Parcel, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
+        self._holder = holder
+        self._opened = opened
+        self._parcel = parcel
+        self.receipt = receipt
+        self.received_at = now
+        self.deadline = deadline
+        self.is_worked_on = False
+        self.stream = 0
+        """Which of the streams brought it, counted from 0."""
+        self._is_settled = False
+
+    @property
+    def id(self) -> str:
+        """The message's id: unique across all topics, sortable by time; the same for every delivery."""
+        return message_id(self._parcel.message.publish_at, self._opened.stream, self._parcel.offset)
+
+    @property
+    def ack_id(self) -> str:
+        """The id of this delivery."""
+        return ack_id(self._opened.queue, self._parcel.offset, self._parcel.attempt, self._parcel.epoch)
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self._parcel.message.data
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """The attributes. They cannot be changed."""
+        attributes = self._parcel.message.attributes
+        return MappingProxyType(attributes) if attributes else _NOTHING
+
+    @property
+    def ordering_key(self) -> str:
+        """The ordering key, empty when there is none."""
+        return self._parcel.message.key
+
+    @property
+    def publish_time(self) -> datetime:
+        """When it was published; a dead letter keeps the time of its first publication."""
+        body = self._parcel.message
+        return to_datetime(body.origin_at or body.publish_at)
+
+    @property
+    def received(self) -> datetime:
+        """When it arrived here."""
+        return to_datetime(self.received_at)
+
+    @property
+    def delivery_attempt(self) -> int:
+        """1 for the first delivery."""
+        return self._parcel.attempt
+
+    @property
+    def priority(self) -> int:
+        """0–9, 9 is delivered first."""
+        return self._parcel.message.priority
+
+    @property
+    def length(self) -> int:
+        """Bytes of data."""
+        return len(self._parcel.message.data)
+
+    @property
+    def offset(self) -> int:
+        """Its place in its topic's log."""
+        return self._parcel.offset
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acked or nacked here."""
+        return self._is_settled
+
+    def json(self) -> Any:
+        """The payload, read as JSON."""
+        try:
+            return msgspec.json.decode(self._parcel.message.data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
+
+    def ack(self) -> None:
+        """Settle it for good."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._holder.ack(self)
+
+    def nack(self) -> None:
+        """Give it back: it is delivered again, at once or after the retry policy's backoff, or becomes a dead letter."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._holder.nack(self, Nack(self.receipt))
+
+    def modify_ack_deadline(self, seconds: float) -> None:
+        """Let the lease last so many seconds from now; 0 gives the message back."""
+        _check_deadline(seconds)
+        if not self._is_settled:
+            self._is_settled = not seconds
+            self._holder.move(self, seconds)
+
+    async def ack_with_response(self) -> AckResponse:
+        """Settle it for good, and return when that is certain; INVALID when it came too late."""
+        if self._is_settled:
+            return AckResponse.INVALID
+        self._is_settled = True
+        return await self._holder.confirm(self, acks=[self.receipt])
+
+    async def nack_with_response(self) -> AckResponse:
+        """Give it back, and return when that is certain; INVALID when it came too late."""
+        if self._is_settled:
+            return AckResponse.INVALID
+        self._is_settled = True
+        return await self._holder.confirm(self, nack=Nack(self.receipt))
+
+    async def modify_ack_deadline_with_response(self, seconds: float) -> AckResponse:
+        """As `modify_ack_deadline`, and say whether it came in time."""
+        _check_deadline(seconds)
+        if self._is_settled:
+            return AckResponse.INVALID
+        self._is_settled = not seconds
+        return await self._holder.confirm(self, seconds=seconds)
+
+    def __repr__(self) -> str:
+        return f"<IncomingMessage {self.id} attempt {self.delivery_attempt}, {self.length} bytes>"
+
+
+def _check_deadline(seconds: float) -> None:
+    try:
+        micros(seconds, "seconds", maximum=MAX_DEADLINE)
+    except InvalidArgument:
+        raise InvalidArgument(f"Ack deadline must be between 0 and {MAX_DEADLINE} seconds, got {seconds!r}") from None

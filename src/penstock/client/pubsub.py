@@ -1,0 +1,128 @@
+"""PubSub: where everything begins. The same code runs on a broker in this process and on a server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from penstock.api.operations import Operations
+from penstock.api.values import Overview, ServerInfo, SnapshotInfo, TraceEvent
+from penstock.broker.broker import Broker
+from penstock.client.link import Link
+from penstock.client.links.embedded import EmbeddedLink
+from penstock.client.subscription import Subscription
+from penstock.client.topic import Topic
+from penstock.clock import Clock
+from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.subscription import SubscriptionMetadata, TopicMetadata
+
+
+class PubSub:
+    """Topics, subscriptions and queues. Use it with `async with`, in one event loop.
+
+    `PubSub()` is a broker in this process, in memory; `PubSub(data_dir="…")` keeps everything on disk; `PubSub("http://host:8085",
+    token="…")` is a server. `topic(name)` and the like return the same object each time and make nothing at the broker.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        project: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        clock: Clock | None = None,
+        broker: Broker | None = None,
+    ) -> None:
+        if server is not None and (data_dir is not None or clock is not None or broker is not None):
+            raise InvalidArgument("a server is given together with data_dir, clock or broker, wanted one or the other")
+        if server is None and token is not None:
+            raise InvalidArgument("a token is given without a server", hint="PubSub('http://host:8085', token=…)")
+        if broker is not None and (data_dir is not None or clock is not None):
+            raise InvalidArgument("broker is given together with data_dir or clock, wanted one or the other")
+        self.link: Link
+        if server is not None:
+            from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # who embeds the broker needs no sockets
+
+            self.link = RemoteLink(server, token=token, project=project)
+        else:
+            self.link = EmbeddedLink(data_dir=data_dir, clock=clock, broker=broker, project=project)
+        self._topics: dict[str, Topic] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._is_open = False
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> Self:
+        """Reach the broker. `async with` does it."""
+        await self.link.start()
+        self._is_open = True
+        return self
+
+    async def close(self) -> None:
+        """Publish what waits, close every subscription, and let go of the broker. Safe to call twice."""
+        if not self._is_open:
+            return
+        for subscription in self._subscriptions.values():
+            await subscription.close()
+        self._is_open = False
+        await self.link.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def check_open(self) -> None:
+        """Raise when it is not open."""
+        if not self._is_open:
+            raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
+
+    # ── things ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name: the same object each time."""
+        if name not in self._topics:
+            self._topics[name] = Topic(self, name)
+        return self._topics[name]
+
+    def subscription(self, name: str, *, topic: str | None = None, **options: Any) -> Subscription:
+        """The subscription of that name: the same object each time; options that are given again change it."""
+        found = self._subscriptions.get(name)
+        if found is None:
+            found = self._subscriptions[name] = Subscription(self, name, topic, **options)
+            return found
+        found.topic_name = topic or found.topic_name
+        found.set_options(**options)
+        return found
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def topics(self) -> list[TopicMetadata]:
+        """Every topic."""
+        return await self.link.call(Operations.list_topics)
+
+    async def subscriptions(self) -> list[SubscriptionMetadata]:
+        """Every subscription."""
+        return await self.link.call(Operations.list_subscriptions)
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """Every snapshot."""
+        return await self.link.call(Operations.list_snapshots)
+
+    async def delete_snapshot(self, name: str) -> None:
+        """Forget a snapshot."""
+        await self.link.call(Operations.delete_snapshot, name)
+
+    async def trace(self, message_id: str) -> list[TraceEvent]:
+        """The whole life of a message, oldest event first."""
+        return await self.link.call(Operations.trace, message_id)
+
+    async def overview(self) -> Overview:
+        """Everything in numbers."""
+        return await self.link.call(Operations.overview)
+
+    async def info(self) -> ServerInfo:
+        """What answers, and whether it is well."""
+        return await self.link.call(Operations.info)

@@ -1,0 +1,334 @@
+"""One client of the native protocol.
+
+What needs nothing but memory is answered at once, in the order it came; the rest runs beside it. A client that sends more than
+may run, or does not read its answers, is not read from: its requests wait on its own side. An error is an answer like any
+other; only lost framing, silence and not reading end a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, cast
+
+from penstock.access import ANYONE, Principal
+from penstock.api import frames
+from penstock.api.feed import Feed
+from penstock.api.frames import Adjust, Call, Close, Enqueue, Hello, Inbox, Open, Ping, Publish, Request, Settle, Settled, Welcome
+from penstock.api.operations import Operations
+from penstock.api.registry import operation
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.queue import Queue
+from penstock.doors.http import Admission, where
+from penstock.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    RateLimited,
+    ResourceExhausted,
+    Unauthenticated,
+)
+
+if TYPE_CHECKING:
+    from penstock.doors.native.door import NativeDoor
+
+log = logging.getLogger("penstock.native")
+
+STRANGER_BYTES = 4096
+"""How large a frame may be before its sender has said who they are."""
+FREE = (Settle, Adjust, Close, Ping)
+"""What is not counted as a request: it belongs to one that was."""
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, door: NativeDoor) -> None:
+        self._door = door
+        self._inbox = Inbox(STRANGER_BYTES)
+        self._operations: Operations | None = None
+        self._principal: Principal = ANYONE
+        self._admission = Admission(None, None)
+        self._address = "unknown"
+        self._streams: dict[int, _Stream] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self.is_writable = True
+        self._is_leaving = False
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._stuck_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Serve it, or close it at once where there are too many."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        if len(self._door.connections) >= self._door.limits.max_connections:
+            self._transport.abort()
+            return
+        self._door.connections.add(self)
+        self._look_after()
+
+    def data_received(self, data: bytes) -> None:
+        """Take every frame that is complete."""
+        self._heard_at = self._loop.time()
+        try:
+            for body in self._inbox.feed(data):
+                if self._transport.is_closing():
+                    return
+                self._take(body)
+        except InvalidArgument as error:
+            self._write(frames.refused(0, error))
+            self._transport.close()
+        if len(self._running) >= self._door.limits.max_running:
+            self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, or was cut off: what it holds it may still come back for."""
+        self._door.connections.discard(self)
+        if self._watch is not None:
+            self._watch.cancel()
+        for task in self._running:
+            task.cancel()
+        for stream in [*self._streams.values()]:
+            stream.feed.close(keep=True)
+        self._streams.clear()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self.is_writable = False
+        self._stuck_at = self._loop.time()
+        self._read_or_not()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self.is_writable = True
+        for stream in self._streams.values():
+            stream.feed.wake()
+        self._read_or_not()
+
+    def leave(self) -> list[asyncio.Task[None]]:
+        """The server stops: take no more, and say so. Returns what still runs."""
+        self._is_leaving = True
+        self._write(frames.framed(frames.Leaving()))
+        for stream in [*self._streams.values()]:
+            stream.feed.close(keep=True)
+        self._streams.clear()
+        return [*self._running]
+
+    def close(self) -> None:
+        """End the connection when everything is written."""
+        self._transport.close()
+
+    def _look_after(self) -> None:
+        """Cut off a client that is silent, or does not read."""
+        limit, now = self._door.limits.idle_seconds, self._loop.time()
+        if now - self._heard_at >= limit or (not self.is_writable and now - self._stuck_at >= limit):
+            self._transport.abort()
+        else:
+            self._watch = self._loop.call_later(limit / 4, self._look_after)
+
+    def _read_or_not(self) -> None:
+        wanted = self.is_writable and len(self._running) < self._door.limits.max_running
+        if wanted and not self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading()
+        elif not wanted and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def _write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, body: bytes) -> None:
+        try:
+            request = frames.decode_request(body)
+        except frames.UNREADABLE as error:
+            raise InvalidArgument(f"the frame cannot be read: {str(error)[: frames.MAX_PROBLEM]}") from None
+        call = getattr(request, "call", 0)
+        try:
+            if isinstance(request, Hello):
+                self._greet(request)
+                return
+            operations = self._operations
+            if operations is None:
+                raise Unauthenticated("the first frame of a connection is Hello")
+            if type(request) not in FREE:
+                self._admit()
+            self._answer(request, operations)
+        except PenstockError as error:
+            self._write(frames.refused(call, error))
+            if self._operations is None:
+                self._transport.close()
+        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+            self._fail(call, error)
+
+    def _greet(self, hello: Hello) -> None:
+        if hello.version != frames.VERSION:
+            raise FailedPrecondition(
+                f"the client speaks version {hello.version} of the protocol, this server {frames.VERSION}",
+                hint="install the same version of Penstock on both sides",
+            )
+        gate, service = self._door.gate, self._door.service
+        try:
+            principal: Principal = ANYONE if gate is None else gate.authenticate(hello.token)
+        except Unauthenticated:
+            if gate is not None:
+                gate.wait_seconds(None, self._address)  # who guesses tokens is slowed down
+            raise
+        project = hello.project or principal.project or service.projects.default
+        self._principal, self._admission = principal, Admission(gate, hello.token)
+        self._operations = Operations(service, principal, project)
+        self._inbox.limit = self._door.limits.max_frame_bytes
+        welcome = Welcome(
+            frames.VERSION, service.version, project, self._door.limits.max_frame_bytes, service.aio.broker.is_durable
+        )
+        self._write(frames.done(hello.call, welcome))
+
+    def _admit(self) -> None:
+        """Whether one more request may be made: a token may be revoked, or expire, and there is a rate."""
+        self._door.requests += 1
+        gate = self._door.gate
+        if gate is not None and not gate.is_open:
+            self._admission.check()
+            wait = gate.wait_seconds(self._principal, self._address)
+            if wait > 0:
+                raise RateLimited(wait)
+
+    def _answer(self, request: Request, operations: Operations) -> None:
+        match request:
+            case Publish():
+                self._run(request.call, operations.publish(request.topic, request.messages, request.origin))
+            case Enqueue():
+                self._run(request.call, operations.enqueue(request.queue, request.messages, request.origin))
+            case Settle():
+                self._settle(request)
+            case Call():
+                self._call(request, operations)
+            case Open():
+                self._open(request, operations)
+            case Adjust():
+                if (stream := self._streams.get(request.stream)) is not None:
+                    stream.feed.adjust(request.limits)
+            case Close():
+                if (stream := self._streams.pop(request.stream, None)) is not None:
+                    stream.feed.close(keep=request.keep)
+                    self._write(frames.ended(request.stream, None))
+            case Ping():
+                self._write(frames.done(request.call))
+            case Hello():
+                raise AssertionError("it was answered")
+
+    def _call(self, request: Call, operations: Operations) -> None:
+        known = operation(request.operation)
+        try:
+            arguments = known.read_arguments(bytes(request.arguments))
+        except frames.UNREADABLE as error:
+            problem = str(error)[: frames.MAX_PROBLEM]
+            raise InvalidArgument(f"the arguments of {known.name} cannot be read: {problem}") from None
+        method = getattr(operations, known.name)
+        self._run(request.call, method(**{name: getattr(arguments, name) for name in known.parameters}))
+
+    def _open(self, request: Open, operations: Operations) -> None:
+        if request.stream in self._streams:
+            raise AlreadyExists("Stream", str(request.stream))
+        if len(self._streams) >= self._door.limits.max_streams:
+            raise ResourceExhausted(f"{len(self._streams)} streams are open on this connection, wanted fewer")
+        if self._is_leaving:
+            raise FailedPrecondition("the server is stopping", hint="connect again in a moment")
+        stream = _Stream(self, request.stream)
+        begin = operations.open if request.kind == frames.TOPIC else operations.open_queue
+        feed = begin(request.name, request.consumer, request.limits, stream, owner=self, held=request.held)
+        stream.feed = feed
+        self._streams[request.stream] = stream
+        self._write(frames.done(request.call, feed.opened))
+
+    def _settle(self, request: Settle) -> None:
+        stream = self._streams.get(request.stream)
+        if stream is None:
+            receipts = [*request.acks, *(nack.receipt for nack in request.nacks)]
+            if request.call:
+                self._write(frames.done(request.call, Settled(receipts)))
+            return
+        failed = stream.feed.settle(request.acks, request.nacks, request.deadlines)
+        if not request.call:
+            return
+        if stream.feed.opened.exactly_once:
+            self._run(request.call, _settled(stream.feed, failed))
+        else:
+            self._write(frames.done(request.call, Settled(failed)))
+
+    def _run(self, call: int, work: Coroutine[None, None, object]) -> None:
+        """Run what takes time beside the rest."""
+        task = self._loop.create_task(self._finish(call, work))
+        self._running.add(task)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._transport.is_reading():
+            self._read_or_not()
+
+    async def _finish(self, call: int, work: Coroutine[None, None, object]) -> None:
+        try:
+            self._write(frames.done(call, await work))
+        except PenstockError as error:
+            self._write(frames.refused(call, error))
+        except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
+            self._fail(call, error)
+
+    def _fail(self, call: int, error: Exception) -> None:
+        # Only where it happened: the text may hold a payload.
+        log.error("a request failed with %s at\n%s", type(error).__name__, where(error))
+        self._write(frames.refused(call, PenstockError("an error inside the server")))
+
+    # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def deliver(self, stream: int, leases: list[Lease]) -> None:
+        """Send deliveries, unless the client may no longer have them."""
+        try:
+            self._admission.check()
+        except PenstockError as error:
+            self._streams[stream].feed.fail(error)
+            return
+        self._write(frames.delivered(stream, leases))
+
+    def end(self, stream: int, error: PenstockError | None) -> None:
+        """A stream is over."""
+        self._streams.pop(stream, None)
+        self._write(frames.ended(stream, error))
+
+
+class _Stream:
+    """Where a feed delivers to: a number on a connection."""
+
+    __slots__ = ("_connection", "_number", "feed")
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
+        self._number = number
+        self.feed: Feed
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client reads."""
+        return self._connection.is_writable
+
+    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+        """Send deliveries."""
+        self._connection.deliver(self._number, leases)
+
+    def end(self, error: PenstockError | None) -> None:
+        """Tell the client."""
+        self._connection.end(self._number, error)
+
+
+async def _settled(feed: Feed, failed: list[int]) -> Settled:
+    await feed.confirmed()
+    return Settled(failed)

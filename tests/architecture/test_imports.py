@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
     "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api"},
     "penstock.client.core": PURE | PURE_KERNEL,
+    "penstock.sync": ANY | KERNEL | {"penstock", "penstock.client"},
     # the in-process APIs over a broker, and the public names
     "penstock.face": ANY | KERNEL | {"penstock.broker"},
     "penstock.subscription": ANY | KERNEL | {"penstock.broker"},
@@ -100,7 +101,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.logs": ANY,
     "penstock.cli": ANY
     | KERNEL
-    | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server"},
+    | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server", "uvloop"},
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY
     | KERNEL

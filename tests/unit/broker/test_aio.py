@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, Message, MessageQueue
-from penstock.broker.aio import AsyncBroker, Bell
+from penstock.broker.aio import AsyncBroker, Bell, Nudge
 from penstock.broker.bells import Bells
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.message import Batch, accept
 from penstock.durations import SECOND
 from penstock.errors import SubscriptionNotFound, TopicNotFound
+from penstock.testing import ManualClock
 
 
 def batch(*bodies: bytes) -> Batch:
@@ -165,3 +166,65 @@ def test_a_bell_rings_those_of_its_queue_only_and_another_one_first_each_time() 
     assert heard[-1] == "other"
     bells.take_down(2, other)
     assert bells.rings == {}
+
+
+def test_a_nudge_calls_once_however_often_and_from_wherever_it_is_rung() -> None:
+    async def run() -> None:
+        calls: list[int] = []
+        called = asyncio.Event()
+
+        def note() -> None:
+            calls.append(threading.get_ident())
+            called.set()
+
+        nudge = Nudge(note)
+        for _ in range(3):
+            nudge.ring()
+        await asyncio.sleep(0)
+        assert calls == [threading.get_ident()]
+        called.clear()
+        thread = threading.Thread(target=nudge.ring)
+        thread.start()
+        await asyncio.wait_for(called.wait(), 5)
+        thread.join()
+        assert calls == [threading.get_ident()] * 2
+
+    asyncio.run(run())
+
+
+def test_a_ring_during_the_call_is_not_lost() -> None:
+    async def run() -> None:
+        calls: list[int] = []
+
+        def note() -> None:
+            calls.append(len(calls))
+            if len(calls) < 3:
+                nudge.ring()
+
+        nudge = Nudge(note)
+        nudge.ring()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert calls == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_who_waits_in_the_loop_sees_what_a_jump_of_time_makes_deliverable() -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        with Broker(clock=clock) as broker:
+            queue = MessageQueue(broker=broker)
+            queue.register_topic("orders")
+            queue.register_subscription("billing", "orders")
+            queue.publish("orders", [Message(b"x")])
+            aio = AsyncBroker(broker)
+            _, [first] = await aio.lease(Catalog.subscription, "billing", 1, ack_deadline=SECOND)
+            waiting = asyncio.ensure_future(aio.lease(Catalog.subscription, "billing", 1, wait=30 * SECOND))
+            await until_somebody_waits(aio)
+            clock.advance(1)
+            _, [again] = await asyncio.wait_for(waiting, 5)
+            assert (first.attempt, again.attempt) == (1, 2)
+            aio.close()
+
+    asyncio.run(run())

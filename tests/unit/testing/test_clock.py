@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from penstock import Message, MessageQueue, QueueManager
+from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.testing import ManualClock
@@ -181,3 +182,20 @@ def test_many_threads_may_advance_one_clock() -> None:
         thread.join()
 
     assert clock.now() - before == 2 * SECOND
+
+
+def test_who_listens_hears_of_every_jump_until_they_stop() -> None:
+    clock, heard = ManualClock(), list[int]()
+    stop = clock.listen(lambda: heard.append(clock.now()))
+
+    clock.advance(1)
+    clock.advance(2)
+    stop()
+    stop()
+    clock.advance(3)
+
+    assert [later - heard[0] for later in heard] == [0, 2_000_000]
+
+
+def test_a_clock_that_runs_never_jumps() -> None:
+    SystemClock().listen(lambda: pytest.fail("it does not jump"))()

@@ -1,0 +1,244 @@
+"""The client in blocking form, for scripts, WSGI applications and notebooks: `from penstock.sync import PubSub`.
+
+    with PubSub() as pubsub:
+        topic = pubsub.topic("orders")
+        topic.create()
+        topic.publish_message(b"hello")
+
+There is one implementation, `penstock.client`. It runs on an event loop in a thread of its own; the classes here are made from
+its classes, method by method: what is awaited there returns its result here, `async for` is `for`, and `async with` is `with`.
+Every object may be used from any thread. Handlers run in threads, so they may block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any
+
+from penstock import client
+from penstock.client.events import Listener
+from penstock.errors import FailedPrecondition
+
+THREADS = 32
+"""How many handlers run at once."""
+
+
+class Portal:
+    """An event loop in a thread of its own, and the way to it from other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-handler")
+        self._thread = threading.Thread(target=self._turn, name="penstock-client", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call a function in the loop's thread; what it gives to be awaited is awaited.
+
+        Whoever is interrupted while waiting for the result cancels it.
+        """
+        if not self.is_alive:
+            raise FailedPrecondition("the client is closed", hint="with PubSub() as pubsub: …")
+        future = asyncio.run_coroutine_threadsafe(_called(function), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def beside(self, function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+        """Run a function that may block in a thread; called from the loop."""
+        return self._loop.run_in_executor(self._threads, function, *args)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop turns."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the loop and the threads. Safe to call twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+
+class Blocking:
+    """An object of the client, used from outside its event loop."""
+
+    __slots__ = ("__weakref__", "_inner", "_portal")
+
+    def __init__(self, inner: Any, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    def __getattr__(self, name: str) -> Any:
+        """What is no method: the name of a topic, and the like."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _wrapped(getattr(self._inner, name), self._portal)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blocking) and self._inner is other._inner
+
+    def __hash__(self) -> int:
+        return hash(id(self._inner))
+
+
+_twins: dict[type, type[Blocking]] = {}
+"""The blocking class of each class of the client."""
+
+
+def _blocking(source: type, **extra: Any) -> Any:
+    """The blocking form of a class: the same public names, with the same meaning."""
+    members: dict[str, Any] = {"__slots__": (), "__doc__": source.__doc__, "__module__": __name__}
+    for name in dir(source):
+        if name.startswith("_") or name in extra:
+            continue
+        member = inspect.getattr_static(source, name)
+        if isinstance(member, property):
+            members[name] = property(_reading(name), doc=member.__doc__)
+        elif inspect.isfunction(member):
+            members[name] = _method(name, member, is_direct=name in _DIRECT)
+        elif not callable(member):
+            members[name] = member
+    if hasattr(source, "__aiter__"):
+        members["__iter__"] = _iterate
+    twin = type(source.__name__, (Blocking,), members | extra)
+    _twins[source] = twin
+    return twin
+
+
+_DIRECT = frozenset({"ack", "nack", "modify_ack_deadline", "json", "check_open"})
+"""What may be called from any thread, and waits for nothing."""
+
+
+def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Callable[..., Any]:
+    if is_direct:
+
+        @wraps(function)
+        def direct(self: Blocking, *args: Any, **kwargs: Any) -> Any:
+            return getattr(self._inner, name)(*args, **kwargs)
+
+        return direct
+
+    @wraps(function)
+    def waiting(self: Blocking, *args: Any, **kwargs: Any) -> Any:
+        method = getattr(self._inner, name)
+        return _wrapped(self._portal.call(lambda: method(*args, **kwargs)), self._portal)
+
+    if inspect.iscoroutinefunction(function):
+        # The signature says what comes back, not that it must be awaited.
+        waiting.__annotations__ = {**function.__annotations__}
+    return waiting
+
+
+def _reading(name: str) -> Callable[[Blocking], Any]:
+    def read(self: Blocking) -> Any:
+        return _wrapped(getattr(self._inner, name), self._portal)
+
+    return read
+
+
+def _iterate(self: Blocking) -> Iterator[Any]:
+    iterator: AsyncIterator[Any] = self._portal.call(lambda: aiter(self._inner))
+    try:
+        while True:
+            try:
+                item = self._portal.call(lambda: anext(iterator))
+            except StopAsyncIteration:
+                return
+            yield _wrapped(item, self._portal)
+    finally:
+        if isinstance(iterator, AsyncGenerator) and self._portal.is_alive:
+            self._portal.call(iterator.aclose)
+
+
+def _wrapped(value: Any, portal: Portal) -> Any:
+    """What comes out of the loop, for use outside: objects of the client in their blocking form."""
+    twin = next((_twins[kind] for kind in type(value).__mro__ if kind in _twins), None)
+    if twin is not None:
+        return twin(value, portal)
+    if isinstance(value, list):
+        return [_wrapped(one, portal) for one in value]
+    return value
+
+
+async def _called(function: Callable[[], Any]) -> Any:
+    result = function()
+    return await result if inspect.isawaitable(result) else result
+
+
+def _on(self: Blocking, event: str, listener: Listener) -> Blocking:
+    """Have a function called for each 'message', each 'error', and the 'close'. It runs in a thread, so it may block."""
+
+    def beside(*args: Any) -> Awaitable[Any]:
+        return self._portal.beside(listener, *(_wrapped(one, self._portal) for one in args))
+
+    listeners: dict[Any, Any] = self._inner.__dict__.setdefault("_blocking_listeners", {})
+    listeners[event, listener] = beside
+    self._portal.call(lambda: self._inner.on(event, beside))
+    return self
+
+
+def _off(self: Blocking, event: str, listener: Listener) -> Blocking:
+    """Have it called no longer."""
+    beside = self._inner.__dict__.get("_blocking_listeners", {}).pop((event, listener), None)
+    if beside is not None:
+        self._portal.call(lambda: self._inner.off(event, beside))
+    return self
+
+
+def _handler(self: Blocking, function: Listener) -> Listener:
+    """As a decorator: have a function called for each message."""
+    _on(self, "message", function)
+    return function
+
+
+def _open_pubsub(self: Blocking, *args: Any, **kwargs: Any) -> None:
+    portal = Portal()
+    try:
+        Blocking.__init__(self, client.PubSub(*args, **kwargs), portal)
+    except BaseException:
+        portal.close()
+        raise
+
+
+def _enter(self: Blocking) -> Blocking:
+    self._portal.call(self._inner.open)
+    return self
+
+
+def _exit(self: Blocking, *_: object) -> None:
+    self.close()
+
+
+def _close_pubsub(self: Blocking) -> None:
+    """Publish what waits, close every subscription, and let go of the broker. Safe to call twice."""
+    if self._portal.is_alive:
+        self._portal.call(self._inner.close)
+        self._portal.close()
+
+
+Topic = _blocking(client.Topic)
+IncomingMessage = _blocking(client.IncomingMessage)
+Subscription = _blocking(client.Subscription, on=_on, off=_off, handler=_handler)
+PubSub = _blocking(client.PubSub, __init__=_open_pubsub, __enter__=_enter, __exit__=_exit, close=_close_pubsub)
+
+__all__ = ["IncomingMessage", "PubSub", "Subscription", "Topic"]

@@ -1,0 +1,191 @@
+"""The client in blocking form: the same names, made from the same classes, usable from any thread."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import client, sync
+from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from penstock.testing.server import LocalServer
+
+PATIENCE = 10
+
+
+@pytest.fixture(params=["memory", "disk", "server"])
+def pubsub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "server":
+        with LocalServer() as server, sync.PubSub(server.url) as opened:
+            yield opened
+    else:
+        with sync.PubSub(data_dir=tmp_path / "data" if request.param == "disk" else None) as opened:
+            yield opened
+
+
+@pytest.fixture
+def subscription(pubsub: Any) -> Any:
+    topic = pubsub.topic("orders").create()
+    return topic.subscription("billing").create()
+
+
+def test_publish_and_pull(pubsub: Any, subscription: Any) -> None:
+    message_id = pubsub.topic("orders").publish_message(b"x", {"k": "v"})
+
+    [message] = subscription.pull(wait=PATIENCE)
+
+    assert (message.id, message.data, dict(message.attributes)) == (message_id, b"x", {"k": "v"})
+    assert message.ack_with_response() == client.AckResponse.SUCCESS
+    assert subscription.stats().acked_total == 1
+
+
+def test_a_for_loop_takes_messages_as_they_come(pubsub: Any, subscription: Any) -> None:
+    for body in (b"1", b"2", b"3"):
+        pubsub.topic("orders").publish_message(body)
+    taken = []
+    for message in subscription:
+        taken.append(message.data)
+        message.ack()
+        if len(taken) == 3:
+            break
+    subscription.close()
+
+    assert taken == [b"1", b"2", b"3"]
+
+
+def test_a_for_loop_ends_when_another_thread_closes(subscription: Any) -> None:
+    ended = threading.Event()
+
+    def loop() -> None:
+        for _ in subscription:
+            pass
+        ended.set()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    while not subscription.is_open:
+        threading.Event().wait(0.001)
+    subscription.close()
+
+    assert ended.wait(PATIENCE)
+    thread.join()
+
+
+def test_handlers_run_in_threads_and_may_block(pubsub: Any, subscription: Any) -> None:
+    both = threading.Barrier(3)
+
+    def handle(message: Any) -> None:
+        both.wait(PATIENCE)
+        message.ack()
+
+    assert subscription.handler(handle) is handle
+    subscription.open()
+    pubsub.topic("orders").publish_message(b"1")
+    pubsub.topic("orders").publish_message(b"2")
+    both.wait(PATIENCE)
+    subscription.close()
+
+    assert subscription.stats().acked_total == 2
+
+
+def test_a_handler_that_raises_gives_its_message_back(pubsub: Any, subscription: Any) -> None:
+    errors: list[BaseException] = []
+    settled = threading.Event()
+
+    def handle(message: Any) -> None:
+        if message.delivery_attempt == 1:
+            raise ValueError("not yet")
+        message.ack()
+        settled.set()
+
+    subscription.on("message", handle).on("error", errors.append)
+    subscription.open()
+    pubsub.topic("orders").publish_message(b"x")
+    assert settled.wait(PATIENCE)
+    subscription.close()
+
+    assert [str(error) for error in errors] == ["not yet"]
+
+
+def test_a_listener_that_was_taken_off_is_not_called(pubsub: Any, subscription: Any) -> None:
+    def never(message: Any) -> None:
+        pytest.fail("it was taken off")
+
+    done = threading.Event()
+    subscription.on("message", never).off("message", never)
+    subscription.on("message", lambda message: done.set() if message.ack() is None else None)
+    subscription.open()
+    pubsub.topic("orders").publish_message(b"x")
+
+    assert done.wait(PATIENCE)
+    subscription.close()
+
+
+def test_errors_are_those_of_the_client(pubsub: Any, subscription: Any) -> None:
+    with pytest.raises(AlreadyExists, match="orders"):
+        pubsub.topic("orders").create()
+    with pytest.raises(InvalidArgument, match="event is 'mesage'"):
+        subscription.on("mesage", print)
+
+
+def test_the_same_thing_is_equal_and_of_its_kind(pubsub: Any, subscription: Any) -> None:
+    assert pubsub.topic("orders") == pubsub.topic("orders")
+    assert pubsub.topic("orders") != pubsub.topic("other")
+    assert len({pubsub.topic("orders"), pubsub.topic("orders")}) == 1
+    assert isinstance(pubsub.topic("orders"), sync.Topic)
+    assert isinstance(subscription, sync.Subscription)
+    assert (pubsub.topic("orders").name, subscription.name, subscription.topic_name) == ("orders", "billing", "orders")
+    with pytest.raises(AttributeError, match="nmae"):
+        _ = subscription.nmae
+
+
+def test_many_threads_share_one_client(pubsub: Any, subscription: Any) -> None:
+    topic = pubsub.topic("orders")
+    ids: list[str] = []
+
+    def publish() -> None:
+        ids.extend(topic.publish_message(b"x") for _ in range(20))
+
+    threads = [threading.Thread(target=publish) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({*ids}) == 160
+    assert subscription.stats().backlog == 160
+
+
+def test_closing_twice_and_using_it_afterwards() -> None:
+    with sync.PubSub() as pubsub:
+        pass
+    pubsub.close()
+
+    with pytest.raises(FailedPrecondition, match="closed"):
+        pubsub.topics()
+
+
+def test_arguments_that_make_no_client_leave_no_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(InvalidArgument, match="token"):
+        sync.PubSub(token="secret")
+
+    assert threading.active_count() == before
+
+
+PAIRS = [(getattr(client, name), getattr(sync, name)) for name in sync.__all__]
+
+
+@pytest.mark.parametrize(("waiting", "blocking"), PAIRS, ids=sync.__all__)
+def test_every_public_name_is_there_with_its_words(waiting: type, blocking: type) -> None:
+    names = [name for name in dir(waiting) if not name.startswith("_") and not isinstance(getattr(waiting, name), type)]
+
+    assert [name for name in names if not hasattr(blocking, name)] == []
+    for name in names:
+        member = inspect.getattr_static(blocking, name)
+        assert not inspect.iscoroutinefunction(member)
+        assert not callable(member) or inspect.getdoc(member)

@@ -21,6 +21,7 @@ from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
 from penstock.broker.journal import Append, Commit, Notebook
 from penstock.broker.retention import Retention
+from penstock.broker.warnings import Discards
 from penstock.broker.writer import Placed, Ticket, Writer
 from penstock.durations import to_datetime
 from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
@@ -50,6 +51,7 @@ class Commits:
         self.trouble: str | None = None
         self._retention = Retention(broker, self._write_pending)
         self._staged = _Staged(0)
+        self._discards = Discards()
         self._notebook: Notebook | None = self._journal if isinstance(self._journal, Notebook) else None
         self.add: Callable[[Event], None] = self._notebook.note if self._notebook is not None else self._add
         """Write an event down: at once where that costs nothing, with the next commit otherwise."""
@@ -254,7 +256,7 @@ class Commits:
             dropped = queue.offer(first, batch, at)
             if dropped is not None:
                 self.add(dropped)
-                log.warning("%r is full: %d new messages were discarded for it", queue.name, dropped.count)
+                self._discards.add(queue.name, dropped.count)
             if queue.soonest < queue.scheduled:
                 self._broker.reschedule(queue)
         if self._writer is None and stream.pages.size >= stream.shed_at:

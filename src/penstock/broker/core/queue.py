@@ -19,7 +19,7 @@ done the rest, and leaves its offset in `absent`: the shell reads it from the lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from heapq import heappop
 from types import MappingProxyType
 
@@ -324,12 +324,13 @@ class Queue(QueueState):
         self.paused = paused
         return events.Paused(self.number, now, paused)
 
-    def purge_dead(self, now: int) -> events.DeadRemoved | None:
-        """Empty the list of dead letters; they stay in the log."""
-        letters = list(self.dead.values())
+    def purge_dead(self, now: int, only: Container[int] | None = None) -> events.DeadRemoved | None:
+        """Empty the list of dead letters, or take those at these offsets from it; they stay in the log."""
+        letters = [letter for offset, letter in self.dead.items() if only is None or offset in only]
         if not letters:
             return None
-        self.dead.clear()
+        for letter in letters:
+            del self.dead[letter.offset]
         offsets, published = [letter.offset for letter in letters], column([letter.publish_at for letter in letters])
         return events.DeadRemoved(self.number, now, offsets, published, "purged")
 

@@ -20,7 +20,7 @@ import apsw
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow_read, depth, durable, footprint, layout, memory_loop, peers, recovery, server
+from benchmarks import arrow_read, client, depth, durable, footprint, layout, memory_loop, peers, recovery, server, workers
 from benchmarks.profiling import profiled
 from benchmarks.row import Benchmark, Row, Run, missing
 
@@ -33,6 +33,8 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "recovery": recovery.BENCHMARKS,
     "arrow": arrow_read.BENCHMARKS,
     "server": server.BENCHMARKS,
+    "client": client.BENCHMARKS,
+    "workers": workers.BENCHMARKS,
 }
 LAYOUT = "layout"
 

@@ -7,6 +7,8 @@ microseconds at the edge, once, with an error that names the argument.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from penstock.errors import InvalidArgument
@@ -54,6 +56,26 @@ def instant(value: object, name: str) -> int:
 def to_datetime(at: int) -> datetime:
     """The aware UTC datetime of an instant, exact to the microsecond."""
     return _EPOCH + timedelta(microseconds=at)
+
+
+_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def duration_seconds(value: object) -> float:
+    """Seconds of 90, 1.5, "90", "500ms", "30s", "5m", "2h" or "30d"; ValueError for anything else."""
+    if isinstance(value, str):
+        return scaled(value, _UNITS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError
+    return value
+
+
+def scaled(text: str, units: Mapping[str, float]) -> float:
+    """The number that text says with one of these units; ValueError for anything else."""
+    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", text.strip(), re.ASCII)
+    if found is None or found[2] not in units:
+        raise ValueError
+    return (float(found[1]) if "." in found[1] else int(found[1])) * units[found[2]]
 
 
 def _wanted(minimum: float, maximum: float | None) -> str:

@@ -6,9 +6,21 @@ is found in the default project, and a name with a slash is that of another proj
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from penstock.errors import InvalidArgument
+
 DEFAULT_PROJECT = "penstock"
+
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-_.:]{0,254}", re.ASCII)
+
+
+def check_project(project: str) -> str:
+    """The name of a project; what stands for others in the broker's names cannot be in it."""
+    if not _PROJECT.fullmatch(project):
+        raise InvalidArgument.of("project", project, "up to 255 letters, digits and -_.:, the first a letter or digit")
+    return project
 
 
 class Projects:

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
+from penstock.broker.core.events import DeadRemoved
 from penstock.broker.core.image import DeadLetterEntry
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Batch, check_name, check_text, plain_text
@@ -26,6 +27,7 @@ from penstock.ids import message_id, parse_message_id
 from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, accept, queue_message
 
 MAX_ERROR_BYTES = 64 * 1024
+MAX_DELAY_SECONDS = 366 * 86_400
 MAX_CONFIGS = 1_000
 """So many settings are kept decoded; those of queues that are long gone must not stay for ever."""
 
@@ -208,10 +210,20 @@ class QueueManager(Face):
             broker.settle(entry, [self._held(entry, message_id, consumer_id)], now, Queue.ack)
 
     def nack(
-        self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
+        self,
+        queue: str,
+        message_id: str,
+        requeue: bool = True,
+        *,
+        consumer_id: str | None = None,
+        error: str | None = None,
+        delay: Duration | None = None,
     ) -> NackResult:
-        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
-        settlement = _nack(requeue, error)
+        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters.
+
+        `delay` is how long it waits for that try, in place of what the queue's retry policy says.
+        """
+        settlement = _nack(requeue, error, delay)
         broker = self.broker
         with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
@@ -231,9 +243,10 @@ class QueueManager(Face):
         *,
         consumer_id: str | None = None,
         error: str | None = None,
+        delay: Duration | None = None,
     ) -> Failures:
         """Give back those that are held, as `nack` does; returns, by id, why the others could not be."""
-        return self._settle_many(queue, message_ids, consumer_id, _nack(requeue, error))
+        return self._settle_many(queue, message_ids, consumer_id, _nack(requeue, error, delay))
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
         """Set the deadline of a message that is held to now + seconds."""
@@ -355,9 +368,16 @@ class QueueManager(Face):
         broker.sync()
         return len(still_there)
 
-    def purge_dead_letters(self, queue: str) -> int:
-        """Empty the list of dead letters; returns how many. They stay in the log until its retention."""
-        event = self.broker.change(lambda catalog, now: catalog.work_queue(queue).purge_dead(now))
+    def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
+        """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
+        places = None if message_ids is None else [parse_message_id(one) for one in message_ids]
+
+        def purge(catalog: Catalog, now: int) -> DeadRemoved | None:
+            entry = catalog.work_queue(queue)
+            only = None if places is None else {place[2] for place in places if place is not None and place[1] == entry.stream}
+            return entry.purge_dead(now, only)
+
+        event = self.broker.change(purge)
         return event.count if event is not None else 0
 
     def _config(self, entry: Queue) -> QueueConfig:
@@ -427,10 +447,11 @@ class QueueManager(Face):
         )
 
 
-def _nack(requeue: bool, error: str | None) -> Settlement:
+def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Settlement:
     """The settlement that gives deliveries back, for another try or to the dead letters."""
     check_flag(requeue, "requeue")
     if error is not None:
         check_text(error, "error", MAX_ERROR_BYTES)
         error = plain_text(error)
-    return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error)
+    span = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS)
+    return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error, delay=span)

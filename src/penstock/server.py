@@ -115,7 +115,7 @@ class Server:
             push_public_only=settings.auth == "token",
         )
         queues = Queues(aio, projects, guard=pubsub.guard)
-        service = Service(aio, projects, queues=queues, version=__version__)
+        service = Service(aio, projects, pubsub.rules, queues=queues, version=__version__)
         self._rest.callback(service.close)
         guard = gate if keyring is not None or rates is not None else None
         native = NativeDoor(

@@ -24,7 +24,8 @@ from penstock.durations import instant, micros, to_datetime
 from penstock.errors import InvalidArgument, InvalidPriority
 from penstock.ids import message_id
 
-_BYTES, _TEXT, _JSON = 0, 1, 2
+BYTES, TEXT, JSON = 0, 1, 2
+"""What the bytes of a stored payload are."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -85,14 +86,14 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     @property
     def payload(self) -> Any:
         """The payload as it was given: bytes, str or a JSON value."""
-        if self.content == _TEXT:
+        if self.content == TEXT:
             return self.data.decode()
-        return msgspec.json.decode(self.data) if self.content == _JSON else self.data
+        return msgspec.json.decode(self.data) if self.content == JSON else self.data
 
     @property
     def is_json(self) -> bool:
         """Whether `data` is the text of a JSON value."""
-        return self.content == _JSON
+        return self.content == JSON
 
     def opened(self) -> QueueMessage:
         """The message with its payload as it was given."""
@@ -169,14 +170,14 @@ def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage
     """What the log keeps of a message."""
     payload = message.payload
     if isinstance(payload, bytes | bytearray | memoryview):
-        data, content = bytes(payload), _BYTES
+        data, content = bytes(payload), BYTES
     elif isinstance(payload, str):
         try:
-            data, content = payload.encode(), _TEXT
+            data, content = payload.encode(), TEXT
         except UnicodeEncodeError:
             raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
     else:
-        data, content = _json(payload), _JSON
+        data, content = _json(payload), JSON
     priority = config.default_priority if message.priority is None else check_priority(message.priority)
     attributes, extra = check_attributes(message.headers, "headers") if message.headers is not None else (None, 0)
     size = len(data) + extra

@@ -45,9 +45,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.core": PURE | PURE_KERNEL,
     # what may be asked of a broker; the client asks it in its own process, or over the native door
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
-    "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api"},
+    "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api", "penstock.embedded"},
     "penstock.client.core": PURE | PURE_KERNEL,
     "penstock.sync": ANY | KERNEL | {"penstock", "penstock.client"},
+    # a worker takes from queues through the client
+    "penstock.worker": ANY | KERNEL | FACES | {"penstock.broker", "penstock.api", "penstock.client", "uvloop"},
+    "penstock.worker.core": PURE | PURE_KERNEL,
     # the in-process APIs over a broker, and the public names
     "penstock.face": ANY | KERNEL | {"penstock.broker"},
     "penstock.subscription": ANY | KERNEL | {"penstock.broker"},
@@ -63,6 +66,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "penstock.queue_manager",
         "penstock.subscription",
         "penstock.work",
+        "penstock.worker",
     },
     # the pipeline runs in other processes, so it reaches the broker through the client; its route job runs the router's rules
     "penstock.pipeline": ANY | KERNEL | {"penstock.client", "penstock.router.core", "pyspark", "pyarrow"},
@@ -98,10 +102,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | CAPABILITIES
     | FACES
     | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
+    "penstock.embedded": ANY | KERNEL | {"penstock", "penstock.api", "penstock.broker", "penstock.doors.pubsub.rules"},
     "penstock.logs": ANY,
     "penstock.cli": ANY
     | KERNEL
-    | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server", "uvloop"},
+    | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server", "uvloop"}
+    | {"penstock.worker", "penstock.logs"},
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY
     | KERNEL

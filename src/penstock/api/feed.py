@@ -8,19 +8,25 @@ polls. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Protocol
 
 from penstock.api.frames import Limits, Nack, Opened, offset_of, receipt
-from penstock.api.rules import NoRules, Rules
+from penstock.api.rules import DeliveryRules, PlainDelivery
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.leases import Lease
+from penstock.broker.core.message import check_name
+from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import Settlement, release
 from penstock.durations import micros
 from penstock.errors import PenstockError, QueueNotFound, SubscriptionNotFound, Unavailable
+
+log = logging.getLogger("penstock.feed")
 
 BATCH = 250
 """How many messages are handed out before others have their turn."""
@@ -29,6 +35,8 @@ GRACE_SECONDS = 10.0
 MAX_ERROR_CHARACTERS = 1_000
 
 Find = Callable[[Catalog, str], Queue]
+
+_PLAIN = PlainDelivery()
 
 
 class Sink(Protocol):
@@ -48,10 +56,10 @@ class Sink(Protocol):
 class Feeds:
     """All open feeds of a broker."""
 
-    def __init__(self, aio: AsyncBroker, rules: Rules | None = None) -> None:
+    def __init__(self, aio: AsyncBroker, rules: DeliveryRules) -> None:
         self.aio = aio
         self.broker = aio.broker
-        self.rules = rules or NoRules()
+        self.rules = rules
         self._open: dict[tuple[int, str], list[Feed]] = {}
         self._leaving: dict[tuple[int, str], asyncio.TimerHandle] = {}
         """Consumers whose connection was lost a moment ago."""
@@ -74,12 +82,14 @@ class Feeds:
 
         `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and goes back.
         """
+        check_name(consumer, "consumer")
+        rules = _PLAIN if find is Catalog.work_queue else self.rules
         now = self.aio.advance()
         with self.broker.lock:
             self.broker.check_open()
             queue = find(self.broker.catalog, name)
-            self.rules.check_pulled(queue)
-        feed = Feed(self, find, name, consumer, limits, sink, owner, queue)
+            rules.check_pulled(queue)
+        feed = Feed(self, find, name, consumer, limits, sink, owner, queue, rules)
         key = (queue.number, consumer)
         for other in [one for one in self._open.get(key, ()) if one.owner is not owner]:
             other.leave()
@@ -107,12 +117,11 @@ class Feeds:
 
     def stop(self) -> None:
         """End every feed. What consumers hold they keep: they come back to the next run."""
+        for feed in [feed for feeds in self._open.values() for feed in feeds]:
+            feed.fail(Unavailable("the server is stopping"))
         for leaving in self._leaving.values():
             leaving.cancel()
         self._leaving.clear()
-        for feed in [feed for feeds in self._open.values() for feed in feeds]:
-            feed.fail(Unavailable("the server is stopping"))
-        self._open.clear()
 
     def _release(self, key: tuple[int, str]) -> None:
         self._leaving.pop(key, None)
@@ -144,8 +153,9 @@ class Feed:
         sink: Sink,
         owner: object,
         queue: Queue,
+        rules: DeliveryRules,
     ) -> None:
-        self._feeds, self._aio, self._broker, self._rules = feeds, feeds.aio, feeds.broker, feeds.rules
+        self._feeds, self._aio, self._broker, self._rules = feeds, feeds.aio, feeds.broker, rules
         self._find, self._name = find, name
         self.consumer, self.owner = consumer, owner
         self.number = queue.number
@@ -156,7 +166,8 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
         self._is_busy = False
-        self.adjust(limits)
+        self._ack_deadline = checked(limits)
+        self._limits = limits
 
     def start(self) -> None:
         """Look for the first time, and whenever the bell rings."""
@@ -171,8 +182,8 @@ class Feed:
 
     def adjust(self, limits: Limits) -> None:
         """Live by other limits from now on; what is out keeps its deadline."""
+        self._ack_deadline = checked(limits)
         self._limits = limits
-        self._ack_deadline = micros(limits.ack_deadline, "ack_deadline", minimum=1e-3, maximum=86_400)
         self.wake()
 
     def close(self, *, keep: bool = False) -> None:
@@ -196,20 +207,22 @@ class Feed:
     def settle(
         self, acks: list[int], nacks: list[Nack] | None = None, deadlines: list[tuple[list[int], float]] | None = None
     ) -> list[int]:
-        """End deliveries or move their deadlines; returns the receipts that were not live any more."""
+        """End deliveries or move their deadlines; returns the receipts that were not live any more.
+
+        Settled is all or, when an argument is wrong, nothing.
+        """
+        verbs: list[tuple[list[int], Settlement]] = [(acks, Queue.ack)] if acks else []
+        verbs += [([nack.receipt], _nack(nack)) for nack in nacks or ()]
+        verbs += [(receipts, _deadline(seconds)) for receipts, seconds in deadlines or ()]
         now = self._aio.advance()
         failed: list[int] = []
         with self._broker.lock:
             self._broker.check_open()
             queue = self._broker.catalog.queues.get(self.number)
             if queue is None:
-                return [*acks, *(nack.receipt for nack in nacks or ())]
-            if acks:
-                self._settle(queue, acks, Queue.ack, now, failed)
-            for nack in nacks or ():
-                self._settle(queue, [nack.receipt], _nack(nack), now, failed)
-            for receipts, seconds in deadlines or ():
-                self._settle(queue, receipts, _deadline(seconds), now, failed)
+                return [one for receipts, _ in verbs for one in receipts]
+            for receipts, verb in verbs:
+                self._settle(queue, receipts, verb, now, failed)
         return failed
 
     async def confirmed(self) -> None:
@@ -249,13 +262,18 @@ class Feed:
     def _grant(self) -> tuple[Queue, list[Lease]]:
         now, limits = self._aio.advance(), self._limits
         with self._broker.lock:
+            queue = self._find(self._broker.catalog, self._name)
+            if queue.number != self.number:
+                # It was deleted and made again: this feed was opened on the one that is gone.
+                raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self._name)
+            self._rules.check_pulled(queue)
             prefetch, prefetch_bytes, want = limits.max_messages, limits.max_bytes, BATCH
             if limits.allow_excess:
-                holding = self._find(self._broker.catalog, self._name).holding(self.consumer)
+                holding = queue.holding(self.consumer)
                 if len(holding.held) >= prefetch or holding.size >= prefetch_bytes:
                     want = 0
                 prefetch, prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
-            queue, leases = self._broker.grant(
+            return self._broker.grant(
                 self._find,
                 self._name,
                 want,
@@ -266,12 +284,6 @@ class Feed:
                 prefetch_bytes=prefetch_bytes,
                 max_bytes=BATCH_BYTES,
             )
-            if queue.number != self.number:
-                # It was deleted and made again: this feed was opened on the one that is gone.
-                release(self._broker, queue, self.consumer, now)
-                raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self._name)
-            self._rules.check_pulled(queue)
-        return queue, leases
 
     def _later(self, work: Coroutine[None, None, None]) -> None:
         self._is_busy = True
@@ -283,11 +295,15 @@ class Feed:
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, PenstockError):
+        if error is None:
+            self.wake()
+        elif isinstance(error, PenstockError):
             self.fail(error)
-        elif error is not None:
-            raise error
-        self.wake()
+        else:
+            # Not its text, which may hold a payload.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            log.error("a feed failed with %s at %s:%s", type(error).__name__, place.filename, place.lineno)
+            self.fail(PenstockError("an error inside the broker"))
 
     async def _load(self, queue: Queue) -> None:
         await self._aio.call(self._broker.load, queue)
@@ -306,6 +322,13 @@ class Feed:
         self._rest.close()
 
 
+def checked(limits: Limits) -> int:
+    """The ack deadline of limits that make sense, in microseconds."""
+    check_count(limits.max_messages, "max_messages", 1)
+    check_count(limits.max_bytes, "max_bytes", 1)
+    return micros(limits.ack_deadline, "ack_deadline", minimum=1e-3, maximum=86_400)
+
+
 def opened(queue: Queue) -> Opened:
     """What a consumer must know of what it consumes."""
     policy = queue.policy
@@ -313,7 +336,10 @@ def opened(queue: Queue) -> Opened:
 
 
 def _nack(nack: Nack) -> Settlement:
-    error = nack.error[:MAX_ERROR_CHARACTERS] if nack.error else None
+    if nack.unseen:
+        return Queue.give_back
+    # The text of an exception may hold half a character (the name of a file can); its message must still go back.
+    error = nack.error[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode() if nack.error else None
     delay = None if nack.delay is None else micros(nack.delay, "delay", maximum=366 * 86_400)
     return lambda queue, leases, now: queue.nack(leases, now, requeue=nack.requeue, error=error, delay=delay)
 

@@ -14,8 +14,8 @@
     Ping      are you there                       ──>   Done
 
 Requests of one connection run side by side: an answer bears the `call` of its request. Calls, streams and their numbers are the
-client's to choose; a stream's number must not be in use. What a side does not understand it refuses, and goes on.
-A frame that is too large or is no MessagePack ends the connection.
+client's to choose; a stream's number must not be in use. What a server does not understand it refuses, and goes on.
+A frame that is too large, or is no array with a number in front, ends the connection.
 
 A delivery is known by its *receipt*, one number: the offset of its message, its attempt and the queue's epoch, as far as 64 bits
 go. Receipts stay good across connections and restarts for as long as the lease lives.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,12 @@ from penstock.work import NewMessage
 VERSION = 1
 HEADER = 4
 MAX_PROBLEM = 200
+MAX_MESSAGES = 100_000
+"""Of one Publish. A frame's size alone is no bound: what is small on the wire may be large in memory."""
+MAX_RECEIPTS = 1_000_000
+"""Of one Settle or Open."""
+MAX_VERDICTS = 100_000
+"""Nacks and deadlines of one Settle."""
 
 TOPIC, QUEUE = 0, 1
 """What a Publish or an Open names: a topic (an Open: a subscription), or a work queue."""
@@ -44,6 +50,9 @@ TOPIC, QUEUE = 0, 1
 _OFFSET_BITS, _ATTEMPT_BITS, _EPOCH_BITS = 40, 12, 12
 _ATTEMPT_MASK, _EPOCH_MASK = (1 << _ATTEMPT_BITS) - 1, (1 << _EPOCH_BITS) - 1
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+
+
+Receipts: TypeAlias = Annotated[list[int], msgspec.Meta(max_length=MAX_RECEIPTS)]
 
 
 def receipt(offset: int, attempt: int, epoch: int) -> int:
@@ -87,7 +96,7 @@ class Publish(Frame, tag=2):
 
     call: int
     topic: str
-    messages: list[Message]
+    messages: Annotated[list[Message], msgspec.Meta(max_length=MAX_MESSAGES)]
     origin: tuple[str, int] | None = None
     """(producer, sequence); the batch as a whole is known by it."""
 
@@ -97,7 +106,7 @@ class Enqueue(Frame, tag=3):
 
     call: int
     queue: str
-    messages: list[NewMessage]
+    messages: Annotated[list[NewMessage], msgspec.Meta(max_length=MAX_MESSAGES)]
     origin: tuple[str, int] | None = None
 
 
@@ -126,7 +135,7 @@ class Open(Frame, tag=4):
     name: str
     consumer: str
     limits: Limits
-    held: list[int] | None = None
+    held: Receipts | None = None
 
 
 class Settle(Frame, tag=5):
@@ -134,9 +143,9 @@ class Settle(Frame, tag=5):
 
     call: int
     stream: int
-    acks: list[int] = []
-    nacks: list[Nack] = []
-    deadlines: list[tuple[list[int], float]] = []
+    acks: Receipts = []
+    nacks: Annotated[list[Nack], msgspec.Meta(max_length=MAX_VERDICTS)] = []
+    deadlines: Annotated[list[tuple[Receipts, float]], msgspec.Meta(max_length=MAX_VERDICTS)] = []
     """Receipts, and seconds from now; 0 gives back."""
 
 
@@ -147,6 +156,8 @@ class Nack(msgspec.Struct, array_like=True, gc=False):
     requeue: bool = True
     error: str | None = None
     delay: float | None = None
+    unseen: bool = False
+    """Nobody has seen it: it goes back as if it had not been delivered, and the attempt does not count."""
 
 
 class Adjust(Frame, tag=6):
@@ -167,6 +178,14 @@ class Ping(Frame, tag=8):
     """Ask for a sign of life."""
 
     call: int
+
+
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """As much of a request as can be read where the rest cannot."""
+
+    kind: int
+    number: int = 0
+    """Its call; of Adjust and Close, which have none, the stream."""
 
 
 Request: TypeAlias = Hello | Call | Publish | Enqueue | Open | Settle | Adjust | Close | Ping
@@ -271,7 +290,9 @@ class Settled(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
+_decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
+_CALLLESS = {6, 7}
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
 
@@ -294,6 +315,15 @@ def refused(call: int, error: PenstockError) -> bytes:
 def ended(stream: int, error: PenstockError | None) -> bytes:
     """The end of a stream."""
     return framed(Ended(stream) if error is None else Ended(stream, *_told(error)))
+
+
+def call_in(body: bytes) -> int:
+    """The call of a request that cannot be read, 0 where it has none; InvalidArgument for what is no frame at all."""
+    try:
+        head = _decode_head(body)
+    except UNREADABLE as error:
+        raise InvalidArgument(f"this is no frame: {str(error)[:MAX_PROBLEM]}") from None
+    return head.number if head.kind not in _CALLLESS else 0
 
 
 def delivered(stream: int, leases: list[Lease]) -> bytes:
@@ -339,7 +369,12 @@ def _kinds() -> dict[str, type[PenstockError]]:
 
 
 def _told(error: PenstockError) -> tuple[str, list[Any], str | None, str]:
-    return error.reason, list(error.args), error.hint, str(error)
+    fields, text = list(error.args), str(error)
+    try:
+        encode((fields, text))
+    except (TypeError, ValueError, OverflowError):  # something that the wire has no form for, or half a character
+        return error.reason, [], error.hint, text.encode(errors="replace").decode()
+    return error.reason, fields, error.hint, text
 
 
 class Inbox:

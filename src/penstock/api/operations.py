@@ -18,6 +18,7 @@ from penstock.api.feed import Feed, Sink, opened
 from penstock.api.frames import Limits
 from penstock.api.parcels import parcel
 from penstock.api.queue_operations import QueueOperations
+from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
 from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 from penstock.broker.catalog import Catalog
@@ -31,6 +32,7 @@ from penstock.errors import InvalidArgument, NotFound, SubscriptionNotFound, Top
 from penstock.ids import message_id as id_of
 from penstock.ids import parse_message_id
 from penstock.message_queue import explain
+from penstock.projects import check_project
 from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
 from penstock.work import NewMessage
 
@@ -38,31 +40,37 @@ T = TypeVar("T")
 
 MAX_LISTED = 1_000
 MAX_PULL_SECONDS = 60.0
+MAX_PULLED = 8 * 1024 * 1024
+"""Bytes that one answer holds; a larger message comes alone."""
 
 
-class Operations(QueueOperations):
+class Operations(QueueOperations, SchemaOperations):
     """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
 
     def __init__(self, service: Service, principal: Principal, project: str) -> None:
-        super().__init__(service, principal, project)
+        super().__init__(service, principal, check_project(project))
         self._topics = service.topics
 
     # ── topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create_topic(self, topic: str, retention: float | None = None) -> TopicMetadata:
-        """Create a topic. `retention`: seconds for which messages stay for a seek, also when everybody has acked them."""
+    async def create_topic(
+        self, topic: str, retention: float | None = None, schema: str | None = None, encoding: str = "JSON"
+    ) -> TopicMetadata:
+        """Create a topic. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
+
+        `schema`: what every message must fit, written as `encoding` says (JSON or BINARY).
+        """
         name = self._name(Verb.MANAGE, topic, "topic")
-        span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
-        await self._change(lambda catalog, now: catalog.create_topic(name, now, retention=span))
-        return await self.get_topic(topic)
+        if schema is not None:
+            await self._create_topic_with_schema(topic, schema, encoding, retention)
+        else:
+            span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
+            await self._change(lambda catalog, now: catalog.create_topic(name, now, retention=span))
+        return self._found_topic(name, topic)
 
     async def get_topic(self, topic: str) -> TopicMetadata:
         """A topic."""
-        name = self._name(Verb.READ, topic, "topic")
-        found = self._topics.get_topic(name)
-        if found is None:
-            raise TopicNotFound(topic)
-        return replace(found, name=self._plain(found.name))
+        return self._found_topic(self._name(Verb.READ, topic, "topic"), topic)
 
     async def list_topics(self) -> list[TopicMetadata]:
         """The topics of the project."""
@@ -150,13 +158,16 @@ class Operations(QueueOperations):
         check_count(max_messages, "max_messages", 1)
         span = micros(wait, "wait", maximum=MAX_PULL_SECONDS)
         deadline = None if ack_deadline is None else micros(ack_deadline, "ack_deadline", minimum=1e-3, maximum=DAY // SECOND)
+        rules = self._service.rules
         with self._aio.broker.lock:
-            self._service.rules.check_pulled(self._aio.broker.catalog.subscription(name))
-        queue, leases = await self._aio.lease(
-            Catalog.subscription, name, min(max_messages, MAX_LISTED), ack_deadline=deadline, max_bytes=2**23, wait=span
-        )
-        if leases and self._service.rules.transforms(queue):
-            leases = await self._service.rules.ready(queue, leases, 2**23)
+            queue = self._aio.broker.catalog.subscription(name)
+            rules.check_pulled(queue)
+        with rules.in_use(queue.number):
+            queue, leases = await self._aio.lease(
+                Catalog.subscription, name, min(max_messages, MAX_LISTED), ack_deadline=deadline, max_bytes=MAX_PULLED, wait=span
+            )
+            if leases and rules.transforms(queue):
+                leases = await rules.ready(queue, leases, MAX_PULLED)
         return Pulled(opened(queue), [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases])
 
     async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
@@ -222,6 +233,7 @@ class Operations(QueueOperations):
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
         """The whole life of a message, oldest event first, as far as the event log goes back."""
+        self._principal.check(Verb.READ, self._project)
         place = parse_message_id(message_id)
         if place is None:
             raise InvalidArgument.of("message_id", message_id, "the id of a message: 30 hexadecimal digits")
@@ -232,7 +244,8 @@ class Operations(QueueOperations):
         if stream is None:
             return []
         project, plain = self._service.projects.split(stream.name)
-        self._principal.check(Verb.READ, project, plain, kind=stream.kind)
+        if not self._principal.may(Verb.READ, project, plain):
+            return []  # as for a message that nobody knows: a guessed id must not tell the name of a topic
         rows = await self._aio.call(broker.history, message_id)
         return [
             TraceEvent(
@@ -243,6 +256,7 @@ class Operations(QueueOperations):
                 row.attempt,
                 row.consumer,
                 {key: _shown(key, value) for key, value in row.detail.items()},
+                stream.kind == "queue",
             )
             for row in rows
         ]
@@ -253,23 +267,21 @@ class Operations(QueueOperations):
 
     async def explain_backlog(self, subscription: str, limit: int = 20) -> list[Unsettled]:
         """The oldest messages that a subscription has not settled, and what keeps each."""
-        name = self._name(Verb.READ, subscription, "subscription")
-        most = min(check_count(limit, "limit", 1), MAX_LISTED)
+        return await self._unsettled(Catalog.subscription, self._name(Verb.READ, subscription, "subscription"), limit)
+
+    async def explain_queue(self, queue: str, limit: int = 20) -> list[Unsettled]:
+        """The oldest messages that a work queue has not settled, and what keeps each."""
+        return await self._unsettled(Catalog.work_queue, self._name(Verb.READ, queue, "queue"), limit)
+
+    async def explain_task(self, queue: str, message_id: str) -> Explanation | None:
+        """Why a message of a work queue is not delivered now; None when it is not in the queue."""
+        name, place = self._name(Verb.READ, queue, "queue"), parse_message_id(message_id)
         broker = self._aio.broker
 
-        def look() -> list[Unsettled]:
-            found: list[Unsettled] = []
+        def look() -> Explanation | None:
             with broker.present():
-                queue = broker.catalog.subscription(name)
-                stream = broker.catalog.streams.get(queue.stream)
-                for offset in _first(queue, most):
-                    message = broker.message(stream, offset) if stream is not None else None
-                    why = explain(broker, queue, message.publish_at, offset) if message is not None else None
-                    if message is not None and why is not None:
-                        at = message.publish_at
-                        attempts = queue.attempts(offset)
-                        found.append(Unsettled(id_of(at, queue.stream, offset), to_datetime(at), message.key, attempts, why))
-            return found
+                found = broker.catalog.work_queue(name)
+                return explain(broker, found, place[0], place[2]) if place is not None and place[1] == found.stream else None
 
         return await self._aio.call(look)
 
@@ -305,9 +317,25 @@ class Operations(QueueOperations):
     async def _publish_inspected(self, stream: Stream, batch: Batch) -> list[str]:
         """Publish what the topic's schema and transforms leave; one that is dropped still gets an id, which nothing has."""
         passed = await self._service.rules.passed(stream, batch.messages)
-        kept = [message for message in passed if message is not None]
-        ids = iter((await self._aio.publish(Catalog.topic, stream.name, summarize(kept))).message_ids() if kept else [])
-        return [next(ids) if message is not None else f"{0:030x}" for message in passed]
+        places = [index for index, message in enumerate(passed) if message is not None]
+        given = [f"{0:030x}"] * len(passed)
+        if places:
+            kept = summarize([message for message in passed if message is not None])
+            if batch.producers is not None:
+                # What makes a repeat known: of a batch as a whole the first message bears it, whichever that is now.
+                first = batch.producers[0] if batch.is_whole else batch.producers[places[0]]
+                kept.producers = [first, *(batch.producers[index] for index in places[1:])]
+                kept.is_whole = batch.is_whole
+            ids = (await self._aio.publish(Catalog.topic, stream.name, kept)).message_ids()
+            for index, message_id in zip(places, ids, strict=True):
+                given[index] = message_id
+        return given
+
+    def _found_topic(self, name: str, topic: str) -> TopicMetadata:
+        found = self._topics.get_topic(name)
+        if found is None:
+            raise TopicNotFound(topic)
+        return replace(found, name=self._plain(found.name))
 
     async def _settle(self, subscription: str, ack_ids: list[str], verb: Settlement) -> list[str]:
         name = self._name(Verb.CONSUME, subscription, "subscription")
@@ -318,6 +346,28 @@ class Operations(QueueOperations):
         if has_forwards or queue.policy.exactly_once:
             await self._aio.durable()
         return failed
+
+    async def _unsettled(self, find: Callable[[Catalog, str], Queue], name: str, limit: int) -> list[Unsettled]:
+        most = min(check_count(limit, "limit", 1), MAX_LISTED)
+        broker = self._aio.broker
+
+        def look() -> list[Unsettled]:
+            found: list[Unsettled] = []
+            with broker.present():
+                queue = find(broker.catalog, name)
+                stream = broker.catalog.streams.get(queue.stream)
+                for offset in _first(queue, most):
+                    message = broker.message(stream, offset) if stream is not None else None
+                    why = explain(broker, queue, message.publish_at, offset) if message is not None else None
+                    if message is not None and why is not None:
+                        at, lease = message.publish_at, queue.lease_of(offset)
+                        holder = lease.consumer.consumer_id if lease is not None and lease.consumer is not None else None
+                        name_of = id_of(at, queue.stream, offset)
+                        attempts = queue.attempts(offset)
+                        found.append(Unsettled(name_of, to_datetime(at), message.key, attempts, why, holder))
+            return found
+
+        return await self._aio.call(look)
 
     def _listed(self, found: Sequence[T], name_of: Callable[[T], str]) -> Iterator[tuple[T, str]]:
         """Those of the project that the caller may read, with their plain names."""

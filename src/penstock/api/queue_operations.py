@@ -70,11 +70,20 @@ class QueueOperations:
         """Settle messages for good; returns, by id, why some could not be."""
         return _reasons(self._queues.ack_many(queue, message_ids, consumer))
 
-    async def nack_messages(
-        self, queue: str, message_ids: list[str], requeue: bool = True, error: str | None = None, consumer: str | None = None
+    async def nack_messages(  # noqa: PLR0917  # the arguments of an operation have names on the wire
+        self,
+        queue: str,
+        message_ids: list[str],
+        requeue: bool = True,
+        error: str | None = None,
+        consumer: str | None = None,
+        delay: float | None = None,
     ) -> dict[str, str]:
-        """Give messages back, for another try or to the dead letters; returns, by id, why some could not be."""
-        return _reasons(self._queues.nack_many(queue, message_ids, requeue, consumer_id=consumer, error=error))
+        """Give messages back, for another try or to the dead letters; returns, by id, why some could not be.
+
+        `delay` (seconds) replaces the retry policy's.
+        """
+        return _reasons(self._queues.nack_many(queue, message_ids, requeue, consumer_id=consumer, error=error, delay=delay))
 
     async def extend_message(self, queue: str, message_id: str, seconds: float, consumer: str | None = None) -> None:
         """Set the deadline of a message that is held to so many seconds from now."""
@@ -104,13 +113,13 @@ class QueueOperations:
         """Put one dead letter back into its queue."""
         await self._queues.retry_dead_letter(queue, message_id)
 
-    async def redrive_dead_letters(self, queue: str, limit: int | None = None) -> int:
-        """Put dead letters back, oldest first; returns how many."""
-        return await self._queues.redrive(queue, limit)
+    async def redrive_dead_letters(self, queue: str, limit: int | None = None, message_ids: list[str] | None = None) -> int:
+        """Put dead letters back, all or these, oldest first; returns how many."""
+        return await self._queues.redrive(queue, limit, message_ids)
 
-    async def purge_dead_letters(self, queue: str) -> int:
-        """Empty the list of dead letters; returns how many."""
-        return await self._queues.purge_dead_letters(queue)
+    async def purge_dead_letters(self, queue: str, message_ids: list[str] | None = None) -> int:
+        """Empty the list of dead letters, or take these from it; returns how many."""
+        return await self._queues.purge_dead_letters(queue, message_ids)
 
     def open_queue(
         self, queue: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None

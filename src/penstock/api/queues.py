@@ -7,7 +7,7 @@ whether the caller may, and that nothing waits in the loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import TracebackType
@@ -20,7 +20,7 @@ from penstock.broker.core.message import check_name
 from penstock.broker.core.policy import QueueConfig
 from penstock.broker.core.stream import Stream
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
-from penstock.projects import Projects
+from penstock.projects import Projects, check_project
 from penstock.queue_manager import Failures, QueueManager, Terms
 from penstock.work import DeadLetter, Delivery, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, delivery
 
@@ -78,7 +78,7 @@ class Queues:
         if "/" in name or len(name) > MAX_NAME:
             # In the default project, whose names stand alone, `a/b` would be the b of project a.
             raise InvalidArgument.of(kind, name, f"at most {MAX_NAME} characters and no '/'")
-        return self.projects.scoped(project, name)
+        return self.projects.scoped(check_project(project), name)
 
 
 class ProjectQueues:
@@ -198,9 +198,19 @@ class ProjectQueues:
         *,
         consumer_id: str | None = None,
         error: str | None = None,
+        delay: float | None = None,
     ) -> Failures:
         """Give back those that are held; returns, by id, why the others could not be."""
-        return self._now(self._manager.nack_many, Verb.CONSUME, queue, message_ids, requeue, consumer_id=consumer_id, error=error)
+        return self._now(
+            self._manager.nack_many,
+            Verb.CONSUME,
+            queue,
+            message_ids,
+            requeue,
+            consumer_id=consumer_id,
+            error=error,
+            delay=delay,
+        )
 
     def extend(self, queue: str, message_id: str, seconds: float, consumer_id: str | None = None) -> None:
         """Set the deadline of a message that is held to now + seconds."""
@@ -239,13 +249,14 @@ class ProjectQueues:
         """Put one dead letter back."""
         await self._soon(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
 
-    async def redrive(self, queue: str, limit: int | None = None) -> int:
-        """Put dead letters back, oldest first; returns how many."""
-        return await self._soon(self._manager.redrive, Verb.MANAGE, queue, None, limit)
+    async def redrive(self, queue: str, limit: int | None = None, message_ids: Collection[str] | None = None) -> int:
+        """Put dead letters back, all or these, oldest first; returns how many."""
+        where = None if message_ids is None else _among(message_ids)
+        return await self._soon(self._manager.redrive, Verb.MANAGE, queue, where, limit)
 
-    async def purge_dead_letters(self, queue: str) -> int:
-        """Empty the list of dead letters; returns how many."""
-        return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue)
+    async def purge_dead_letters(self, queue: str, message_ids: Collection[str] | None = None) -> int:
+        """Empty the list of dead letters, or take these from it; returns how many."""
+        return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
 
     async def _lease(self, name: str, terms: Terms) -> Deliveries:
         entry, leases = await self._broker.lease(
@@ -292,6 +303,11 @@ class ProjectQueues:
 Ids = list[str]
 Deliveries = list[Delivery]
 DeadLetters = list[DeadLetter]
+
+
+def _among(message_ids: Collection[str]) -> Callable[[DeadLetter], bool]:
+    wanted = frozenset(message_ids)
+    return lambda letter: letter.message.message_id in wanted
 
 
 class _Plainly:

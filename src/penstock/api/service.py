@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.feed import Feeds
 from penstock.api.queues import Queues
-from penstock.api.rules import NoRules, Rules
+from penstock.api.rules import LateRules, Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.message_queue import MessageQueue
 from penstock.projects import Projects
@@ -24,7 +24,7 @@ class Service:
     ) -> None:
         self.aio = aio
         self.projects = projects or Projects()
-        self.rules = rules or NoRules()
+        self.rules = rules or LateRules()
         self.queues = queues or Queues(aio, self.projects)
         self.topics = MessageQueue(broker=aio.broker)
         self.feeds = Feeds(aio, self.rules)
@@ -34,3 +34,4 @@ class Service:
         """End every feed and every wait."""
         self.feeds.stop()
         self.queues.close()
+        self.rules.close()

@@ -30,6 +30,8 @@ class TraceEvent(msgspec.Struct):
     attempt: int | None = None
     consumer: str | None = None
     detail: dict[str, str] = {}
+    is_task: bool = False
+    """Whether `topic` is a work queue."""
 
 
 class Unsettled(msgspec.Struct):
@@ -40,6 +42,8 @@ class Unsettled(msgspec.Struct):
     ordering_key: str
     delivery_attempt: int
     explanation: Explanation
+    consumer: str | None = None
+    """Who holds it."""
 
 
 class SnapshotInfo(msgspec.Struct):
@@ -79,3 +83,15 @@ class ServerInfo(msgspec.Struct):
     project: str
     problem: str | None
     """What is wrong with its disk; None when all is well."""
+
+
+class SchemaInfo(msgspec.Struct, frozen=True):
+    """One revision of a schema."""
+
+    name: str
+    kind: str
+    """AVRO or PROTOCOL_BUFFER."""
+    definition: str
+    revision: str
+    """Its id: 8 hexadecimal digits."""
+    created: datetime

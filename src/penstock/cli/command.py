@@ -7,7 +7,7 @@ so `penstock --help` costs no more when there are many of them.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -16,6 +16,8 @@ from typing import Any, NoReturn, Protocol
 from penstock.cli.output import complain
 
 USAGE = 2
+TERMINATED = 143
+"""After SIGTERM, as a shell counts it: 128 + 15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,20 @@ class Parser(argparse.ArgumentParser):
         """As argparse does it, with a suggestion in place of the list of all."""
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(None, f"unknown {action.dest} {value!r}{_suggestion(str(value), list(action.choices))}")
+
+
+class Verbs:
+    """The commands of a command, such as `penstock topic create`."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._table = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def add(self, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+        """Add one, with its help; returns its parser."""
+        command = Command(name, text, run.__module__)
+        child: Parser = self._table.add_parser(name, help=command.help, description=command.sentence)
+        child.set_defaults(run=run)
+        return child
 
 
 def add_commands(parser: Parser, commands: Sequence[Command], arguments: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """The entry point: find the command, run it, turn errors into a line or two and an exit code.
 
-Exit codes: 0 done; 1 it failed; 2 it was called wrongly, or a setting is wrong; 130 interrupted.
+Exit codes are the same for every command: see `EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,43 @@ import sys
 from collections.abc import Sequence
 
 from penstock import __version__
-from penstock.cli.command import USAGE, Command, Parser, add_commands
+from penstock.cli.command import TERMINATED, USAGE, Command, Parser, add_commands
 from penstock.cli.output import complain
-from penstock.errors import InvalidArgument, PenstockError
+from penstock.errors import InvalidArgument, NotFound, PenstockError, Unavailable
 
 COMMANDS = (
     Command("serve", "run the server", "penstock.cli.serve"),
     Command("config", "show every setting and where it comes from", "penstock.cli.config"),
     Command("token", "make, list and revoke the tokens of a server", "penstock.cli.token"),
+    Command("topic", "create, list, show and delete topics", "penstock.cli.topic"),
+    Command("subscription", "create, list, move, pause and delete subscriptions", "penstock.cli.subscription"),
+    Command("snapshot", "keep, list and delete positions of subscriptions", "penstock.cli.snapshot"),
+    Command("publish", "publish messages to a topic", "penstock.cli.publish"),
+    Command("pull", "take messages from a subscription, once or as they come", "penstock.cli.pull"),
+    Command("queue", "create, fill, empty and inspect work queues", "penstock.cli.queue"),
+    Command("dlq", "list, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
+    Command("worker", "run the tasks of a worker", "penstock.cli.worker"),
+    Command("trace", "tell the whole life of a message", "penstock.cli.trace"),
+    Command("explain", "say why messages of a subscription or work queue are not delivered", "penstock.cli.explain"),
+    Command("top", "show what flows through a server now", "penstock.cli.top"),
+    Command("bench", "measure how fast messages are published and consumed", "penstock.cli.bench"),
+    Command("doctor", "check the installation, and say what to do about each problem", "penstock.cli.doctor"),
+    Command("completion", "print a script that completes commands and names in a shell", "penstock.cli.completion"),
 )
 
 FAILED = 1
+MISSING = 3
+UNREACHABLE = 4
 INTERRUPTED = 130
+EXIT_CODES = {
+    0: "done",
+    FAILED: "it failed",
+    USAGE: "it was called wrongly, or a setting is wrong; nothing was done",
+    MISSING: "something that it names does not exist",
+    UNREACHABLE: "the server cannot be reached, or cannot do it now: trying again may help",
+    INTERRUPTED: "interrupted by Ctrl-C",
+    TERMINATED: "ended by SIGTERM",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except PenstockError as error:
         complain(f"penstock: {error}" + (f"\n{error.hint}" if error.hint else ""))
-        return USAGE if isinstance(error, InvalidArgument) else FAILED
+        return exit_code(error)
     except Exception as error:  # the top of the program: a person gets a sentence, not a traceback
         if sys.flags.dev_mode:
             raise
@@ -45,12 +70,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _run(words: list[str]) -> int:
+def exit_code(error: PenstockError) -> int:
+    """What a program is told about an error."""
+    match error:
+        case InvalidArgument():
+            return USAGE
+        case NotFound():
+            return MISSING
+        case Unavailable():
+            return UNREACHABLE
+        case _:
+            return FAILED
+
+
+def parser_of(called: Sequence[str]) -> Parser:
+    """The whole command line, with the arguments of the commands that are called."""
     parser = Parser(
         prog="penstock", description="Messages: published once, safe on disk, then pulled, queued, pushed and replayed."
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="show the version and exit")
-    add_commands(parser, COMMANDS, words[:1])
+    add_commands(parser, COMMANDS, called)
+    return parser
+
+
+def _run(words: list[str]) -> int:
+    parser = parser_of(words[:1])
     if not words:
         complain(parser.format_help().rstrip())
         return USAGE

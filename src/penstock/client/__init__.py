@@ -2,13 +2,16 @@
 
 pubsub         where everything begins
 topic          publishing              subscription   receiving: handlers or an iterator
+queue          both, for work queues   consumer       what subscriptions and queues share
 stream         MessageStream: streaming pull, leases, recovery
 core/          the rules               link, links/   the way to a broker: embedded or remote
 """
 
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.client.options import CloseBehavior, SubscriberOptions
+from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
 from penstock.client.pubsub import PubSub
+from penstock.client.queue import QueueTask, WorkQueue
 from penstock.client.stream import MessageStream
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
@@ -18,8 +21,13 @@ __all__ = [
     "CloseBehavior",
     "IncomingMessage",
     "MessageStream",
+    "OnLimit",
     "PubSub",
+    "PublishOptions",
+    "PublisherFlowControl",
+    "QueueTask",
     "SubscriberOptions",
     "Subscription",
     "Topic",
+    "WorkQueue",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from inspect import isawaitable
 from typing import Any
 
@@ -20,25 +20,30 @@ class Events:
 
     def __init__(self, *names: str) -> None:
         self.listeners: dict[str, list[Listener]] = {name: [] for name in names}
+        """The lists are replaced, never changed: who goes through one is not disturbed by a listener that comes or goes."""
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.on_done: Callable[[], None] | None = None
+        """Called when something that ran beside has ended."""
 
     def add(self, event: str, listener: Listener) -> None:
         """Have a listener called."""
-        if event not in self.listeners:
-            raise InvalidArgument.of("event", event, f"one of {', '.join(map(repr, self.listeners))}")
+        self._check(event)
         if not callable(listener):
             raise InvalidArgument.of("listener", listener, "a function or a coroutine function")
-        self.listeners[event].append(listener)
+        self.listeners[event] = [*self.listeners[event], listener]
 
     def remove(self, event: str, listener: Listener) -> None:
         """Have it called no longer; does nothing when it was not."""
-        if listener in self.listeners.get(event, ()):
-            self.listeners[event].remove(listener)
+        self._check(event)
+        listeners = self.listeners[event]
+        if listener in listeners:
+            index = listeners.index(listener)
+            self.listeners[event] = [*listeners[:index], *listeners[index + 1 :]]
 
     def emit(self, event: str, *args: Any) -> bool:
         """Call the listeners; False when there is none. What they raise is logged: it must not end who tells them."""
         listeners = self.listeners[event]
-        for listener in [*listeners]:
+        for listener in listeners:
             try:
                 result = listener(*args)
                 if result is not None and isawaitable(result):
@@ -51,12 +56,20 @@ class Events:
         """Run something beside, and hold on to it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
 
-    async def finish(self) -> None:
-        """Return when nothing runs any more, but for whoever asks."""
-        while running := self._tasks - {asyncio.current_task()}:
-            await asyncio.wait(running)
+    def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
+        """Whether anything runs, but for these tasks."""
+        return not self._tasks.issubset(but)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self.on_done is not None:
+            self.on_done()
+
+    def _check(self, event: str) -> None:
+        if event not in self.listeners:
+            raise InvalidArgument.of("event", event, f"one of {', '.join(map(repr, self.listeners))}")
 
 
 async def _guarded(event: str, result: Awaitable[Any]) -> None:

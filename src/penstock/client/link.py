@@ -46,8 +46,8 @@ class Channel(Protocol):
     def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
         """End deliveries, by their receipts, or give them other deadlines. Nobody hears whether that came in time."""
 
-    def unconfirmed(self) -> list[int]:
-        """Receipts of acks that were given to `settle` and may not have arrived, once the channel is over."""
+    def unconfirmed(self) -> tuple[list[int], list[Nack]]:
+        """Acks and nacks that were given to `settle` and may not have arrived, once the channel is over."""
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
         """The same; returns the receipts that were not live any more, when the rest cannot be undone."""

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.api.frames import Nack, Opened
+from penstock.broker.core.policy import Duration
 from penstock.client.link import Parcel
-from penstock.durations import micros, to_datetime
+from penstock.durations import SECOND, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id
 
@@ -151,12 +152,12 @@ class IncomingMessage:
             self._is_settled = True
             self._holder.nack(self, Nack(self.receipt))
 
-    def modify_ack_deadline(self, seconds: float) -> None:
+    def modify_ack_deadline(self, seconds: Duration) -> None:
         """Let the lease last so many seconds from now; 0 gives the message back."""
-        _check_deadline(seconds)
+        span = _span(seconds)
         if not self._is_settled:
-            self._is_settled = not seconds
-            self._holder.move(self, seconds)
+            self._is_settled = not span
+            self._holder.move(self, span)
 
     async def ack_with_response(self) -> AckResponse:
         """Settle it for good, and return when that is certain; INVALID when it came too late."""
@@ -172,20 +173,21 @@ class IncomingMessage:
         self._is_settled = True
         return await self._holder.confirm(self, nack=Nack(self.receipt))
 
-    async def modify_ack_deadline_with_response(self, seconds: float) -> AckResponse:
+    async def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
         """As `modify_ack_deadline`, and say whether it came in time."""
-        _check_deadline(seconds)
+        span = _span(seconds)
         if self._is_settled:
             return AckResponse.INVALID
-        self._is_settled = not seconds
-        return await self._holder.confirm(self, seconds=seconds)
+        self._is_settled = not span
+        return await self._holder.confirm(self, seconds=span)
 
     def __repr__(self) -> str:
         return f"<IncomingMessage {self.id} attempt {self.delivery_attempt}, {self.length} bytes>"
 
 
-def _check_deadline(seconds: float) -> None:
+def _span(seconds: Duration) -> float:
+    """Seconds of a deadline that is allowed."""
     try:
-        micros(seconds, "seconds", maximum=MAX_DEADLINE)
+        return micros(seconds, "seconds", maximum=MAX_DEADLINE) / SECOND
     except InvalidArgument:
         raise InvalidArgument(f"Ack deadline must be between 0 and {MAX_DEADLINE} seconds, got {seconds!r}") from None

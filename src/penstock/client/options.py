@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.broker.core.policy import FlowControl, check_count, check_flag
+from penstock.broker.core.policy import Duration, FlowControl, check_count, check_flag
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 
@@ -24,19 +24,20 @@ class CloseBehavior(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriberOptions:
-    """How a MessageStream takes its messages. Durations are seconds."""
+    """How a MessageStream takes its messages. Durations are seconds or `timedelta`."""
 
     flow_control: FlowControl = field(default_factory=FlowControl)
     """Limits of what is unsettled at once; what is None in it is 1,000 messages or 100 MiB."""
-    ack_deadline: float = 60
+    ack_deadline: Duration = 60
     """How long a lease lasts unless it is extended."""
     message_ordering: bool = False
     """Messages of one ordering key come one at a time, in order. The subscription must have been created so."""
     max_streams: int = 5
-    max_extension: float = 3_600
-    """How long a lease is extended while its handler runs, at most."""
+    """How many streams bring messages side by side. They share the limits."""
+    max_extension: Duration = 3_600
+    """How long after its delivery a lease ends at the latest, however long its handler runs."""
     close_behavior: CloseBehavior = CloseBehavior.WAIT
-    close_timeout: float | None = None
+    close_timeout: Duration | None = None
     """How long a close waits for what is unsettled, before it gives that back; None: as long as leases last."""
 
     def __post_init__(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import ssl
 from typing import Any, Self
 
 from penstock.api.operations import Operations
-from penstock.api.values import Overview, ServerInfo, SnapshotInfo, TraceEvent
+from penstock.api.values import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 from penstock.broker.broker import Broker
 from penstock.client.link import Link
 from penstock.client.links.embedded import EmbeddedLink
+from penstock.client.queue import WorkQueue
+from penstock.client.schema import Schema
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
 from penstock.clock import Clock
@@ -21,7 +25,11 @@ class PubSub:
     """Topics, subscriptions and queues. Use it with `async with`, in one event loop.
 
     `PubSub()` is a broker in this process, in memory; `PubSub(data_dir="…")` keeps everything on disk; `PubSub("http://host:8085",
-    token="…")` is a server. `topic(name)` and the like return the same object each time and make nothing at the broker.
+    token="…")` is a server, with `tls` for a certificate of your own. `topic(name)` and the like return the same object each time
+    and make nothing at the broker.
+
+    When the server goes away, the client comes back by itself: a request waits `give_up_seconds` for a connection. Every
+    `ping_seconds` it asks for a sign of life, and gives a connection up on which two were not answered.
     """
 
     def __init__(
@@ -30,25 +38,32 @@ class PubSub:
         *,
         token: str | None = None,
         project: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        give_up_seconds: float = 60.0,
+        ping_seconds: float = 20.0,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         broker: Broker | None = None,
     ) -> None:
         if server is not None and (data_dir is not None or clock is not None or broker is not None):
             raise InvalidArgument("a server is given together with data_dir, clock or broker, wanted one or the other")
-        if server is None and token is not None:
-            raise InvalidArgument("a token is given without a server", hint="PubSub('http://host:8085', token=…)")
+        if server is None and (token is not None or tls is not None):
+            raise InvalidArgument("a token or tls is given without a server", hint="PubSub('http://host:8085', token=…)")
         if broker is not None and (data_dir is not None or clock is not None):
             raise InvalidArgument("broker is given together with data_dir or clock, wanted one or the other")
         self.link: Link
         if server is not None:
             from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # who embeds the broker needs no sockets
 
-            self.link = RemoteLink(server, token=token, project=project)
+            self.link = RemoteLink(
+                server, token=token, project=project, tls=tls, give_up_seconds=give_up_seconds, ping_seconds=ping_seconds
+            )
         else:
             self.link = EmbeddedLink(data_dir=data_dir, clock=clock, broker=broker, project=project)
         self._topics: dict[str, Topic] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._queues: dict[str, WorkQueue] = {}
+        self._schemas: dict[str, Schema] = {}
         self._is_open = False
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,11 +75,15 @@ class PubSub:
         return self
 
     async def close(self) -> None:
-        """Publish what waits, close every subscription, and let go of the broker. Safe to call twice."""
+        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
         if not self._is_open:
             return
         for subscription in self._subscriptions.values():
             await subscription.close()
+        for queue in self._queues.values():
+            await queue.close()
+        # After the handlers, which may publish to the last.
+        await asyncio.gather(*[topic.publisher.close() for topic in self._topics.values()])
         self._is_open = False
         await self.link.close()
 
@@ -97,6 +116,21 @@ class PubSub:
         found.set_options(**options)
         return found
 
+    def queue(self, name: str, **options: Any) -> WorkQueue:
+        """The work queue of that name: the same object each time; options that are given again change it."""
+        found = self._queues.get(name)
+        if found is None:
+            found = self._queues[name] = WorkQueue(self, name, **options)
+            return found
+        found.set_options(**options)
+        return found
+
+    def schema(self, name: str) -> Schema:
+        """The schema of that name: the same object each time."""
+        if name not in self._schemas:
+            self._schemas[name] = Schema(self, name)
+        return self._schemas[name]
+
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def topics(self) -> list[TopicMetadata]:
@@ -106,6 +140,18 @@ class PubSub:
     async def subscriptions(self) -> list[SubscriptionMetadata]:
         """Every subscription."""
         return await self.link.call(Operations.list_subscriptions)
+
+    async def queues(self) -> list[str]:
+        """The names of all work queues."""
+        return await self.link.call(Operations.list_queues)
+
+    async def schemas(self) -> list[SchemaInfo]:
+        """Every schema, with its newest revision."""
+        return await self.link.call(Operations.list_schemas)
+
+    async def validate_schema(self, kind: str, definition: str) -> None:
+        """InvalidArgument, which says where, for a definition that could not be a schema."""
+        await self.link.call(Operations.validate_schema, kind, definition)
 
     async def snapshots(self) -> list[SnapshotInfo]:
         """Every snapshot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,30 +19,70 @@ from penstock.errors import FailedPrecondition, PenstockError, PermissionDenied
 
 P = ParamSpec("P")
 
+log = logging.getLogger("penstock.client")
+
 
 class Settler:
-    """Settles what one stream holds, through whichever of its channels is open. Without one it waits."""
+    """Settles what one stream holds, through whichever of its channels is open.
 
-    def __init__(self, holdings: Holdings[IncomingMessage], clock: Clock, on_change: Callable[[], None]) -> None:
+    Without one it waits. When it has ended it is too late for everything: what is asked for has no effect.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings[IncomingMessage],
+        clock: Clock,
+        on_change: Callable[[], None],
+        on_move: Callable[[], None],
+    ) -> None:
         self._clock = clock
-        self._holdings = holdings
+        self._held = holdings.by_receipt
         self._on_change = on_change
         """Called when something was let go of."""
+        self._on_move = on_move
+        """Called when leases have other deadlines."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._channel: Channel | None = None
+        self._connected: asyncio.Future[None] = self._loop.create_future()
         self._acks: list[int] = []
         self._nacks: list[Nack] = []
         self._deadlines: dict[float, list[int]] = {}
         self._is_due = False
+        self._is_over = False
 
-    def use(self, channel: Channel | None) -> None:
-        """Settle through this channel from now on; None while there is none."""
-        before, self._channel = self._channel, channel
-        if before is not None and before is not channel:
-            self._acks += before.unconfirmed()
-        if channel is not None:
-            self._soon()
+    def use(self, channel: Channel) -> None:
+        """Settle through this channel from now on."""
+        self._channel = channel
+        if not self._connected.done():
+            self._connected.set_result(None)
+        self._soon()
+
+    def let_go(self) -> None:
+        """Send what there is through the channel, and then nothing more until there is another."""
+        self.flush()
+        self._channel = None
+        if self._connected.done():
+            self._connected = self._loop.create_future()
+
+    def repeat(self, acks: list[int], nacks: list[Nack]) -> None:
+        """Acks and nacks that were sent and may not have arrived."""
+        self._acks += acks
+        self._nacks += nacks
+
+    def end(self) -> None:
+        """Nothing can be settled any more."""
+        if self._acks:
+            log.warning("%d acks did not reach the broker: their messages will come again", len(self._acks))
+        self._is_over = True
+        self._channel = None
+        self._connected.cancel()
+        self._drop()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a way to the broker."""
+        return self._channel is not None
 
     @property
     def pending(self) -> list[int]:
@@ -51,9 +92,13 @@ class Settler:
     def ack(self, message: IncomingMessage) -> None:
         """Settle it for good."""
         if threading.get_ident() == self._thread:
-            self._ack(message.receipt)
+            receipt = message.receipt
+            self._acks.append(receipt)
+            self._held.pop(receipt, None)
+            if not self._is_due:
+                self._soon()
         else:
-            self._across(self._ack, message.receipt)
+            self._across(self.ack, message)
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
         """Give it back."""
@@ -68,19 +113,29 @@ class Settler:
         self._deadlines.setdefault(seconds, []).extend(receipts)
         self._soon()
 
+    def give_back(self, nacks: list[Nack]) -> None:
+        """Let go of deliveries that are not to be waited for."""
+        for nack in nacks:
+            self._nack(nack)
+
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Settle one delivery and say what became of it."""
+        """Settle one delivery and say what became of it. Without a way to the broker it waits for one, while the lease lasts."""
+        if not self._is_over and self._channel is None:
+            await asyncio.wait([self._connected], timeout=max(message.deadline - self._clock.now(), 0) / SECOND)
+        if self._is_over:
+            return AckResponse.INVALID
         channel = self._channel
-        if seconds is None or not seconds:
-            self._holdings.settle(message.receipt)
-            self._on_change()
-        else:
-            message.deadline = self._clock.now() + round(seconds * SECOND)
         if channel is None:
             return AckResponse.OTHER
+        if seconds:
+            message.deadline = self._clock.now() + round(seconds * SECOND)
+        else:
+            self._held.pop(message.receipt, None)
         self.flush()
+        if seconds:
+            self._on_move()
         deadlines = [] if seconds is None else [([message.receipt], seconds)]
         try:
             failed = await channel.confirm(acks or [], [nack] if nack is not None else [], deadlines)
@@ -96,20 +151,23 @@ class Settler:
         """Send everything now."""
         self._is_due = False
         channel = self._channel
-        if channel is None or not (self._acks or self._nacks or self._deadlines):
-            return
-        acks, nacks, deadlines = self._acks, self._nacks, self._deadlines
-        self._acks, self._nacks, self._deadlines = [], [], {}
-        channel.settle(acks, nacks, [(receipts, seconds) for seconds, receipts in deadlines.items()])
+        if self._is_over:
+            self._drop()
+        elif channel is not None and (self._acks or self._nacks or self._deadlines):
+            acks, nacks, deadlines = self._acks, self._nacks, self._deadlines
+            self._acks, self._nacks, self._deadlines = [], [], {}
+            try:
+                channel.settle(acks, nacks, [(receipts, seconds) for seconds, receipts in deadlines.items()])
+            except PenstockError as error:
+                log.warning("%d acks and %d nacks have no effect: %s", len(acks), len(nacks), error)
+            if deadlines:
+                self._on_move()
         self._on_change()
-
-    def _ack(self, receipt: int) -> None:
-        self._acks.append(receipt)
-        self._let_go(receipt)
 
     def _nack(self, nack: Nack) -> None:
         self._nacks.append(nack)
-        self._let_go(nack.receipt)
+        self._held.pop(nack.receipt, None)
+        self._soon()
 
     def _move(self, message: IncomingMessage, seconds: float) -> None:
         if seconds:
@@ -118,16 +176,18 @@ class Settler:
         else:
             self._nack(Nack(message.receipt))
 
-    def _let_go(self, receipt: int) -> None:
-        if self._holdings.settle(receipt):
-            self._on_change()
-        if not self._is_due:
-            self._soon()
+    def _drop(self) -> None:
+        self._acks.clear()
+        self._nacks.clear()
+        self._deadlines.clear()
 
     def _soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self.flush)
+            if self._clock.runs:
+                self._loop.call_soon(self.flush)
+            else:
+                self.flush()  # a test may let days pass in the same turn
 
     def _across(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call it in the loop's thread."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.operations import Operations
 from penstock.broker.core.message import DEFAULT_PRIORITY, Message
+from penstock.broker.core.policy import Duration
+from penstock.client.outgoing import json_bytes, outgoing
+from penstock.client.publish_options import PublishOptions
+from penstock.client.publisher import Publisher
 from penstock.client.subscription import Subscription
 from penstock.errors import AlreadyExists, NotFound
 from penstock.subscription import SubscriptionMetadata, TopicMetadata
@@ -16,16 +22,41 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A topic by its name. Making the object makes nothing at the broker: `create` does."""
+    """A topic by its name. Making the object makes nothing at the broker: `create` does.
+
+    Publishing gathers: messages of the same turn of the event loop go in one request, and a lone one goes at once.
+
+    >>> import asyncio
+    >>> from penstock import PubSub
+    >>> async def main() -> None:
+    ...     async with PubSub() as pubsub:
+    ...         topic = await pubsub.topic("orders").create()
+    ...         first = await topic.publish_message(b"paid", {"region": "eu"}, ordering_key="customer-7")
+    ...         ids = await asyncio.gather(*[topic.publish_json({"number": number}) for number in range(1000)])
+    ...         print(len(ids), first < ids[0])
+    >>> asyncio.run(main())
+    1000 True
+    """
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
         self._pubsub = pubsub
         self.name = name
+        self.publisher = Publisher(pubsub, name)
 
-    async def create(self, *, retention: float | None = None, exist_ok: bool = False) -> Topic:
-        """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them."""
+    async def create(
+        self,
+        *,
+        retention: float | None = None,
+        schema: str | None = None,
+        encoding: str = "JSON",
+        exist_ok: bool = False,
+    ) -> Topic:
+        """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
+
+        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
+        """
         try:
-            await self._pubsub.link.call(Operations.create_topic, self.name, retention)
+            await self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
         except AlreadyExists:
             if not exist_ok:
                 raise
@@ -55,14 +86,58 @@ class Topic:
         """The subscriptions of this topic."""
         return await self._pubsub.link.call(Operations.list_subscriptions, self.name)
 
-    async def publish_message(
+    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def publish_message(
         self,
         data: bytes = b"",
         attributes: Mapping[str, str] | None = None,
         ordering_key: str = "",
         *,
         priority: int = DEFAULT_PRIORITY,
-    ) -> str:
-        """Publish a message; returns its id."""
-        message = Message(data, attributes or {}, ordering_key, priority)
-        return (await self._pubsub.link.publish(self.name, [message]))[0]
+        ttl: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+        producer_id: str | None = None,
+        sequence: int | None = None,
+    ) -> asyncio.Future[str]:
+        """Publish a message, together with others that are published at the same time; awaiting the result gives its id.
+
+        It is sent whether or not anybody awaits it, and once the id is there it is safe. A message that no broker would take is
+        refused here and now, with InvalidArgument. Cancelling what is returned ends the waiting, not the publishing. What the
+        arguments mean says `penstock.Message`.
+        """
+        return self.publisher.publish(*outgoing(data, attributes, ordering_key, priority, ttl, deliver_at, producer_id, sequence))
+
+    def publish_json(
+        self, value: object, attributes: Mapping[str, str] | None = None, ordering_key: str = "", **options: Any
+    ) -> asyncio.Future[str]:
+        """Publish a value as JSON; otherwise as `publish_message`."""
+        return self.publish_message(json_bytes(value), attributes, ordering_key, **options)
+
+    async def publish_many(self, messages: Iterable[Message]) -> list[str]:
+        """Publish messages in as few requests as may be (1,000 messages or 8 MiB in each); returns their ids in order.
+
+        Of each request all messages are stored, or none. When one fails, its error is raised, and others may have been stored.
+        """
+        return await self.publisher.publish_many(messages)
+
+    async def flush(self) -> None:
+        """Send everything now, and return when all that was published so far is confirmed or has failed."""
+        await self.publisher.flush()
+
+    async def flow_controlled(self) -> None:
+        """Return when there is room for a message: await it before publishing, and no more waits in memory than was allowed."""
+        await self.publisher.flow_controlled()
+
+    def resume_publishing(self, ordering_key: str) -> None:
+        """Publish messages of this key again, after one of them failed and stopped those behind it."""
+        self.publisher.resume(ordering_key)
+
+    @property
+    def publish_options(self) -> PublishOptions:
+        """How messages are gathered into requests."""
+        return self.publisher.options
+
+    def set_publish_options(self, options: PublishOptions) -> None:
+        """Gather messages in another way from now on."""
+        self.publisher.set_options(options)

@@ -18,6 +18,8 @@ from penstock.errors import InvalidArgument
 DEFAULT_FILE = "penstock.toml"
 FILE_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 DEFAULT = "default"
+CLIENT_VARIABLES = frozenset({f"{ENVIRONMENT_PREFIX}SERVER", f"{ENVIRONMENT_PREFIX}TOKEN"})
+"""What the commands that talk to a server read: no settings of the server, however much like one they look."""
 
 
 class Given(NamedTuple):
@@ -80,7 +82,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     found: dict[str, Given] = {}
     known = {option.variable: option for option in OPTIONS}
     for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == FILE_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == FILE_VARIABLE or variable in CLIENT_VARIABLES:
             continue
         option = known.get(variable)
         if option is None:

@@ -8,15 +8,15 @@ A flag or an environment variable is text; a TOML file and a caller in Python gi
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from penstock.durations import duration_seconds, scaled
 from penstock.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -120,32 +120,15 @@ def several(kind: Kind[T]) -> Kind[tuple[T, ...]]:
     return Kind(f"a list, each {kind.wanted}", check, parse, f"{kind.metavar},…")
 
 
-_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-
-
-def duration_seconds(value: object) -> float:
-    """Seconds of 90, 1.5, "90", "500ms", "30s", "5m", "2h" or "30d"; ValueError for anything else."""
-    if isinstance(value, str):
-        return _scaled(value, _SECONDS)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ValueError
-    return value
 
 
 def size_bytes(value: object) -> int:
     """Bytes of 65536, "65536", "10MB" or "64KiB"; ValueError for anything else."""
-    octets = _scaled(value.lower(), _BYTES) if isinstance(value, str) else value
+    octets = scaled(value.lower(), _BYTES) if isinstance(value, str) else value
     if isinstance(octets, bool) or not isinstance(octets, int | float) or (isinstance(octets, float) and not octets.is_integer()):
         raise ValueError
     return int(octets)
-
-
-def _scaled(text: str, units: Mapping[str, float]) -> float:
-    found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([a-z]*)", text.strip(), re.ASCII)
-    if found is None or found[2] not in units:
-        raise ValueError
-    return (float(found[1]) if "." in found[1] else int(found[1])) * units[found[2]]
 
 
 def _digits(text: str) -> int:

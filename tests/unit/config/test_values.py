@@ -19,12 +19,12 @@ from penstock.config.values import (
     Kind,
     choice,
     duration,
-    duration_seconds,
     number,
     several,
     size,
     size_bytes,
 )
+from penstock.durations import duration_seconds
 from penstock.errors import InvalidArgument
 
 KINDS: dict[str, Kind[Any]] = {

@@ -6,8 +6,11 @@ handler may take its time, and one that forgot a message does not keep it for ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+MIN_INTERVAL = 10_000
+"""Leases may be shorter than this; looking at them more often would be all that a stream does."""
 
 
 class Holding(Protocol):
@@ -22,14 +25,16 @@ class Holding(Protocol):
 H = TypeVar("H", bound=Holding)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan(Generic[H]):
     """What is to be done at one instant."""
 
-    extend: list[int]
-    """Receipts whose lease is to last `ack_deadline` from now on."""
-    lost: list[H]
+    extend: dict[int, list[int]] = field(default_factory=dict)
+    """Receipts whose lease is to last so many microseconds from now on."""
+    lost: list[H] = field(default_factory=list)
     """Deliveries whose lease has run out: they are nobody's any more."""
+    wait: int = 0
+    """Ask again after so many microseconds at the latest."""
 
 
 class Holdings(Generic[H]):
@@ -38,7 +43,7 @@ class Holdings(Generic[H]):
     def __init__(self, *, ack_deadline: int, max_extension: int) -> None:
         self.ack_deadline = ack_deadline
         self.max_extension = max_extension
-        """How long after its delivery a lease is extended at most."""
+        """How long after its delivery a lease ends at the latest, however long its message is worked on."""
         self.by_receipt: dict[int, H] = {}
 
     def __len__(self) -> int:
@@ -47,29 +52,38 @@ class Holdings(Generic[H]):
     @property
     def interval(self) -> int:
         """How often `plan` wants to be asked: four times in the life of a lease."""
-        return max(self.ack_deadline // 4, 1)
+        return max(self.ack_deadline // 4, MIN_INTERVAL)
 
     def add(self, holding: H) -> None:
         """Take a delivery."""
         self.by_receipt[holding.receipt] = holding
 
-    def settle(self, receipt: int) -> bool:
-        """Let go of a delivery; False when it was lost before."""
-        return self.by_receipt.pop(receipt, None) is not None
+    def settle(self, receipt: int) -> H | None:
+        """Let go of a delivery; None when it was lost before."""
+        return self.by_receipt.pop(receipt, None)
 
-    def plan(self, now: int) -> Plan[H]:
-        """What to do now, and as if it were done: extended leases last longer, lost ones are gone."""
-        extend: list[int] = []
-        lost: list[H] = []
-        soon = now + self.ack_deadline // 2
+    def plan(self, now: int, *, may_extend: bool = True, renew: bool = False) -> Plan[H]:
+        """What to do now, and as if it were done: extended leases last longer, lost ones are gone.
+
+        Without a way to the broker nothing can be extended. After that, `renew` all leases that are worked on, however long they
+        are believed to last: what was asked for just before the way was lost may not have arrived.
+        """
+        plan: Plan[H] = Plan()
+        half, look_at = self.ack_deadline // 2, now + self.interval
         for holding in self.by_receipt.values():
-            if holding.deadline <= now:
-                lost.append(holding)
-            elif holding.is_worked_on and holding.deadline <= soon:
-                last = holding.received_at + self.max_extension
-                if now < last:
-                    extend.append(holding.receipt)
-                    holding.deadline = now + self.ack_deadline
-        for holding in lost:
+            deadline = holding.deadline
+            if deadline <= now:
+                plan.lost.append(holding)
+                continue
+            may_grow = may_extend and holding.is_worked_on
+            if may_grow and (renew or deadline <= now + half):
+                until = max(deadline, min(now + self.ack_deadline, holding.received_at + self.max_extension))
+                may_grow = until > deadline
+                if may_grow or renew:
+                    plan.extend.setdefault(until - now, []).append(holding.receipt)
+                    deadline = holding.deadline = until
+            look_at = min(look_at, deadline - half if may_grow else deadline)
+        for holding in plan.lost:
             del self.by_receipt[holding.receipt]
-        return Plan(extend, lost)
+        plan.wait = max(look_at - now, MIN_INTERVAL)
+        return plan

@@ -3,26 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import ssl
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import msgspec
 
 from penstock.api import frames
-from penstock.api.frames import Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
+from penstock.api.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
 from penstock.client.link import Channel, Receiver
+from penstock.client.links.address import text_of
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 
+STRANGER_BYTES = 64 * 1024
+"""How large a frame may be before the server has greeted."""
 MAX_FRAME_BYTES = 1 << 30
 PING_SECONDS = 20.0
-"""A connection on which nothing came for twice as long is dead."""
+PINGS = 2
+"""A connection on which nothing came while so many signs of life were asked for, one after the other, is dead."""
+NO_PENSTOCK = "what answers there does not speak Penstock's native protocol"
 
 _welcome = msgspec.msgpack.Decoder(Welcome).decode
 
 
 class ConnectionLost(Exception):
     """The connection ended before the answer came: the request may or may not have been done."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Request:
+    """A request as it goes over the wire, and its answer: it may be sent again, as it is, on the next connection."""
+
+    __slots__ = ("answer", "call", "data", "is_repeatable", "since")
+
+    def __init__(self, call: int, frame: object, *, is_repeatable: bool = False) -> None:
+        self.call = call
+        self.data = frames.framed(frame)
+        self.is_repeatable = is_repeatable
+        self.since = 0
+        """When it began to wait for a connection; 0 when it never had to."""
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: BaseException) -> None:
+        """It will not be answered. Does nothing when nobody waits for it any more."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class StreamEnd:
@@ -38,43 +66,64 @@ class StreamEnd:
     def refused(self, call: int, error: PenstockError) -> None:
         """A request that was announced for it is not."""
 
-    def closed(self) -> None:
+    def closed(self, problem: str) -> None:
         """It is over: the server has closed it, or the connection is lost."""
 
 
 class Connection(asyncio.Protocol):
     """A connection that has been greeted. Make it with `connect`."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, calls: Iterator[int], ping_seconds: float, on_lost: Callable[[Connection, list[Request]], None]) -> None:
+        self._calls = calls
+        self._ping_seconds = ping_seconds
+        self._on_lost = on_lost
+        """Told of the end once, with the requests that have no answer, in the order they were made."""
         self._loop = asyncio.get_running_loop()
-        self._inbox = Inbox(MAX_FRAME_BYTES)
-        self._calls = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[bytes] | StreamEnd] = {}
-        self._numbers = itertools.count(1)
+        self._inbox = Inbox(STRANGER_BYTES)
+        self._waiting: dict[int, Request | StreamEnd] = {}
+        self._numbers = iter(range(1, 1 << 32))
         self.streams: dict[int, StreamEnd] = {}
         self._out: list[bytes] = []
-        self._heard_at = self._loop.time()
+        self._unheard = 0
+        """How many signs of life were asked for since the last byte came."""
         self._watch: asyncio.TimerHandle | None = None
         self.is_usable = True
         """Whether requests may be made: it is not lost, and the server is not stopping."""
+        self.problem = ""
+        """Why it ended."""
         self.lost = asyncio.Event()
-        self.welcome: Welcome
+        self._max_request = STRANGER_BYTES
         self._transport: asyncio.Transport
 
     @classmethod
-    async def connect(cls, host: str, port: int, tls: ssl.SSLContext | None, hello: Hello) -> Connection:
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        hello: Hello,
+        *,
+        calls: Iterator[int],
+        ping_seconds: float,
+        on_lost: Callable[[Connection, list[Request]], None],
+    ) -> Connection:
         """Connect and be greeted; OSError when there is nobody, PenstockError when the server refuses."""
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: cls(f"{host}:{port}"), host, port, ssl=tls)
+        _, connection = await loop.create_connection(lambda: cls(calls, ping_seconds, on_lost), host, port, ssl=tls)
         try:
-            hello.call = next(connection._calls)
-            connection.welcome = _welcome(await connection.request(hello.call, hello))
-        except ConnectionLost:
-            raise ConnectionResetError("it closed the connection without a greeting") from None
+            request = Request(hello.call, hello)
+            connection.submit(request)
+            welcome = _welcome(await request.answer)
+        except ConnectionLost as lost:
+            raise ConnectionResetError(lost.problem) from None
+        except frames.UNREADABLE:
+            connection.abort(NO_PENSTOCK)
+            raise ConnectionResetError(NO_PENSTOCK) from None
         except BaseException:
-            connection.close()
+            connection.abort("")
             raise
+        connection._inbox.limit = MAX_FRAME_BYTES
+        connection._max_request = welcome.max_frame_bytes
         connection._ping()
         return connection
 
@@ -88,17 +137,19 @@ class Connection(asyncio.Protocol):
         """A number for a stream."""
         return next(self._numbers)
 
-    async def request(self, call: int, frame: object) -> bytes:
-        """Send a request and return its result, still encoded; raises what the server says, or ConnectionLost."""
-        if not self.is_usable:
-            raise ConnectionLost
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._waiting[call] = answer
-        self.send(frame)
-        try:
-            return await answer
-        finally:
-            self._waiting.pop(call, None)
+    def submit(self, request: Request) -> None:
+        """Send a request; its answer is what the server says, or ConnectionLost."""
+        size = len(request.data) - HEADER
+        if size > self._max_request:
+            # The server would hang up on it, and on everything else that is under way.
+            request.fail(
+                InvalidArgument(
+                    f"the request has {size} bytes, wanted at most {self._max_request}", hint="send fewer messages at once"
+                )
+            )
+            return
+        self._waiting[request.call] = request
+        self._write(request.data)
 
     def announce(self, call: int, end: StreamEnd, frame: object) -> None:
         """Send a request whose answer a stream wants to hear of."""
@@ -106,16 +157,21 @@ class Connection(asyncio.Protocol):
         self.send(frame)
 
     def send(self, frame: object) -> None:
-        """Send a frame, with others of the same turn of the loop."""
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(frames.framed(frame))
+        """Send a frame that has no answer."""
+        self._write(frames.framed(frame))
 
     def close(self) -> None:
         """End the connection when everything is written."""
         self.is_usable = False
+        self.problem = self.problem or "it was closed here"
         self._flush()
         self._transport.close()
+
+    def abort(self, problem: str) -> None:
+        """End the connection at once."""
+        self.is_usable = False
+        self.problem = self.problem or problem
+        self._transport.abort()
 
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,25 +181,31 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take every answer that is complete."""
-        self._heard_at = self._loop.time()
+        self._unheard = 0
         try:
-            for body in self._inbox.feed(data):
-                self._take(frames.decode_answer(body))
+            answers = [frames.decode_answer(body) for body in self._inbox.feed(data)]
         except (InvalidArgument, *frames.UNREADABLE):
-            # Whoever speaks there does not speak our language.
-            self._transport.abort()
+            self.abort(NO_PENSTOCK)
+            return
+        for answer in answers:
+            self._take(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Nobody answers any more."""
         self.is_usable = False
+        self.problem = self.problem or (text_of(error) if error is not None else "the server closed the connection")
         self.lost.set()
         if self._watch is not None:
             self._watch.cancel()
         waiting, self._waiting = self._waiting, {}
-        for one in waiting.values():
-            if isinstance(one, asyncio.Future) and not one.done():
-                one.set_exception(ConnectionLost())
-        self._end_streams("the connection to the server was lost")
+        self._on_lost(self, [one for one in waiting.values() if isinstance(one, Request) and not one.answer.done()])
+        self._end_streams(f"the connection to the server was lost: {self.problem}")
+
+    def _write(self, data: bytes) -> None:
+        """Write it with whatever else comes in the same turn of the loop."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
 
     def _flush(self) -> None:
         out, self._out = self._out, []
@@ -151,13 +213,14 @@ class Connection(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _ping(self) -> None:
-        """Ask for a sign of life, and give the connection up when there has been none for long."""
-        if self._loop.time() - self._heard_at > 2 * PING_SECONDS:
-            self._transport.abort()
+        """Ask for a sign of life, and give the connection up when none came for long."""
+        # Asked and not heard, instead of time that passed: a program that was busy for a minute has not lost its server.
+        if self._unheard >= PINGS:
+            self.abort(f"nothing came from the server for {PINGS * self._ping_seconds:g} s")
             return
-        call = next(self._calls)
-        self.send(frames.Ping(call))
-        self._watch = self._loop.call_later(PING_SECONDS, self._ping)
+        self._unheard += 1
+        self.send(frames.Ping(next(self._calls)))
+        self._watch = self._loop.call_later(self._ping_seconds, self._ping)
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,39 +234,32 @@ class Connection(asyncio.Protocol):
                 waiting = self._waiting.pop(answer.call, None)
                 if isinstance(waiting, StreamEnd):
                     waiting.answered(answer.call, bytes(answer.result))
-                elif waiting is not None and not waiting.done():
-                    waiting.set_result(bytes(answer.result))
+                elif waiting is not None and not waiting.answer.done():
+                    waiting.answer.set_result(bytes(answer.result))
             case Refused():
                 self._refuse(answer)
             case Ended():
                 end = self.streams.pop(answer.stream, None)
                 if end is not None:
-                    end.closed()
+                    end.closed("the server has closed it")
                     end.receiver.ended(end.channel, frames.error_in(answer) if answer.reason is not None else None)
             case Leaving():
                 self.is_usable = False
-                self._end_streams("the server is stopping")
+                self.problem = "the server is stopping"
+                self._end_streams(self.problem)
 
     def _refuse(self, answer: Refused) -> None:
         waiting = self._waiting.pop(answer.call, None)
         if isinstance(waiting, StreamEnd):
             waiting.refused(answer.call, frames.error_in(answer))
-        elif waiting is not None and not waiting.done():
-            waiting.set_exception(frames.error_in(answer))
+        elif waiting is not None:
+            waiting.fail(frames.error_in(answer))
+        elif not answer.call:
+            # The last words of a server that could not read what it got.
+            self.problem = answer.text
 
     def _end_streams(self, problem: str) -> None:
         ends, self.streams = [*self.streams.values()], {}
         for end in ends:
-            end.closed()
+            end.closed(problem)
             end.receiver.ended(end.channel, Unavailable(problem))
-
-
-def text_of(error: BaseException) -> str:
-    """Why a connection failed, for people."""
-    if isinstance(error, PenstockError):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return "it does not answer"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror[0].lower() + error.strerror[1:]
-    return str(error) or type(error).__name__

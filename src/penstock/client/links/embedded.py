@@ -7,22 +7,20 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from penstock import __version__
 from penstock.access import ANYONE
 from penstock.api import frames
 from penstock.api.feed import Feed
 from penstock.api.frames import Limits, Nack, Opened
 from penstock.api.operations import Operations
 from penstock.api.service import Service
-from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message
 from penstock.broker.core.queue import Queue
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
+from penstock.embedded import embedded_service
 from penstock.errors import PenstockError
-from penstock.projects import Projects
 from penstock.work import NewMessage
 
 P = ParamSpec("P")
@@ -52,9 +50,8 @@ class EmbeddedLink:
     async def start(self) -> None:
         """Belong to the running loop from now on."""
         if self._service is None:
-            projects = Projects()
-            self._service = Service(AsyncBroker(self.broker), projects, version=__version__)
-            self._operations = Operations(self._service, ANYONE, self._project or projects.default)
+            self._service = embedded_service(self.broker)
+            self._operations = Operations(self._service, ANYONE, self._project or self._service.projects.default)
 
     async def close(self) -> None:
         """End the feeds, write everything down, and close the broker unless it was shared."""
@@ -117,9 +114,9 @@ class _EmbeddedChannel:
         """End deliveries."""
         self.feed.settle(acks, nacks, deadlines)
 
-    def unconfirmed(self) -> list[int]:
+    def unconfirmed(self) -> tuple[list[int], list[Nack]]:
         """Nothing: everything arrives at once."""
-        return []
+        return [], []
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
         """End deliveries, and hear about it."""

@@ -1,20 +1,26 @@
 """A broker behind a connection: found, greeted, kept, and found again when it is lost.
 
+    closed ──start──> connected ──lost, or the server is stopping──> seeking ──> connected
+                                                                        └── nothing waits any more: until the next request
+
 Whatever was asked and not answered when a connection is lost is asked again, if asking twice does nothing twice: publishes are
-marked, so that the server knows a repeat, and questions change nothing. For the rest the caller is told that nobody knows.
+marked, so that the server knows a repeat, and questions change nothing. They go out again first, as they were and in their order,
+so that no publish overtakes another. For the rest the caller is told that nobody knows. A request that waited for a connection
+for `give_up_seconds` fails with ServerUnreachable; what trying again cannot mend (no valid token, another version of the
+protocol) fails at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import itertools
-import json
+import logging
+import random
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,22 +31,25 @@ from penstock.api.registry import operation as known
 from penstock.backoff import exponential
 from penstock.broker.core.message import Message
 from penstock.client.link import Channel, Receiver
-from penstock.client.links.connection import Connection, ConnectionLost, StreamEnd, text_of
+from penstock.client.links.address import Address, text_of
+from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
 from penstock.clock import Clock, SystemClock, monotonic
-from penstock.durations import SECOND
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, ServerUnreachable, Unavailable
+from penstock.durations import SECOND, micros
+from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
 from penstock.work import NewMessage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEFAULT_PORT = 8085
+log = logging.getLogger("penstock.client")
+
 CONNECT_SECONDS = 5.0
+"""How long one try may take."""
 GIVE_UP_SECONDS = 60.0
-"""How long a request waits for a connection."""
 MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
-MAX_DISCOVERY = 10_000
+MAX_UNANSWERED = 1_000
+"""How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
 QUESTIONS = ("get_", "list_", "peek", "explain", "trace", "info", "overview", "subscription_stats", "queue_stats", "dead_letters")
 """Operations that begin like this change nothing."""
 
@@ -50,7 +59,10 @@ _settled = msgspec.msgpack.Decoder(Settled).decode
 
 
 class RemoteLink:
-    """A server by its address: `http://host:8085` (or https), where the native port is asked for, or `penstock://host:8087`."""
+    """A server by its address: `http://host:8085` (or https), where the native port is asked for, or `penstock://host:8087`.
+
+    `give_up_seconds`: how long a request waits for a connection; `ping_seconds`: how often a sign of life is asked for.
+    """
 
     def __init__(
         self,
@@ -60,150 +72,221 @@ class RemoteLink:
         project: str | None = None,
         tls: ssl.SSLContext | None = None,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        ping_seconds: float = PING_SECONDS,
     ) -> None:
+        self._place = Address.parse(server)
         self.address = server
         self.clock: Clock = SystemClock()
-        self._scheme, self._host, self._port = _parsed(server)
         self._token, self._project, self._tls = token, project, tls
-        self._give_up = round(give_up_seconds * SECOND)
+        self._give_up = micros(give_up_seconds, "give_up_seconds", maximum=366 * 86_400)
+        # A server cuts off who says nothing for two minutes.
+        self._ping_seconds = micros(ping_seconds, "ping_seconds", minimum=0.01, maximum=60) / SECOND
         self._producer = secrets.token_hex(8)
         self._sequences = itertools.count(1)
+        self._calls = itertools.count(1)
+        self._chance = random.Random()
         self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._is_closed = False
+        self._line: list[Request] = []
+        """Requests that wait for a connection, in the order they were made. Empty while there is one."""
+        self._seeking: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._room: asyncio.Semaphore
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect."""
-        self._is_closed = False
-        await self._connect_in(CONNECT_SECONDS)
+        """Connect, by one try: whoever starts with a wrong address wants to hear of it at once."""
+        if not self._is_open:
+            self._is_open = True
+            self._room = asyncio.Semaphore(MAX_UNANSWERED)
+        try:
+            await self._connected(is_patient=False)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
-        """End the connection."""
-        self._is_closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
+        """End the connection. Requests without an answer fail; whether they were done, nobody knows. Safe to call twice."""
+        self._is_open = False
+        self._fail_all(_closed())
+        seeking, self._seeking = self._seeking, None
+        if seeking is not None:
+            seeking.cancel()
+            await asyncio.wait([seeking])
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await connection.lost.wait()
+            await _until_lost(connection)
+
+    # ── what may be asked ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Have an operation done."""
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
-        result = await self._ask(lambda call: Call(call, found.name, arguments), is_repeatable=found.name.startswith(QUESTIONS))
-        value: T = found.read_result(result)
+        call = next(self._calls)
+        result = await self._ask(Request(call, Call(call, found.name, arguments), is_repeatable=found.name.startswith(QUESTIONS)))
+        value: T = _read(found.read_result, result, found.name)
         return value
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
         """Publish to a topic, once."""
-        origin = (self._producer, next(self._sequences))
-        return _ids(await self._ask(lambda call: Publish(call, topic, messages, origin), is_repeatable=True))
+        return await self._publish(lambda call, origin: Publish(call, topic, messages, origin))
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish to a work queue, once."""
-        origin = (self._producer, next(self._sequences))
-        return _ids(await self._ask(lambda call: Enqueue(call, queue, messages, origin), is_repeatable=True))
+        return await self._publish(lambda call, origin: Enqueue(call, queue, messages, origin))
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Begin a stream of deliveries."""
-        connection = await self._connect_in(CONNECT_SECONDS)
-        channel = _RemoteChannel(connection, receiver)
+        """Begin a stream of deliveries, as soon as there is a connection."""
+        channel = _RemoteChannel(await self._connected(), receiver)
         await channel.open(lambda call, number: Open(call, number, kind, name, consumer, limits, held))
         return channel
 
-    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+    async def _publish(self, frame: Callable[[int, tuple[str, int]], Publish | Enqueue]) -> list[str]:
+        self._check_open()
+        async with self._room:
+            call = next(self._calls)
+            origin = (self._producer, next(self._sequences))
+            return _read(_ids, await self._ask(Request(call, frame(call, origin), is_repeatable=True)), "publish")
 
-    async def _ask(self, frame: Callable[[int], object], *, is_repeatable: bool) -> bytes:
-        until = monotonic() + self._give_up
-        while True:
-            connection = self._connection
-            if connection is None or not connection.is_usable:
-                connection = await self._connected(until)
-            call = connection.next_call()
-            try:
-                return await connection.request(call, frame(call))
-            except ConnectionLost:
-                if not is_repeatable:
-                    raise Unavailable(
-                        "the connection was lost before the answer came: it may or may not have been done",
-                        hint="look whether it was done, and repeat it if not",
-                    ) from None
-
-    async def _connected(self, until: int) -> Connection:
-        """A connection, trying for it until an instant."""
-        failures = 0
-        while True:
-            try:
-                return await self._connect_in(max((until - monotonic()) / SECOND, 0.001))
-            except ServerUnreachable as error:
-                failures += 1
-                pause = exponential(failures, MIN_PAUSE, MAX_PAUSE)
-                if monotonic() + pause >= until:
-                    raise ServerUnreachable(
-                        self.address, f"{error.problem}; gave up after {self._give_up / SECOND:g} s"
-                    ) from None
-                await asyncio.sleep(pause / SECOND)
-
-    async def _connect_in(self, seconds: float) -> Connection:
-        """A connection, by one try, which everybody who needs one shares."""
-        if self._is_closed:
-            raise FailedPrecondition("the client is closed", hint="async with PubSub(…) as pubsub: …")
+    async def _ask(self, request: Request) -> bytes:
+        self._check_open()
         connection = self._connection
         if connection is not None and connection.is_usable:
-            return connection
-        if self._connecting is None:
-            self._connecting = asyncio.ensure_future(self._connect())
-            self._connecting.add_done_callback(self._forget_try)
+            connection.submit(request)
+        else:
+            self._wait_for_connection([request])
         try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(self._connecting)
-        except (OSError, TimeoutError) as error:
-            raise ServerUnreachable(self.address, text_of(error)) from None
+            return await request.answer
+        except ConnectionLost as lost:
+            raise Unavailable(
+                f"the connection was lost before the answer came ({lost.problem}): it may or may not have been done",
+                hint="look whether it was done, and repeat it if not",
+            ) from None
 
-    def _forget_try(self, task: asyncio.Task[Connection]) -> None:
-        self._connecting = None
-        if not task.cancelled():
-            task.exception()  # whoever waited has heard of it
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise FailedPrecondition("the client is closed", hint="async with PubSub(…) as pubsub: …")
+
+    # ── the connection ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _connected(self, *, is_patient: bool = True) -> Connection:
+        """The connection, when there is one."""
+        while True:
+            self._check_open()
+            connection = self._connection
+            if connection is not None and connection.is_usable:
+                return connection
+            # A sign of life as good as any: whoever waits wants to hear that somebody answers.
+            call = next(self._calls)
+            request = Request(call, frames.Ping(call), is_repeatable=is_patient)
+            self._wait_for_connection([request])
+            try:
+                await request.answer
+            except ConnectionLost as lost:
+                raise ServerUnreachable(self.address, lost.problem) from None
+
+    def _wait_for_connection(self, requests: list[Request]) -> None:
+        """Put requests into the line, and see to it that somebody looks for a connection."""
+        now = monotonic()
+        for request in requests:
+            request.since = request.since or now
+        self._line += requests
+        if self._seeking is None and self._line:
+            self._seeking = asyncio.get_running_loop().create_task(self._seek(), name=f"penstock connection to {self.address}")
+            self._seeking.add_done_callback(self._sought)
+
+    def _lost(self, connection: Connection, requests: list[Request]) -> None:
+        """A connection has ended. What may be asked again goes to the head of the line: it was asked before the rest."""
+        again: list[Request] = []
+        for request in requests:
+            if not self._is_open:
+                request.fail(_closed())
+            elif request.is_repeatable:
+                again.append(request)
+            else:
+                request.fail(ConnectionLost(connection.problem))
+        if connection is self._connection and self._is_open:
+            log.warning("the connection to the server at %s was lost: %s", self.address, connection.problem)
+        if again:
+            later, self._line = self._line, []
+            self._wait_for_connection(again + later)
+
+    async def _seek(self) -> None:
+        """Try for a connection for as long as anybody waits for one."""
+        before, failures = self._connection, 0
+        if before is not None:
+            # A server that is stopping still answers what it has begun: what it leaves comes before what was asked since.
+            await _until_lost(before)
+        while self._line:
+            try:
+                connection = await self._connect()
+            except (OSError, UnicodeError, PenstockError) as error:  # UnicodeError: a name that cannot be one
+                if isinstance(error, PenstockError) and not error.transient:
+                    self._fail_all(error)
+                    return
+                failures += 1
+                pause = exponential(failures, MIN_PAUSE, MAX_PAUSE)
+                # Many clients that lost the same server do not come back in step.
+                pause = min(pause - self._chance.randrange(pause // 2), self._give_up_on_the_late(text_of(error)))
+                await asyncio.sleep(pause / SECOND)
+                continue
+            if before is not None:
+                log.info("connected to the server at %s again", self.address)
+            self._connection = connection
+            line, self._line = self._line, []
+            for request in line:
+                if not request.answer.done():
+                    connection.submit(request)
+
+    def _give_up_on_the_late(self, problem: str) -> int:
+        """Fail those that have waited for long enough; returns how long until the next of them has."""
+        now, soonest = monotonic(), MAX_PAUSE
+        line, self._line = self._line, []
+        for request in line:
+            if not request.is_repeatable:
+                request.fail(ServerUnreachable(self.address, problem))
+            elif now - request.since >= self._give_up:
+                waited = round((now - request.since) / SECOND, 1)
+                request.fail(ServerUnreachable(self.address, f"{problem}; gave up after {waited:g} s"))
+            elif not request.answer.done():
+                self._line.append(request)
+                soonest = min(soonest, request.since + self._give_up - now)
+        return soonest
+
+    def _sought(self, task: asyncio.Task[None]) -> None:
+        """Nobody looks for a connection any more; an error that was not foreseen is for those who wait."""
+        if self._seeking is task:
+            self._seeking = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail_all(error)
+
+    def _fail_all(self, error: BaseException) -> None:
+        line, self._line = self._line, []
+        for request in line:
+            request.fail(error)
 
     async def _connect(self) -> Connection:
         async with asyncio.timeout(CONNECT_SECONDS):
-            port, is_secured = await self._place()
-            tls = (self._tls or ssl.create_default_context()) if is_secured else None
-            hello = Hello(0, frames.VERSION, self._token, self._project, "penstock-python")
-            self._connection = await Connection.connect(self._host, port, tls, hello)
-        return self._connection
-
-    async def _place(self) -> tuple[int, bool]:
-        """(port, whether it has TLS) of the native protocol."""
-        if self._scheme in {"penstock", "penstocks"}:
-            return self._port, self._scheme == "penstocks"
-        return await asyncio.to_thread(self._discover)
-
-    def _discover(self) -> tuple[int, bool]:
-        """Ask the HTTP port. Blocks."""
-        if self._scheme == "https":
-            context = self._tls or ssl.create_default_context()
-            asked: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=CONNECT_SECONDS, context=context
+            port, has_tls = await self._place.native(self._context() if self._place.has_tls else None)
+            hello = Hello(next(self._calls), frames.VERSION, self._token, self._project, "penstock-python")
+            return await Connection.connect(
+                self._place.host,
+                port,
+                self._context() if has_tls else None,
+                hello,
+                calls=self._calls,
+                ping_seconds=self._ping_seconds,
+                on_lost=self._lost,
             )
-        else:
-            asked = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
-        try:
-            asked.request("GET", "/native")
-            answer = asked.getresponse()
-            body = answer.read(MAX_DISCOVERY)
-            if answer.status != http.client.OK:
-                raise ConnectionError(f"it answers {answer.status} to GET /native: is it a Penstock server with a native port?")
-            place = json.loads(body)
-            return int(place["port"]), bool(place["tls"])
-        except (http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            raise ConnectionError(f"what answers there is no Penstock server ({type(error).__name__})") from None
-        finally:
-            asked.close()
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
 
 
 class _RemoteChannel(StreamEnd):
@@ -215,8 +298,8 @@ class _RemoteChannel(StreamEnd):
         self.receiver = receiver
         self.channel: Channel = self
         self.opened: Opened
-        self._unconfirmed: dict[int, list[int]] = {}
-        """Acks on their way, by the call that bears them."""
+        self._unconfirmed: dict[int, tuple[list[int], list[Nack]]] = {}
+        """Acks and nacks on their way, by the call that bears them."""
         self._is_closed = asyncio.Event()
         self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -227,15 +310,20 @@ class _RemoteChannel(StreamEnd):
         self._connection.announce(call, self, frame(call, self.number))
         try:
             await self._opening
-        except BaseException:
+        except PenstockError:
             self._connection.streams.pop(self.number, None)
+            raise
+        except BaseException:
+            # Nobody waits for it any more, but the server opens it: what it delivers has to go back.
+            if self._connection.streams.pop(self.number, None) is not None:
+                self._connection.send(frames.Close(self.number))
             raise
 
     def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
         """End deliveries."""
-        if acks:
+        if acks or nacks:
             call = self._connection.next_call()
-            self._unconfirmed[call] = acks
+            self._unconfirmed[call] = (acks, nacks)
             self._connection.announce(call, self, Settle(call, self.number, acks, nacks, deadlines))
         else:
             self._connection.send(Settle(0, self.number, acks, nacks, deadlines))
@@ -243,44 +331,54 @@ class _RemoteChannel(StreamEnd):
     def answered(self, call: int, result: bytes) -> None:
         """It is open, or acks have arrived."""
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
-            self.opened = _opened(result)
-            self._opening.set_result(None)
+            try:
+                self.opened = _opened(result)
+            except frames.UNREADABLE:
+                self._connection.abort(NO_PENSTOCK)
+            else:
+                self._opening.set_result(None)
 
     def refused(self, call: int, error: PenstockError) -> None:
         """It cannot be opened, or acks were too late for anything."""
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
             self._opening.set_exception(error)
 
-    def unconfirmed(self) -> list[int]:
-        """Acks that may not have arrived."""
-        return [receipt for acks in self._unconfirmed.values() for receipt in acks]
+    def unconfirmed(self) -> tuple[list[int], list[Nack]]:
+        """Acks and nacks that may not have arrived."""
+        on_their_way = self._unconfirmed.values()
+        return [one for acks, _ in on_their_way for one in acks], [one for _, nacks in on_their_way for one in nacks]
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
         """End deliveries, and hear about it."""
+        if self._connection.lost.is_set():
+            raise Unavailable(f"the connection was lost: {self._connection.problem}")
         call = self._connection.next_call()
+        request = Request(call, Settle(call, self.number, acks, nacks, deadlines))
+        self._connection.submit(request)
         try:
-            return _settled(await self._connection.request(call, Settle(call, self.number, acks, nacks, deadlines))).failed
-        except ConnectionLost:
-            raise Unavailable("the connection was lost before the answer came") from None
+            return _read(_settled, await request.answer, "settle").failed
+        except ConnectionLost as lost:
+            raise Unavailable(f"the connection was lost before the answer came: {lost.problem}") from None
 
     def adjust(self, limits: Limits) -> None:
         """Live by other limits."""
         self._connection.send(frames.Adjust(self.number, limits))
 
-    def closed(self) -> None:
+    def closed(self, problem: str) -> None:
         """It is over."""
         self._is_closed.set()
         if not self._opening.done():
-            self._opening.set_exception(Unavailable("the connection to the server was lost"))
+            self._opening.set_exception(Unavailable(problem))
 
     async def close(self, *, keep: bool = False) -> None:
-        """End it, and return when the server knows."""
+        """End it, and return when the server knows, or does not answer."""
         if self.number not in self._connection.streams:
             return
         self.receiver = _NOBODY
         self._connection.send(frames.Close(self.number, keep))
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await self._is_closed.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._is_closed.wait()
 
 
 class _Nobody:
@@ -296,16 +394,27 @@ class _Nobody:
 _NOBODY = _Nobody()
 
 
-def _parsed(server: str) -> tuple[str, str, int]:
-    """(scheme, host, port) of an address."""
-    hint = "http://HOST:8085, https://HOST:8085, or penstock://HOST:8087 for the native port itself"
-    if not isinstance(server, str) or not server:
-        raise InvalidArgument.of("server", server, "the address of a server", hint=hint)
-    parts = urlsplit(server if "://" in server else f"http://{server}")
+def _read(read: Callable[[bytes], T], result: bytes, what: str) -> T:
     try:
-        port = parts.port
-    except ValueError:
-        raise InvalidArgument.of("server", server, "a port from 1 to 65535", hint=hint) from None
-    if parts.scheme not in {"http", "https", "penstock", "penstocks"} or not parts.hostname or parts.path.strip("/"):
-        raise InvalidArgument.of("server", server, "the address of a server", hint=hint)
-    return parts.scheme, parts.hostname, port or (8087 if parts.scheme.startswith("penstock") else DEFAULT_PORT)
+        return read(result)
+    except frames.UNREADABLE:
+        raise FailedPrecondition(
+            f"the answer to {what} cannot be read", hint="install the same version of Penstock on both sides"
+        ) from None
+
+
+async def _until_lost(connection: Connection) -> None:
+    """Return when a connection has ended: by itself, or else soon."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await connection.lost.wait()
+    except TimeoutError:
+        connection.abort("the server does not end it")
+        await connection.lost.wait()
+
+
+def _closed() -> FailedPrecondition:
+    return FailedPrecondition(
+        "the client was closed before the answer came: it may or may not have been done",
+        hint="await what you asked for, then close",
+    )

@@ -29,6 +29,7 @@ from penstock.errors import (
     RateLimited,
     ResourceExhausted,
     Unauthenticated,
+    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ log = logging.getLogger("penstock.native")
 
 STRANGER_BYTES = 4096
 """How large a frame may be before its sender has said who they are."""
+LOOK_SECONDS = 1.0
+"""How often a connection is looked at where there are tokens: so soon a revoked one ends its streams."""
 FREE = (Settle, Adjust, Close, Ping)
 """What is not counted as a request: it belongs to one that was."""
 
@@ -54,12 +57,15 @@ class Connection(asyncio.Protocol):
         self._address = "unknown"
         self._streams: dict[int, _Stream] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._waits: set[asyncio.Task[None]] = set()
+        """Requests that wait for a message. They must not keep the client's other frames from being read."""
         self.is_writable = True
         self._is_leaving = False
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
         self._stuck_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
+        self._pause = 0.0
         self._transport: asyncio.Transport
 
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,7 +78,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._door.connections.add(self)
-        self._look_after()
+        self._look_in(self._door.limits.hello_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Take every frame that is complete."""
@@ -93,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._door.connections.discard(self)
         if self._watch is not None:
             self._watch.cancel()
-        for task in self._running:
+        for task in (*self._running, *self._waits):
             task.cancel()
         for stream in [*self._streams.values()]:
             stream.feed.close(keep=True)
@@ -116,22 +122,41 @@ class Connection(asyncio.Protocol):
         """The server stops: take no more, and say so. Returns what still runs."""
         self._is_leaving = True
         self._write(frames.framed(frames.Leaving()))
-        for stream in [*self._streams.values()]:
+        for stream in self._streams.values():
+            # It delivers nothing more, but acks that are on their way are still taken.
             stream.feed.close(keep=True)
-        self._streams.clear()
+        for task in self._waits:
+            task.cancel()
         return [*self._running]
 
     def close(self) -> None:
-        """End the connection when everything is written."""
-        self._transport.close()
+        """End the connection when everything is written, or at once where the client does not read."""
+        if self.is_writable:
+            self._transport.close()
+        else:
+            self._transport.abort()
 
     def _look_after(self) -> None:
-        """Cut off a client that is silent, or does not read."""
+        """Cut off a client that has not said who it is, is silent, does not read, or whose token is no longer good."""
         limit, now = self._door.limits.idle_seconds, self._loop.time()
-        if now - self._heard_at >= limit or (not self.is_writable and now - self._stuck_at >= limit):
+        is_stuck = not self.is_writable and now - self._stuck_at >= limit
+        if self._operations is None or is_stuck or now - self._heard_at >= limit:
             self._transport.abort()
-        else:
-            self._watch = self._loop.call_later(limit / 4, self._look_after)
+            return
+        try:
+            self._admission.check()
+        except PenstockError as error:
+            for stream in [*self._streams.values()]:
+                stream.feed.fail(error)
+            self._write(frames.refused(0, error))
+            self.close()
+            return
+        self._look_in(self._pause)
+
+    def _look_in(self, seconds: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_later(seconds, self._look_after)
 
     def _read_or_not(self) -> None:
         wanted = self.is_writable and len(self._running) < self._door.limits.max_running
@@ -150,7 +175,11 @@ class Connection(asyncio.Protocol):
         try:
             request = frames.decode_request(body)
         except frames.UNREADABLE as error:
-            raise InvalidArgument(f"the frame cannot be read: {str(error)[: frames.MAX_PROBLEM]}") from None
+            problem = InvalidArgument(f"the frame cannot be read: {str(error)[: frames.MAX_PROBLEM]}")
+            self._write(frames.refused(frames.call_in(body), problem))
+            if self._operations is None:
+                self._transport.close()
+            return
         call = getattr(request, "call", 0)
         try:
             if isinstance(request, Hello):
@@ -170,6 +199,8 @@ class Connection(asyncio.Protocol):
             self._fail(call, error)
 
     def _greet(self, hello: Hello) -> None:
+        if self._operations is not None:
+            raise FailedPrecondition("Hello was said before on this connection", hint="connect again to be somebody else")
         if hello.version != frames.VERSION:
             raise FailedPrecondition(
                 f"the client speaks version {hello.version} of the protocol, this server {frames.VERSION}",
@@ -179,13 +210,17 @@ class Connection(asyncio.Protocol):
         try:
             principal: Principal = ANYONE if gate is None else gate.authenticate(hello.token)
         except Unauthenticated:
-            if gate is not None:
-                gate.wait_seconds(None, self._address)  # who guesses tokens is slowed down
+            wait = gate.wait_seconds(None, self._address) if gate is not None else 0
+            if wait > 0:
+                raise RateLimited(wait) from None  # who guesses tokens is slowed down
             raise
         project = hello.project or principal.project or service.projects.default
-        self._principal, self._admission = principal, Admission(gate, hello.token)
         self._operations = Operations(service, principal, project)
+        self._principal, self._admission = principal, Admission(gate, hello.token)
         self._inbox.limit = self._door.limits.max_frame_bytes
+        idle = self._door.limits.idle_seconds / 4
+        self._pause = idle if gate is None else min(idle, LOOK_SECONDS)
+        self._look_in(self._pause)
         welcome = Welcome(
             frames.VERSION, service.version, project, self._door.limits.max_frame_bytes, service.aio.broker.is_durable
         )
@@ -233,15 +268,21 @@ class Connection(asyncio.Protocol):
             problem = str(error)[: frames.MAX_PROBLEM]
             raise InvalidArgument(f"the arguments of {known.name} cannot be read: {problem}") from None
         method = getattr(operations, known.name)
-        self._run(request.call, method(**{name: getattr(arguments, name) for name in known.parameters}))
+        waits = getattr(arguments, "wait", 0) > 0
+        if waits and len(self._waits) >= self._door.limits.max_streams:
+            raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, wanted fewer")
+        work = method(**{name: getattr(arguments, name) for name in known.parameters})
+        self._run(request.call, work, self._waits if waits else self._running)
 
     def _open(self, request: Open, operations: Operations) -> None:
+        if request.kind not in {frames.TOPIC, frames.QUEUE}:
+            raise InvalidArgument.of("kind", request.kind, f"{frames.TOPIC} (a subscription) or {frames.QUEUE} (a work queue)")
         if request.stream in self._streams:
             raise AlreadyExists("Stream", str(request.stream))
         if len(self._streams) >= self._door.limits.max_streams:
             raise ResourceExhausted(f"{len(self._streams)} streams are open on this connection, wanted fewer")
         if self._is_leaving:
-            raise FailedPrecondition("the server is stopping", hint="connect again in a moment")
+            raise Unavailable("the server is stopping", hint="connect again in a moment")
         stream = _Stream(self, request.stream)
         begin = operations.open if request.kind == frames.TOPIC else operations.open_queue
         feed = begin(request.name, request.consumer, request.limits, stream, owner=self, held=request.held)
@@ -252,9 +293,10 @@ class Connection(asyncio.Protocol):
     def _settle(self, request: Settle) -> None:
         stream = self._streams.get(request.stream)
         if stream is None:
-            receipts = [*request.acks, *(nack.receipt for nack in request.nacks)]
             if request.call:
-                self._write(frames.done(request.call, Settled(receipts)))
+                moved = [one for receipts, _ in request.deadlines for one in receipts]
+                failed = [*request.acks, *(nack.receipt for nack in request.nacks), *moved]
+                self._write(frames.done(request.call, Settled(failed)))
             return
         failed = stream.feed.settle(request.acks, request.nacks, request.deadlines)
         if not request.call:
@@ -264,14 +306,15 @@ class Connection(asyncio.Protocol):
         else:
             self._write(frames.done(request.call, Settled(failed)))
 
-    def _run(self, call: int, work: Coroutine[None, None, object]) -> None:
+    def _run(self, call: int, work: Coroutine[None, None, object], beside: set[asyncio.Task[None]] | None = None) -> None:
         """Run what takes time beside the rest."""
+        tasks = self._running if beside is None else beside
         task = self._loop.create_task(self._finish(call, work))
-        self._running.add(task)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         task.add_done_callback(self._ran)
 
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+    def _ran(self, _: asyncio.Task[None]) -> None:
         if not self._transport.is_reading():
             self._read_or_not()
 

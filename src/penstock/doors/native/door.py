@@ -30,6 +30,8 @@ class NativeLimits:
     max_connections: int = 10_000
     idle_seconds: float = 120.0
     """How long a client may say nothing: its own sends a sign of life four times as often."""
+    hello_seconds: float = 10.0
+    """How long a client may take to say who it is."""
     max_running: int = 256
     """How many requests of one connection run side by side; more wait in its socket."""
     max_streams: int = 1_000
@@ -51,7 +53,14 @@ class NativeDoor:
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the one that was given, or the one that was found for 0."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self), host, port, ssl=tls, backlog=BACKLOG)
+        self._listener = await loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=self.limits.hello_seconds if tls is not None else None,
+            backlog=BACKLOG,
+        )
         bound: int = self._listener.sockets[0].getsockname()[1]
         self._place = Place(bound, VERSION, tls is not None)
         return bound

@@ -22,7 +22,9 @@ from penstock.doors.pubsub.publisher import Publisher
 from penstock.doors.pubsub.push import Pushers
 from penstock.doors.pubsub.resources import Resources
 from penstock.doors.pubsub.rest import rest_routes
+from penstock.doors.pubsub.rules import PubSubRules
 from penstock.doors.pubsub.schema_service import SchemaService
+from penstock.doors.pubsub.schemas import PubSubSchemas
 from penstock.doors.pubsub.streaming import Streams
 from penstock.doors.pubsub.subscriber import Subscriber
 from penstock.errors import FailedPrecondition
@@ -48,6 +50,8 @@ class PubSubDoor:
         schemas = SchemaService(resources)
         self._inspection = inspection = Inspection(resources, schemas)
         self._publisher = Publisher(resources, inspection)
+        self.rules = PubSubRules(resources, inspection, PubSubSchemas(schemas, self._publisher))
+        """For what reaches the broker by another way and is to keep what this door was told."""
         endpoints = Endpoints(push_allow, public_only=push_public_only)
         self._subscriber = Subscriber(resources, inspection, endpoints)
         self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]

@@ -70,6 +70,10 @@ class Inspection:
         threads = self._scripts if topic.message_transforms else self._checks
         return await self._run(threads, _passed, topic, revisions, given)
 
+    def may_transform(self, queue: Queue) -> bool:
+        """Whether a subscription has transforms, or may have: only one that has been looked at is known to have none."""
+        return self._chains.get(queue.spec, ...) is not None
+
     async def deliver(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """What is delivered of these leases, `max_bytes` at most (but one message in any case).
 

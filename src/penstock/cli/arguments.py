@@ -1,0 +1,71 @@
+"""The kinds of arguments that commands take: each a function of the text, for argparse's `type`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import penstock
+from penstock.durations import duration_seconds
+
+
+def whole(minimum: int, maximum: int = 10**12) -> Callable[[str], int]:
+    """A whole number within bounds."""
+    limit = f", {minimum} or more" if maximum == 10**12 else f" from {minimum} to {maximum}"
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) <= 15 and minimum <= int(text) <= maximum):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number{limit}")
+        return int(text)
+
+    return read
+
+
+def duration(text: str) -> float:
+    """Seconds of 90, 1.5, 500ms, 30s, 5m, 2h, 30d."""
+    try:
+        return duration_seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: seconds, or as in 500ms, 30s, 5m, 2h, 30d") from None
+
+
+def size(text: str) -> int:
+    """Bytes of 65536, 10MB, 64KiB."""
+    from penstock.config.values import size_bytes  # noqa: PLC0415  # few commands need it, and it takes its time
+
+    try:
+        return size_bytes(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: bytes, or as in 10MB, 64KiB") from None
+
+
+def instant(text: str) -> datetime:
+    """A date and time as ISO 8601 writes it; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """(name, value) of `name=value`."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    return name, value
+
+
+def add_backoff(parser: argparse.ArgumentParser) -> None:
+    """The flags of a retry policy."""
+    parser.add_argument("--min-backoff", type=duration, metavar="DURATION", help="the first wait before a failed message returns")
+    parser.add_argument("--max-backoff", type=duration, metavar="DURATION", help="the longest such wait; each is twice the last")
+
+
+def retry_policy(found: argparse.Namespace) -> penstock.RetryPolicy | None:
+    """What those flags say together; one alone moves the other's default out of its way. None when neither is given."""
+    low, high = found.min_backoff, found.max_backoff
+    if low is None and high is None:
+        return None
+    return penstock.RetryPolicy(min(10, high) if low is None else low, max(600, low) if high is None else high)

@@ -1,0 +1,208 @@
+"""`penstock explain NAME`: why the messages of a subscription or work queue are not delivered, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import whole
+from penstock.cli.command import Parser
+from penstock.cli.output import printable, say, say_json, table
+from penstock.cli.reasons import NOT_HERE, kept_by
+from penstock.cli.session import add_target
+from penstock.cli.session import run as run_with_client
+from penstock.cli.wording import count, moment, octets, span
+from penstock.errors import InvalidArgument
+from penstock.ids import parse_message_id
+
+if TYPE_CHECKING:
+    from penstock.api.values import Unsettled
+    from penstock.client.pubsub import PubSub
+    from penstock.subscription import Explanation
+
+LOOKED_AT = 1_000
+"""How many of the oldest messages are looked at for who holds what."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A subscription or work queue in numbers: what both have."""
+
+    ready: int
+    delayed: int
+    in_flight: int
+    backlog: int
+    backlog_bytes: int
+    oldest_age: float
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead: int
+    discarded: int
+    unburied: int = 0
+    """How often a message should have been dead-lettered, and nobody would have received it."""
+
+
+def configure(parser: Parser) -> None:
+    """The subscription or queue, and the message if one is meant."""
+    parser.add_argument("subscription", metavar="SUBSCRIPTION", help="its name; of a work queue with --queue")
+    parser.add_argument("message_id", metavar="MESSAGE-ID", nargs="?", help="explain this message alone")
+    parser.add_argument("--queue", action="store_true", help="the name is that of a work queue")
+    parser.add_argument(
+        "--limit", type=whole(1, LOOKED_AT), metavar="N", default=10, help="how many of the oldest messages to show (default: 10)"
+    )
+    add_target(parser)
+    parser.set_defaults(run=run)
+
+
+def run(found: argparse.Namespace) -> int:
+    """One message, or all that waits."""
+    work = _explain_backlog if found.message_id is None else _explain_message
+    return run_with_client(found, lambda pubsub: work(pubsub, found))
+
+
+async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
+    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+
+    if parse_message_id(found.message_id) is None:
+        # The broker answers None for every message that is not there; a typing error deserves to be told as one.
+        raise InvalidArgument.of("MESSAGE-ID", found.message_id, "the id of a message: 30 hexadecimal digits")
+    ask = Operations.explain_task if found.queue else Operations.explain
+    why: Explanation | None = await pubsub.link.call(ask, found.subscription, found.message_id)
+    now = (await pubsub.info()).now
+    text = f"settled already, or {NOT_HERE}" if why is None else kept_by(why, now)
+    if found.json:
+        say_json({"message_id": found.message_id, "is_unsettled": why is not None, "explanation": why, "text": text})
+    else:
+        say(f"{found.message_id}  {text}")
+        if why is None:
+            say(f"its life: penstock trace {found.message_id}")
+    return 0
+
+
+async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
+    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+
+    ask = Operations.explain_queue if found.queue else Operations.explain_backlog
+    state = await _state(pubsub, found)
+    oldest: list[Unsettled] = await pubsub.link.call(ask, found.subscription, LOOKED_AT)
+    now = (await pubsub.info()).now
+    hints = [*advice(found.subscription, state, oldest, is_queue=found.queue)]
+    if found.json:
+        say_json({"name": found.subscription, "state": state, "oldest": oldest[: found.limit], "advice": hints})
+        return 0
+    kind = "queue" if found.queue else "subscription"
+    say("\n".join([f"{kind} {printable(found.subscription)}", *(f"  {line}" for line in in_words(state))]))
+    if holders := _holders(oldest):
+        say("\nwho holds what" + (f" of the oldest {LOOKED_AT:,} messages" if state.backlog > LOOKED_AT else ""))
+        say(table(holders))
+    if oldest:
+        say("\nthe oldest messages that are not settled")
+        rows = [
+            [
+                f"  {one.message_id}",
+                span((now - one.publish_time).total_seconds()),
+                one.ordering_key or "-",
+                str(one.delivery_attempt),
+                kept_by(one.explanation, now, one.consumer),
+            ]
+            for one in oldest[: found.limit]
+        ]
+        say(table([["  MESSAGE", "AGE", "KEY", "FAILED", "WHY IT IS STILL HERE"], *rows]))
+        if state.backlog > found.limit:
+            say(f"  and {state.backlog - min(found.limit, len(oldest)):,} more")
+    if hints:
+        say("\nwhat to do\n" + "\n".join(f"  - {hint}" for hint in hints))
+    return 0
+
+
+async def _state(pubsub: PubSub, found: argparse.Namespace) -> State:
+    if found.queue:
+        queue = await pubsub.queue(found.subscription).stats()
+        return State(
+            ready=queue.depth - queue.delayed,
+            delayed=queue.delayed,
+            in_flight=queue.in_flight,
+            backlog=queue.depth + queue.in_flight,
+            backlog_bytes=queue.backlog_bytes,
+            oldest_age=queue.oldest_message_age_secs,
+            delivered=queue.consumed_total,
+            acked=queue.acked_total,
+            nacked=queue.nacked_total,
+            expired=queue.expired_total,
+            dead=queue.dead_lettered_total,
+            discarded=queue.discarded_total,
+        )
+    stats = await pubsub.subscription(found.subscription).stats()
+    return State(
+        ready=stats.ready,
+        delayed=stats.delayed,
+        in_flight=stats.in_flight,
+        backlog=stats.backlog,
+        backlog_bytes=stats.backlog_bytes,
+        oldest_age=stats.oldest_age_seconds,
+        delivered=stats.delivered_total,
+        acked=stats.acked_total,
+        nacked=stats.nacked_total,
+        expired=stats.expired_total,
+        dead=stats.dead_lettered_total,
+        discarded=stats.discarded_total,
+        unburied=stats.dead_letter_failures_total,
+    )
+
+
+def in_words(state: State) -> Iterator[str]:
+    """The numbers as sentences."""
+    if not state.backlog:
+        yield "nothing waits: every message is settled"
+    else:
+        parts = f"{state.ready:,} to be delivered, {state.delayed:,} delayed, {state.in_flight:,} with consumers"
+        yield f"{count(state.backlog, 'message')} not settled ({octets(state.backlog_bytes)}): {parts}"
+        yield f"the oldest was published {span(state.oldest_age)} ago"
+    ended = f"{state.acked:,} acked, {state.nacked:,} nacked, {state.expired:,} not settled in time, {state.dead:,} dead-lettered"
+    yield f"so far {count(state.delivered, 'delivery', 'deliveries')}: {ended}"
+    if state.discarded:
+        yield f"{count(state.discarded, 'message')} discarded, because there was no room"
+
+
+def _holders(oldest: Sequence[Unsettled]) -> list[list[str]]:
+    held: dict[str, list[datetime]] = defaultdict(list)
+    for one in oldest:
+        if one.explanation.reason == "leased" and one.explanation.until is not None:
+            held[one.consumer or "(no name)"].append(one.explanation.until)
+    rows = [
+        [f"  {who}", f"{len(ends):,}", moment(min(ends))] for who, ends in sorted(held.items(), key=lambda item: -len(item[1]))
+    ]
+    return [["  CONSUMER", "MESSAGES", "FIRST LEASE ENDS"], *rows] if rows else []
+
+
+def advice(name: str, state: State, oldest: Sequence[Unsettled], *, is_queue: bool = False) -> Iterator[str]:
+    """What a person might do, most likely causes first."""
+    reasons: dict[str | None, list[Unsettled]] = defaultdict(list)
+    for one in oldest:
+        reasons[one.explanation.reason].append(one)
+    kind = "queue" if is_queue else "subscription"
+    if reasons["paused"]:
+        yield f"deliveries are paused: penstock {kind} resume {name}"
+    if reasons[None] and not state.in_flight:
+        follow = f"penstock queue consume {name}" if is_queue else f"penstock pull {name} --follow"
+        yield f"nobody takes messages: start a consumer, or look at what comes with {follow}"
+    elif reasons[None]:
+        yield "consumers take less than comes: add more of them, or let each hold more (flow control)"
+    if reasons["flow_limit"]:
+        yield "consumers hold as much as the flow limit allows: let them settle faster, or raise the limit"
+    blockers = list(dict.fromkeys(one.explanation.by for one in reasons["key_blocked"] if one.explanation.by is not None))
+    if blockers:
+        more = f", and {len(blockers) - 1:,} more" if len(blockers) > 1 else ""
+        yield f"an ordering key waits for its first message: see penstock trace {blockers[0]}{more}"
+    if delayed := [one for one in reasons["delayed"] if one.delivery_attempt]:
+        yield f"failed messages wait for their next try: see why with penstock trace {delayed[0].message_id}"
+    if state.expired > max(10, state.acked // 10):
+        yield "many deliveries are not settled in time: ask for a longer ack deadline, or let consumers hold fewer"
+    if state.unburied:
+        yield "messages could not be dead-lettered: create the dead-letter topic, with a subscription"

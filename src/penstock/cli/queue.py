@@ -1,0 +1,300 @@
+"""`penstock queue create|list|show|stats|publish|consume|peek|purge|pause|resume|delete`: work queues."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, whole
+from penstock.cli.command import Parser, Verbs
+from penstock.cli.confirm import add_yes, confirm
+from penstock.cli.consumption import BATCH, add_consumption, follow
+from penstock.cli.output import complain, facts, say, say_json, table
+from penstock.cli.printer import Printer, add_format
+from penstock.cli.session import add_target, made, on_each, run
+from penstock.cli.source import add_source, check_source, publish_all
+from penstock.cli.wording import count, span
+from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+    from penstock.client.queue import QueueTask, WorkQueue
+
+KINDS = ("text", "json", "bytes")
+
+
+def configure(parser: Parser) -> None:
+    """Eleven commands of its own."""
+    verbs = Verbs(parser)
+    create = verbs.add("create", "create a work queue", run_create)
+    listing = verbs.add("list", "list every work queue with what is in it", run_list)
+    show = verbs.add("show", "show the settings of a work queue", run_show)
+    stats = verbs.add("stats", "show the state of a work queue in numbers", run_stats)
+    publish = verbs.add("publish", "add messages to a work queue", run_publish)
+    consume = verbs.add("consume", "take messages from a work queue, once or as they come", run_consume)
+    peek = verbs.add("peek", "show the message that would be consumed next, and take nothing", run_peek)
+    purge = verbs.add("purge", "remove everything that waits in a work queue", run_purge)
+    for child in (create, show, stats, publish, consume, peek, purge):
+        child.add_argument("name", metavar="NAME")
+    pause = verbs.add("pause", "hand out nothing, to anybody, until it is resumed", run_pause)
+    resume = verbs.add("resume", "hand out again", run_resume)
+    delete = verbs.add("delete", "delete work queues with everything in them, their dead letters too", run_delete)
+    for child in (pause, resume, delete):
+        child.add_argument("names", metavar="NAME", nargs="+")
+    _add_settings(create)
+    _add_terms(publish)
+    add_consumption(consume)
+    for child in (consume, peek):
+        add_format(child)
+    add_yes(purge)
+    for child in (create, listing, show, stats, publish, consume, peek, purge, pause, resume, delete):
+        add_target(child)
+
+
+def _add_settings(parser: Parser) -> None:
+    parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 30s)")
+    parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="then it is a dead letter (default: 3)")
+    add_backoff(parser)
+    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="how long a message may wait (default: for ever)")
+    parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="of messages that have none of their own (default: 5)")
+    parser.add_argument("--prefetch", type=whole(1), metavar="N", help="how many a consumer may hold (default: 10)")
+    parser.add_argument("--max-depth", type=whole(1), metavar="N", help="room for messages (default: 100000)")
+    parser.add_argument(
+        "--overflow", choices=["reject", "discard", "spill"], help="beyond it: refuse, drop, or keep anyway (default: reject)"
+    )
+    parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="room for dead letters; 0: none (default: 10000)")
+    parser.add_argument("--exist-ok", action="store_true", help="no error when it exists already; it stays as it is")
+
+
+def _add_terms(parser: Parser) -> None:
+    add_source(parser)
+    parser.add_argument("--type", choices=KINDS, default="text", help="what the payload is (default: text)")
+    parser.add_argument(
+        "--header", type=pair, action="append", default=[], metavar="NAME=VALUE", help="goes with every message; give several"
+    )
+    parser.add_argument("--priority", type=whole(0, 9), metavar="N", help="0 to 9, 9 is consumed first (default: the queue's)")
+    parser.add_argument("--delay", type=duration, metavar="DURATION", help="nobody gets it before that")
+    parser.add_argument("--ttl", type=duration, metavar="DURATION", help="nobody gets it after that (default: the queue's)")
+    parser.add_argument("--max-retries", type=whole(0, 1_000_000), metavar="N", help="of these messages (default: the queue's)")
+
+
+def run_create(found: argparse.Namespace) -> int:
+    """With the settings that were given, and defaults for the rest."""
+
+    async def work(pubsub: PubSub) -> int:
+        queue = pubsub.queue(found.name)
+        is_new = await made(queue.create(_config(found)), exist_ok=found.exist_ok)
+        if found.json:
+            say_json({"name": found.name, **asdict(await queue.config())})
+        else:
+            say(f"created queue {found.name}" if is_new else f"queue {found.name} exists already")
+        return 0
+
+    return run(found, work)
+
+
+def _config(found: argparse.Namespace) -> penstock.QueueConfig:
+    given: dict[str, Any] = {
+        "ack_deadline_secs": found.ack_deadline,
+        "max_retries": found.max_retries,
+        "retry_policy": retry_policy(found),
+        "message_ttl": found.ttl,
+        "default_priority": found.priority,
+        "default_prefetch": found.prefetch,
+        "max_prefetch": None if found.prefetch is None else max(found.prefetch, 1_000),
+        "max_depth": found.max_depth,
+        "overflow": found.overflow,
+        "dead_letter_max_size": found.max_dead_letters,
+        "dead_letter_enabled": False if found.max_dead_letters == 0 else None,
+    }
+    return penstock.QueueConfig(**{name: value for name, value in given.items() if value is not None})
+
+
+def run_list(found: argparse.Namespace) -> int:
+    """With what waits, is worked on and is dead in each."""
+
+    async def work(pubsub: PubSub) -> int:
+        queues = (await pubsub.overview()).queues
+        if found.json:
+            say_json(queues)
+        elif queues:
+            rows = [
+                [
+                    one.queue,
+                    f"{one.depth:,}",
+                    f"{one.in_flight:,}",
+                    f"{one.dead_letters:,}",
+                    str(one.consumers),
+                    span(one.oldest_message_age_secs) if one.oldest_message_age_secs else "-",
+                    "paused" if one.paused else "open",
+                ]
+                for one in queues
+            ]
+            say(table([["NAME", "DEPTH", "IN FLIGHT", "DEAD", "CONSUMERS", "OLDEST", "STATE"], *rows]))
+        else:
+            complain("no queues; `penstock queue create NAME` makes one")
+        return 0
+
+    return run(found, work)
+
+
+def run_show(found: argparse.Namespace) -> int:
+    """Every setting, also those that were not given."""
+
+    async def work(pubsub: PubSub) -> int:
+        config = asdict(await pubsub.queue(found.name).config())
+        if found.json:
+            say_json({"name": found.name, **config})
+        else:
+            policy = config.pop("retry_policy") or {}
+            say(facts({"name": found.name, **config, **policy}))
+        return 0
+
+    return run(found, work)
+
+
+def run_stats(found: argparse.Namespace) -> int:
+    """Everything that is counted."""
+
+    async def work(pubsub: PubSub) -> int:
+        stats = await pubsub.queue(found.name).stats()
+        if found.json:
+            say_json(stats)
+        else:
+            say(facts(asdict(stats)))
+        return 0
+
+    return run(found, work)
+
+
+def run_publish(found: argparse.Namespace) -> int:
+    """Check first: a wrong call opens nothing."""
+    check_source(found)
+    read = _reader(found.type)
+
+    async def work(pubsub: PubSub) -> int:
+        queue = pubsub.queue(found.name)
+        headers = dict(found.header) or None
+
+        async def send(batch: list[bytes]) -> list[str]:
+            return await queue.publish_many(
+                [
+                    penstock.NewMessage(read(data), found.priority, found.ttl, headers, found.max_retries, found.delay)
+                    for data in batch
+                ]
+            )
+
+        return await publish_all(found, send)
+
+    return run(found, work, is_heavy=True)
+
+
+def _reader(kind: str) -> Callable[[bytes], Any]:
+    """What makes a payload of data."""
+
+    def read_json(data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise InvalidArgument(f"a payload is not JSON: {error}", hint="leave out --type json to send it as text") from None
+
+    def read_text(data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument("a payload is not UTF-8 text", hint="say --type bytes to send it as it is") from None
+
+    return {"json": read_json, "text": read_text}.get(kind, bytes)
+
+
+def run_consume(found: argparse.Namespace) -> int:
+    """A message is acked when it has been shown."""
+
+    async def work(pubsub: PubSub) -> int:
+        queue = pubsub.queue(found.name)
+        printer = Printer(found)
+
+        def show(task: QueueTask) -> None:
+            printer.task(task, task.publish_time)
+
+        if found.follow:
+            return await follow(queue, found, show)
+        if not await _consume(pubsub, queue, found, show):
+            complain("no messages")
+        return 0
+
+    return run(found, work, is_heavy=found.follow)
+
+
+async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, show: Callable[[QueueTask], None]) -> int:
+    """Take up to so many; waits for the first alone. Returns how many came."""
+    from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
+
+    most, done = found.max or 10, 0
+    prefetch = min(most, (await queue.config()).max_prefetch)
+    while done < most:
+        tasks = await queue.consume(min(most - done, BATCH), wait=0 if done else found.wait, prefetch=prefetch)
+        if not tasks:
+            break
+        done += len(tasks)
+        shown: list[str] = []
+        try:
+            for task in tasks:
+                show(task)
+                shown.append(task.message_id)
+        finally:
+            if not found.no_ack and shown:
+                late = await pubsub.link.call(Operations.ack_messages, queue.name, shown)
+                if late:
+                    complain(f"{count(len(late), 'message')} could not be acked in time and will come again")
+    return done
+
+
+def run_peek(found: argparse.Namespace) -> int:
+    """Nothing is taken."""
+
+    async def work(pubsub: PubSub) -> int:
+        message = await pubsub.queue(found.name).peek()
+        if message is None:
+            complain("no messages")
+        else:
+            Printer(found).task(message, message.created_at)
+        return 0
+
+    return run(found, work)
+
+
+def run_purge(found: argparse.Namespace) -> int:
+    """What is being worked on stays."""
+
+    async def work(pubsub: PubSub) -> int:
+        queue = pubsub.queue(found.name)
+        depth = (await queue.stats()).depth
+        await confirm(found, f"remove {count(depth, 'message')} from queue {found.name}")
+        purged = await queue.purge()
+        if found.json:
+            say_json({"purged": purged})
+        else:
+            say(f"removed {count(purged, 'message')} from queue {found.name}")
+        return 0
+
+    return run(found, work)
+
+
+def run_pause(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "paused queue", lambda name: pubsub.queue(name).hold()))
+
+
+def run_resume(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "resumed queue", lambda name: pubsub.queue(name).release()))
+
+
+def run_delete(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "deleted queue", lambda name: pubsub.queue(name).delete()))

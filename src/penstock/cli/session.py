@@ -1,0 +1,182 @@
+"""The broker that a command talks to: a server, or a data directory that no server has open.
+
+What the flags and the environment say becomes a `Target`; `run` opens it, gives the client to the command's work, and closes it
+whatever happens. An error that only a command line can have is told here in its words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli.command import TERMINATED
+from penstock.cli.output import say, say_json
+from penstock.errors import AlreadyExists, DataDirectoryInUse, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+
+SERVER_VARIABLE = "PENSTOCK_SERVER"
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+DATA_DIR_VARIABLE = "PENSTOCK_DATA_DIR"
+PROJECT_VARIABLE = "PENSTOCK_PROJECT"
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8085
+DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
+DEFAULT_DATA_DIR = "penstock-data"
+PROBE_SECONDS = 1.0
+
+Work = Callable[["PubSub"], Awaitable[int]]
+"""What a command does with an open client; returns the exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the broker is: `server` or `data_dir`, never both."""
+
+    server: str | None = None
+    data_dir: str | None = None
+    token: str | None = None
+    project: str | None = None
+
+    def client(self) -> PubSub:
+        """A client of it, not yet open."""
+        from penstock.client.pubsub import PubSub  # noqa: PLC0415  # `--help` and a wrong call need no client
+
+        if self.data_dir is not None and not Path(self.data_dir).is_dir():
+            raise InvalidArgument.of(
+                "the data directory",
+                self.data_dir,
+                "a directory that exists",
+                hint="make it, or let a server do it: penstock serve --data-dir DIR",
+            )
+        return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir)
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say which broker is meant, and `--json`."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+    group = parser.add_argument_group("where the messages are")
+    place = group.add_mutually_exclusive_group()
+    place.add_argument("--server", metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})")
+    place.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help=f"a data directory that no server has open (default: {DATA_DIR_VARIABLE}, or {DEFAULT_DATA_DIR} if no server runs)",
+    )
+    group.add_argument("--token", help=f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
+    group.add_argument("--project", metavar="NAME", help=f"the project (default: {PROJECT_VARIABLE}, or the server's)")
+
+
+def target_of(found: argparse.Namespace, environ: Mapping[str, str]) -> Target:
+    """The broker that is meant. A flag wins; then PENSTOCK_SERVER; then PENSTOCK_DATA_DIR; then whatever is here."""
+    token = found.token or environ.get(TOKEN_VARIABLE) or None
+    project = found.project or environ.get(PROJECT_VARIABLE) or None
+    server, data_dir = found.server, found.data_dir
+    if server is None and data_dir is None:
+        server = environ.get(SERVER_VARIABLE) or None
+        data_dir = None if server is not None else environ.get(DATA_DIR_VARIABLE) or None
+    if server is None and data_dir is None:
+        server, data_dir = _here()
+    if server is not None:
+        return Target(server=server, token=token, project=project)
+    if found.token is not None:
+        raise InvalidArgument("--token is for a server, and none is meant here", hint="leave it out, or name a --server")
+    return Target(data_dir=data_dir, project=project)
+
+
+def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False) -> int:
+    """Do a command's work with an open client; returns the exit code. Ctrl-C and SIGTERM end it in good order.
+
+    `is_heavy`: much may go through it, so that a faster event loop is worth the time it takes to load.
+    """
+    target = target_of(found, os.environ)
+    with asyncio.Runner(loop_factory=_faster_loop() if is_heavy else None) as runner:
+        return runner.run(_within(target, work))
+
+
+async def made(creation: Awaitable[object], *, exist_ok: bool) -> bool:
+    """Create something; False when it exists already, which is an error unless that is allowed."""
+    try:
+        await creation
+    except AlreadyExists as error:
+        if not exist_ok:
+            error.hint = "choose another name, or say --exist-ok to leave it as it is"
+            raise
+        return False
+    return True
+
+
+async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awaitable[object]]) -> int:
+    """Do something to each of the names, and say so: `done` is as in 'deleted topic'. An error stops it there."""
+    for name in found.names:
+        await act(name)
+        if not found.json:
+            say(f"{done} {name}")
+    if found.json:
+        say_json({done.partition(" ")[0]: found.names})
+    return 0
+
+
+async def _within(target: Target, work: Work) -> int:
+    task = asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    is_told_to_end = False
+
+    def end() -> None:
+        nonlocal is_told_to_end
+        is_told_to_end = True
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    try:
+        async with target.client() as pubsub:
+            return await work(pubsub)
+    except asyncio.CancelledError:
+        if not is_told_to_end:
+            raise
+        return TERMINATED
+    except PenstockError as error:
+        raise _in_our_words(error) from None
+
+
+def _in_our_words(error: PenstockError) -> PenstockError:
+    """The same error, with what to do about it on a command line."""
+    match error:
+        case DataDirectoryInUse():
+            error.hint = f"a server runs on it: name that server with --server URL, or set {SERVER_VARIABLE}"
+        case Unauthenticated():
+            error.hint = f"give a token with --token, or set {TOKEN_VARIABLE}; `penstock token create` makes one"
+        case _:
+            pass
+    return error
+
+
+def _here() -> tuple[str | None, str | None]:
+    """(server, data directory) of a call that names neither: the usual server if one runs, or the usual directory."""
+    try:
+        socket.create_connection((DEFAULT_HOST, DEFAULT_PORT), PROBE_SECONDS).close()
+    except OSError as error:
+        if Path(DEFAULT_DATA_DIR).is_dir():
+            return None, DEFAULT_DATA_DIR
+        raise ServerUnreachable(
+            DEFAULT_SERVER,
+            f"{error.strerror or error}, and there is no data directory {DEFAULT_DATA_DIR} here",
+        ) from None
+    return DEFAULT_SERVER, None
+
+
+def _faster_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Makes one, where it is installed."""
+    try:
+        import uvloop  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop

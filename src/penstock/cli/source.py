@@ -1,0 +1,141 @@
+"""What to publish: the words of the command line, a file, or the standard input; and publishing it all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+from penstock.cli.arguments import whole
+from penstock.cli.output import complain, say, say_json
+from penstock.cli.progress import Progress
+from penstock.cli.stdin import chunks, lines
+from penstock.cli.wording import count, short
+from penstock.errors import InvalidArgument
+
+STDIN = 0
+BATCH, BATCH_BYTES = 500, 1024 * 1024
+IN_FLIGHT = 4
+"""How many batches are under way at once."""
+
+Send = Callable[[list[bytes]], Awaitable[Sequence[str]]]
+"""Publishes messages together; returns their ids."""
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say what to publish."""
+    parser.add_argument("data", metavar="DATA", nargs="*", help="a message each; without any, the standard input is one")
+    parser.add_argument("--file", metavar="FILE", help="the content of a file is a message; - is the standard input")
+    parser.add_argument("--lines", action="store_true", help="every line of the file or of the standard input is a message")
+    parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="publish everything so many times (default: 1)")
+
+
+def check_source(found: argparse.Namespace) -> None:
+    """Raise for arguments that exclude each other, and when there is nothing to publish."""
+    if found.data and (found.file is not None or found.lines):
+        raise InvalidArgument("DATA is given together with --file or --lines, wanted one or the other")
+    if found.lines and found.count > 1:
+        raise InvalidArgument("--lines is given together with --count, wanted one or the other", hint="lines are read only once")
+    if not found.data and found.file is None and sys.stdin.isatty() and not found.lines:
+        raise InvalidArgument(
+            "there is nothing to publish", hint="give DATA, --file FILE, or --file - to type it here and end it with Ctrl-D"
+        )
+
+
+async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool = False) -> int:
+    """Publish what the arguments say, and tell about it: the ids, or for many how many."""
+    is_many = found.lines or found.count > 1
+    ids: list[str] = []
+    total = None if found.lines else found.count * max(len(found.data), 1)
+    with Progress("publishing", total) as progress:
+        async for confirmed in _sent(_batches(found), send, 1 if in_order else IN_FLIGHT):
+            if not is_many:
+                ids += confirmed
+            progress.advance(len(confirmed))
+        done, rate, seconds = progress.done, progress.rate, progress.seconds
+    if not is_many:
+        if found.json:
+            say_json({"ids": ids})
+        elif ids:
+            say("\n".join(ids))
+        return 0
+    if found.json:
+        say_json({"published": done, "seconds": round(seconds, 3), "rate": round(rate)})
+    else:
+        complain(f"published {count(done, 'message')} in {seconds:.1f} s ({short(rate)}/s)")
+    return 0
+
+
+async def _sent(batches: AsyncIterator[list[bytes]], send: Send, most: int) -> AsyncIterator[Sequence[str]]:
+    """What each batch became, in order, with so many under way at once. The first that fails ends it."""
+    under_way: deque[asyncio.Future[Sequence[str]]] = deque()
+    try:
+        async for batch in batches:
+            under_way.append(asyncio.ensure_future(send(batch)))
+            while len(under_way) >= most or (under_way and under_way[0].done()):
+                yield await under_way.popleft()
+        while under_way:
+            yield await under_way.popleft()
+    finally:
+        for one in under_way:
+            one.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def _batches(found: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+    if found.lines:
+        descriptor = _descriptor(found.file)
+        try:
+            async for some in lines(descriptor):
+                for batch in _cut(some):
+                    yield batch
+        finally:
+            if descriptor != STDIN:
+                os.close(descriptor)
+        return
+    messages = [os.fsencode(word) for word in found.data] or [await _whole(found.file)]
+    left = found.count
+    while left:
+        times = min(left, max(BATCH // len(messages), 1))
+        left -= times
+        for batch in _cut(messages * times):
+            yield batch
+
+
+def _cut(messages: list[bytes]) -> list[list[bytes]]:
+    """Messages in batches that are not too large."""
+    batches: list[list[bytes]] = []
+    room = 0
+    for message in messages:
+        if not batches or len(batches[-1]) >= BATCH or len(message) > room:
+            batches.append([])
+            room = BATCH_BYTES
+        batches[-1].append(message)
+        room -= len(message)
+    return batches
+
+
+async def _whole(file: str | None) -> bytes:
+    if file in {None, "-"}:
+        return b"".join([chunk async for chunk in chunks(STDIN)])
+    try:
+        return await asyncio.to_thread(Path(str(file)).read_bytes)
+    except OSError as error:
+        raise _unreadable(str(file), error) from None
+
+
+def _descriptor(file: str | None) -> int:
+    if file is None or file == "-":
+        return STDIN
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: str, error: OSError) -> InvalidArgument:
+    return InvalidArgument(f"cannot read the file {file!r}: {error.strerror}")

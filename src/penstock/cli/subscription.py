@@ -1,0 +1,219 @@
+"""`penstock subscription create|list|show|delete|seek|pause|resume|stats`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
+from penstock.cli.command import Parser, Verbs
+from penstock.cli.output import complain, facts, say, say_json, table
+from penstock.cli.session import add_target, made, on_each, run
+from penstock.cli.wording import count, span
+from penstock.durations import to_datetime
+from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+    from penstock.subscription import SubscriptionMetadata
+
+
+def configure(parser: Parser) -> None:
+    """Eight commands of its own."""
+    verbs = Verbs(parser)
+    create = verbs.add("create", "create a subscription, which receives what is published from now on", run_create)
+    create.add_argument("name", metavar="NAME")
+    _add_options(create)
+    listing = verbs.add("list", "list every subscription with its backlog", run_list)
+    listing.add_argument("--topic", metavar="TOPIC", help="only those of this topic")
+    show = verbs.add("show", "show the settings of a subscription", run_show)
+    stats = verbs.add("stats", "show the state of a subscription in numbers", run_stats)
+    seek = verbs.add("seek", "move a subscription: what lies before the place is settled, the rest is delivered", run_seek)
+    for child in (show, stats, seek):
+        child.add_argument("name", metavar="NAME")
+    _add_places(seek)
+    pause = verbs.add("pause", "hand out nothing, to anybody, until it is resumed", run_pause)
+    resume = verbs.add("resume", "hand out again", run_resume)
+    delete = verbs.add("delete", "delete subscriptions with everything in them", run_delete)
+    for child in (pause, resume, delete):
+        child.add_argument("names", metavar="NAME", nargs="+")
+    for child in (create, listing, show, stats, seek, pause, resume, delete):
+        add_target(child)
+
+
+def _add_options(parser: Parser) -> None:
+    parser.add_argument("--topic", required=True, metavar="TOPIC", help="what it receives")
+    parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 10s)")
+    parser.add_argument("--ordering", action="store_true", help="messages of one ordering key come one at a time, in order")
+    parser.add_argument("--filter", metavar="EXPRESSION", help="only messages whose attributes match; it cannot be changed later")
+    add_backoff(parser)
+    parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="where a message goes that failed too often")
+    parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after so many deliveries (default: 5)")
+    parser.add_argument("--exactly-once", action="store_true", help="acks are confirmed when durable, and refused when late")
+    parser.add_argument("--retention", type=duration, metavar="DURATION", help="how long unacked messages stay (default: 7d)")
+    parser.add_argument("--no-retain-acked", action="store_true", help="forget acked messages at once: no seek brings them back")
+    parser.add_argument("--max-messages", type=whole(1), metavar="N", help="room for unacked messages (default: 10000)")
+    parser.add_argument("--max-bytes", type=size, metavar="SIZE", help="room for unacked bytes (default: 100MiB)")
+    parser.add_argument(
+        "--overflow", choices=["discard", "reject", "spill"], help="beyond it: drop, refuse the publish, or keep on disk alone"
+    )
+    parser.add_argument("--exist-ok", action="store_true", help="no error when it exists already; it stays as it is")
+
+
+def _add_places(parser: Parser) -> None:
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--time", type=instant, metavar="TIME", help="to what was published then, as in 2026-01-31T12:00:00Z")
+    place.add_argument("--ago", type=duration, metavar="DURATION", help="to what was published so long ago, as in 30m")
+    place.add_argument("--offset", type=whole(0), metavar="N", help="to a place in the topic's log")
+    place.add_argument("--snapshot", metavar="SNAPSHOT", help="to a position that was kept")
+    place.add_argument("--start", action="store_true", help="to the oldest message that is still there")
+    place.add_argument("--end", action="store_true", help="past everything that is there: settle it all")
+
+
+def run_create(found: argparse.Namespace) -> int:
+    """With the settings that were given, and defaults for the rest."""
+
+    async def work(pubsub: PubSub) -> int:
+        subscription = pubsub.subscription(found.name, topic=found.topic)
+        is_new = await made(subscription.create(_options(found)), exist_ok=found.exist_ok)
+        if found.json:
+            say_json(_document(await subscription.metadata()))
+        else:
+            say(f"created subscription {found.name}" if is_new else f"subscription {found.name} exists already")
+        return 0
+
+    return run(found, work)
+
+
+def _options(found: argparse.Namespace) -> penstock.SubscriptionOptions:
+    given: dict[str, Any] = {
+        "ack_deadline_seconds": found.ack_deadline,
+        "message_ordering": found.ordering,
+        "filter": found.filter,
+        "retry_policy": retry_policy(found),
+        "exactly_once": found.exactly_once,
+        "message_retention_duration": found.retention,
+        "retain_acked_messages": not found.no_retain_acked,
+        "max_messages": found.max_messages,
+        "max_bytes": found.max_bytes,
+        "overflow": found.overflow,
+    }
+    if found.dead_letter_topic is not None:
+        given["dead_letter_policy"] = penstock.DeadLetterPolicy(found.dead_letter_topic, found.max_attempts or 5)
+    elif found.max_attempts is not None:
+        raise InvalidArgument("--max-attempts is given without --dead-letter-topic", hint="say where dead messages go")
+    return penstock.SubscriptionOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def run_list(found: argparse.Namespace) -> int:
+    """With what waits in each."""
+
+    async def work(pubsub: PubSub) -> int:
+        listed = [one for one in (await pubsub.overview()).subscriptions if found.topic in {None, one.topic}]
+        if found.json:
+            say_json(listed)
+        elif listed:
+            rows = [
+                [
+                    one.name,
+                    f"{one.topic} (deleted)" if one.detached else one.topic,
+                    f"{one.stats.backlog:,}",
+                    f"{one.stats.in_flight:,}",
+                    span(one.stats.oldest_age_seconds) if one.stats.backlog else "-",
+                ]
+                for one in listed
+            ]
+            say(table([["NAME", "TOPIC", "BACKLOG", "IN FLIGHT", "OLDEST"], *rows]))
+        else:
+            complain("no subscriptions; `penstock subscription create NAME --topic TOPIC` makes one")
+        return 0
+
+    return run(found, work)
+
+
+def run_show(found: argparse.Namespace) -> int:
+    """Every setting, also those that were not given."""
+
+    async def work(pubsub: PubSub) -> int:
+        document = _document(await pubsub.subscription(found.name).metadata())
+        if found.json:
+            say_json(document)
+        else:
+            say(facts(_flat(document)))
+        return 0
+
+    return run(found, work)
+
+
+def run_stats(found: argparse.Namespace) -> int:
+    """Everything that is counted."""
+
+    async def work(pubsub: PubSub) -> int:
+        stats = await pubsub.subscription(found.name).stats()
+        if found.json:
+            say_json(stats)
+        else:
+            say(facts(asdict(stats)))
+        return 0
+
+    return run(found, work)
+
+
+def run_seek(found: argparse.Namespace) -> int:
+    """Says what is to be delivered afterwards."""
+
+    async def work(pubsub: PubSub) -> int:
+        subscription = pubsub.subscription(found.name)
+        now = to_datetime(pubsub.link.clock.now())
+        time = found.time
+        if found.start:
+            time = to_datetime(0)
+        elif found.end:
+            time = now + timedelta(days=1)  # whatever the server's clock says, everything lies before that
+        elif found.ago is not None:
+            time = max(now - timedelta(seconds=found.ago), to_datetime(0))
+        await subscription.seek(time=time, offset=found.offset, snapshot=found.snapshot)
+        backlog = (await subscription.stats()).backlog
+        if found.json:
+            say_json({"name": found.name, "backlog": backlog})
+        else:
+            say(f"moved subscription {found.name}: {count(backlog, 'message')} to deliver")
+        return 0
+
+    return run(found, work)
+
+
+def run_pause(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "paused subscription", lambda name: pubsub.subscription(name).hold()))
+
+
+def run_resume(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "resumed subscription", lambda name: pubsub.subscription(name).release()))
+
+
+def run_delete(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "deleted subscription", lambda name: pubsub.subscription(name).delete()))
+
+
+def _document(metadata: SubscriptionMetadata) -> dict[str, Any]:
+    return {
+        "name": metadata.name,
+        "topic": metadata.topic,
+        "created": metadata.created,
+        "detached": metadata.detached,
+        **asdict(metadata.options),
+    }
+
+
+def _flat(document: dict[str, Any]) -> dict[str, object]:
+    """Settings within settings by their own names: every name says what it is of."""
+    flat: dict[str, object] = {}
+    for name, value in document.items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    return flat

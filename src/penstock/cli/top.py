@@ -1,0 +1,176 @@
+"""`penstock top`: what flows through a broker now, on a screen that lives."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import duration
+from penstock.cli.command import Parser
+from penstock.cli.output import has_colours, printable, say, say_json_line
+from penstock.cli.session import add_target
+from penstock.cli.session import run as run_with_client
+from penstock.cli.top_screen import Screen
+from penstock.cli.top_view import GAP, Sample, Sort, body, frame, ordered, sample, totals
+from penstock.cli.wording import span
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument, Unavailable
+
+if TYPE_CHECKING:
+    from penstock.api.values import Overview, ServerInfo
+    from penstock.client.pubsub import PubSub
+
+SHORTEST, LONGEST = 0.1, 3_600
+PAGE = 10
+SORTS = {str(sort)[0]: sort for sort in Sort}
+KEYS = "q quit  " + "  ".join(f"{key} {sort}" for key, sort in SORTS.items()) + "  p pause  ↑↓ scroll"
+TITLES = ("SUBSCRIPTION ", "QUEUE ", "TOPIC ")
+UNLIMITED = 10_000
+
+
+def configure(parser: Parser) -> None:
+    """How often, and in what form."""
+    parser.add_argument("--interval", type=duration, metavar="DURATION", default=1.0, help="how often to look (default: 1s)")
+    parser.add_argument("--once", action="store_true", help="look for one interval, print what was seen, and end")
+    parser.add_argument(
+        "--sort", choices=[*map(str, Sort)], default=str(Sort.BACKLOG), help="what comes first (default: backlog)"
+    )
+    add_target(parser)
+    parser.set_defaults(run=run)
+
+
+def run(found: argparse.Namespace) -> int:
+    """On the screen, or as lines."""
+    if not SHORTEST <= found.interval <= LONGEST:
+        raise InvalidArgument.of("--interval", found.interval, f"a duration from {SHORTEST} to {LONGEST} s")
+    if not found.once and not found.json and not sys.stdout.isatty():
+        raise InvalidArgument(
+            "top draws on a terminal, and this is none", hint="--once prints one table, --json a line each time"
+        )
+    work = _print if found.once or found.json else _show
+    return run_with_client(found, lambda pubsub: work(pubsub, found))
+
+
+async def _print(pubsub: PubSub, found: argparse.Namespace) -> int:
+    """One table, or a JSON line for each interval."""
+    async for info, seen in _samples(pubsub, found.interval):
+        shown = ordered(seen, Sort(found.sort))
+        if found.json:
+            document = {"topics": shown.sources, "subscriptions": shown.of("subscription"), "queues": shown.of("queue")}
+            say_json_line({"at": seen.at, "server": info, **document})
+        else:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+            say("\n".join([title(pubsub.link.address, info), totals(shown, width), "", *body(shown, width)]))
+        if found.once:
+            break
+    return 0
+
+
+async def _samples(pubsub: PubSub, interval: float) -> AsyncIterator[tuple[ServerInfo, Sample]]:
+    """What happened in each interval."""
+    before = await pubsub.overview()
+    while True:
+        await asyncio.sleep(interval)
+        info, after = await asyncio.gather(pubsub.info(), pubsub.overview())
+        yield info, sample(before, after)
+        before = after
+
+
+def title(address: str, info: ServerInfo | None, *states: str, is_silent: bool = False) -> str:
+    """Who answers and whether it is well; what matters most comes first, because a narrow screen cuts off the rest."""
+    if info is None:
+        return GAP.join(["penstock", *states, printable(address)])
+    kept = "on disk" if info.is_durable else "in memory"
+    health = "healthy" if info.problem is None else f"CANNOT WRITE: {printable(info.problem)}"
+    return GAP.join([f"penstock {info.version}", *([] if is_silent else [health]), *states, printable(address), kept])
+
+
+class _Board:
+    """What is known, and how it is to be shown."""
+
+    def __init__(self, pubsub: PubSub, found: argparse.Namespace) -> None:
+        self._pubsub = pubsub
+        self._interval: float = found.interval
+        self._sort = Sort(found.sort)
+        self._top = 0
+        self._is_paused = False
+        self._last: Overview | None = None
+        self._seen: Sample | None = None
+        self._info: ServerInfo | None = None
+        self._heard = monotonic()
+        self._problem: str | None = None
+
+    async def follow(self, screen: Screen) -> None:
+        """Look, again and again. A server that does not answer may come back, so that ends nothing."""
+        while True:
+            try:
+                self._info, overview = await asyncio.gather(self._pubsub.info(), self._pubsub.overview())
+            except Unavailable as error:
+                self._problem = str(error)
+            else:
+                seen, self._last = sample(self._last, overview), overview
+                self._heard, self._problem = monotonic(), None
+                if not self._is_paused:
+                    self._seen = seen
+            screen.redraw()
+            await asyncio.sleep(self._interval)
+
+    def press(self, key: str, height: int) -> None:
+        """A key that changes what is shown."""
+        page = max(height - PAGE // 2, 1)
+        steps = {"up": -1, "down": 1, "page up": -page, "page down": page, "home": -self._top, "end": 10**6}
+        if key in SORTS:
+            self._sort = SORTS[key]
+        elif key == "p":
+            self._is_paused = not self._is_paused
+        else:
+            self._top += steps.get(key, 0)
+
+    def lines(self, size: tuple[int, int]) -> list[str]:
+        """The screen as it should be now."""
+        silence = (monotonic() - self._heard) / SECOND
+        is_silent = self._problem is not None or silence > 2 * self._interval + 1
+        states = ["PAUSED"] if self._is_paused else []
+        if is_silent:
+            states.append(f"NO ANSWER for {span(round(silence))}" + (f": {printable(self._problem)}" if self._problem else ""))
+        elif self._seen is not None:
+            states.append(f"{self._seen.at:%H:%M:%S} UTC")
+        heading = [title(self._pubsub.link.address, self._info, *states, f"by {self._sort}", is_silent=is_silent)]
+        content = ["…"]
+        if self._seen is not None:
+            shown = ordered(self._seen, self._sort)
+            heading.append(totals(shown, size[0]))
+            content = body(shown, size[0])
+        screen, self._top = frame(heading, content, KEYS, size, self._top)
+        return _styled(screen, size[0]) if has_colours() else screen
+
+
+def _styled(lines: list[str], width: int) -> list[str]:
+    """The first line reversed, titles bold, the last line faint."""
+    styles = ["1" if line.startswith(TITLES) else "" for line in lines]
+    if len(lines) > 1:
+        styles[0], styles[-1] = "7", "2"
+    lines = [lines[0].ljust(width), *lines[1:]]
+    return [f"\x1b[{style}m{line}\x1b[0m" if style else line for line, style in zip(lines, styles, strict=True)]
+
+
+async def _show(pubsub: PubSub, found: argparse.Namespace) -> int:
+    """The screen, until somebody leaves it."""
+    with Screen() as screen:
+        board = _Board(pubsub, found)
+        follower = asyncio.ensure_future(board.follow(screen))
+        try:
+            while (key := await screen.key(found.interval)) != "q":
+                if follower.done():
+                    follower.result()  # it ends with an error alone
+                if key is not None:
+                    board.press(key, screen.size[1])
+                screen.draw(board.lines(screen.size))
+        finally:
+            follower.cancel()
+    return 0

@@ -1,0 +1,91 @@
+"""`penstock topic create|list|show|delete`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import duration
+from penstock.cli.command import Parser, Verbs
+from penstock.cli.output import complain, facts, say, say_json, table, when
+from penstock.cli.session import add_target, made, on_each, run
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+
+
+def configure(parser: Parser) -> None:
+    """Four commands of its own."""
+    verbs = Verbs(parser)
+    create = verbs.add("create", "create topics", run_create)
+    create.add_argument("names", metavar="NAME", nargs="+")
+    create.add_argument(
+        "--retention",
+        type=duration,
+        metavar="DURATION",
+        help="keep messages so long for a seek, also those that everybody acked",
+    )
+    create.add_argument("--exist-ok", action="store_true", help="no error for a topic that exists already; it stays as it is")
+    show = verbs.add("show", "show a topic and its subscriptions", run_show)
+    show.add_argument("name", metavar="NAME")
+    delete = verbs.add("delete", "delete topics; their subscriptions are detached", run_delete)
+    delete.add_argument("names", metavar="NAME", nargs="+")
+    for child in (create, verbs.add("list", "list every topic", run_list), show, delete):
+        add_target(child)
+
+
+def run_create(found: argparse.Namespace) -> int:
+    """One after the other; the first that cannot be made stops it there."""
+
+    async def work(pubsub: PubSub) -> int:
+        topics = [pubsub.topic(name) for name in found.names]
+        for topic in topics:
+            is_new = await made(topic.create(retention=found.retention), exist_ok=found.exist_ok)
+            if not found.json:
+                say(f"created topic {topic.name}" if is_new else f"topic {topic.name} exists already")
+        if found.json:
+            say_json([await topic.metadata() for topic in topics])
+        return 0
+
+    return run(found, work)
+
+
+def run_list(found: argparse.Namespace) -> int:
+    """With how many subscriptions each has."""
+
+    async def work(pubsub: PubSub) -> int:
+        topics, subscriptions = await asyncio.gather(pubsub.topics(), pubsub.subscriptions())
+        counts = Counter(one.topic for one in subscriptions if not one.detached)
+        if found.json:
+            say_json([{"name": one.name, "created": one.created, "subscriptions": counts[one.name]} for one in topics])
+        elif topics:
+            rows = [[one.name, str(counts[one.name]), when(one.created)] for one in topics]
+            say(table([["NAME", "SUBSCRIPTIONS", "CREATED"], *rows]))
+        else:
+            complain("no topics; `penstock topic create NAME` makes one")
+        return 0
+
+    return run(found, work)
+
+
+def run_show(found: argparse.Namespace) -> int:
+    """What is known of one."""
+
+    async def work(pubsub: PubSub) -> int:
+        topic = pubsub.topic(found.name)
+        metadata = await topic.metadata()
+        names = [one.name for one in await topic.subscriptions()]
+        if found.json:
+            say_json({"name": metadata.name, "created": metadata.created, "subscriptions": names})
+        else:
+            say(facts({"name": metadata.name, "created": metadata.created, "subscriptions": ", ".join(names)}))
+        return 0
+
+    return run(found, work)
+
+
+def run_delete(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(found, lambda pubsub: on_each(found, "deleted topic", lambda name: pubsub.topic(name).delete()))

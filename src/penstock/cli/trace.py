@@ -1,0 +1,123 @@
+"""`penstock trace MESSAGE-ID`: the whole life of one message, from the event log."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from penstock.cli.command import Parser
+from penstock.cli.output import printable, say, say_json, table
+from penstock.cli.reasons import ended_by, kept_by
+from penstock.cli.session import add_target
+from penstock.cli.session import run as run_with_client
+from penstock.cli.wording import moment, span
+from penstock.errors import MessageNotFound, NotFound
+
+if TYPE_CHECKING:
+    from penstock.api.values import TraceEvent
+    from penstock.client.pubsub import PubSub
+
+HINT = "it may be of another server or project (--server, --project), or older than the event log goes back"
+
+
+def configure(parser: Parser) -> None:
+    """The message."""
+    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the id that publishing it gave: 30 hexadecimal digits")
+    add_target(parser)
+    parser.set_defaults(run=run)
+
+
+def run(found: argparse.Namespace) -> int:
+    """Print a line for each event, and what has become of it in each place."""
+
+    async def work(pubsub: PubSub) -> int:
+        events = await pubsub.trace(found.message_id)
+        if not events:
+            error = MessageNotFound(found.message_id)
+            error.hint = HINT
+            raise error
+        states = await _states(pubsub, found.message_id, events)
+        if found.json:
+            say_json(
+                {
+                    "message_id": found.message_id,
+                    "queue" if events[0].is_task else "topic": events[0].topic,
+                    "events": [
+                        {
+                            "at": one.at,
+                            "event": one.kind,
+                            "in": one.subscription,
+                            "attempt": one.attempt,
+                            "consumer": one.consumer,
+                            "detail": one.detail,
+                        }
+                        for one in events
+                    ],
+                    "states": [{"in": place, "state": text} for place, text in states],
+                }
+            )
+        else:
+            kind = "queue" if events[0].is_task else "topic"
+            say(f"message {found.message_id} of {kind} {printable(events[0].topic or '?')}\n")
+            say(table(timeline(events)))
+            say("\nnow")
+            say(table([[f"  {place}", text] for place, text in states]) if states else f"  no subscription of {kind} has it")
+        return 0
+
+    return run_with_client(found, work)
+
+
+def timeline(events: Sequence[TraceEvent]) -> list[list[str]]:
+    """The events as a table: when, how long after the one before, what, where, which delivery, to whom, and the rest."""
+    rows = [["TIME", "AFTER", "EVENT", "IN", "ATTEMPT", "CONSUMER", "DETAIL"]]
+    before: datetime | None = None
+    for one in events:
+        rows.append(
+            [
+                moment(one.at),
+                "" if before is None else f"+{span((one.at - before).total_seconds())}",
+                one.kind,
+                one.subscription or "-",
+                "-" if one.attempt is None else str(one.attempt),
+                one.consumer or "-",
+                ", ".join(_details(one)),
+            ]
+        )
+        before = one.at
+    return rows
+
+
+def _details(event: TraceEvent) -> Iterator[str]:
+    """What more is known. An instant is told by how long after the event it is."""
+    for key, value in event.detail.items():
+        if key not in {"deadline", "due"}:
+            yield f"{key}: {value}"
+        elif (later := (datetime.fromisoformat(value) - event.at).total_seconds()) > 0:
+            yield f"{'for' if key == 'deadline' else 'again after'} {span(later)}"
+
+
+async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent]) -> list[tuple[str, str]]:
+    """(place, what has become of the message there) for every place where it could be."""
+    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+
+    name, is_task = events[0].topic or "", events[0].is_task
+    now = (await pubsub.info()).now
+    places = [name]
+    if not is_task:
+        try:
+            places = [one.name for one in await pubsub.link.call(Operations.list_subscriptions, name)]
+        except NotFound:
+            places = []  # the topic was deleted
+        places += sorted({one.subscription for one in events if one.subscription} - {*places})
+    states = []
+    for place in places:
+        last = next((one for one in reversed(events) if one.subscription == place), None)
+        try:
+            why = await pubsub.link.call(Operations.explain_task if is_task else Operations.explain, place, message_id)
+        except NotFound:
+            why = None  # deleted in the meantime
+        holder = last.consumer if last is not None and last.kind == "leased" else None
+        states.append((place, ended_by(last) if why is None else kept_by(why, now, holder)))
+    return states

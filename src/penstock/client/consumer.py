@@ -1,0 +1,140 @@
+"""Consuming: what a subscription and a work queue have in common."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from penstock.client.events import Events, Listener
+from penstock.client.inflow import Inflow
+from penstock.client.link import Link
+from penstock.client.message import IncomingMessage
+from penstock.client.options import SubscriberOptions
+from penstock.client.pulled import PullHolder
+from penstock.client.stream import MessageStream
+from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+
+log = logging.getLogger("penstock.client")
+
+M = TypeVar("M", bound=IncomingMessage)
+F = TypeVar("F", bound=Listener)
+
+STREAM_OPTIONS = frozenset(field.name for field in fields(SubscriberOptions))
+
+
+class Consumer(Generic[M]):
+    """Something by its name that messages come from: to handlers, or to `async for`.
+
+    Handlers are called on the event loop, in order of arrival; a coroutine function runs beside others. A message is settled by
+    `ack` or `nack`; one whose handler raised is given back, and the error is told to the listeners of 'error'.
+    """
+
+    kind: int
+    noun: str
+    """What people call it."""
+    message_type: type[IncomingMessage]
+
+    def __init__(self, pubsub: PubSub, name: str) -> None:
+        self._pubsub = pubsub
+        self.name = name
+        self._events = Events("message", "error", "close")
+        self.inflow: Inflow[M] = Inflow(self._events, self._handler_failed)
+        self._stream = MessageStream(self, SubscriberOptions())
+        self._holders: dict[str, PullHolder] = {}
+        """Who settles what was taken without the stream, by the name of the consumer that holds it."""
+
+    # ── for users ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on(self, event: str, listener: Listener) -> Self:
+        """Have a function, or a coroutine function, called for each 'message', each 'error', and the 'close'."""
+        self._events.add(event, listener)
+        if event == "message":
+            self.inflow.attend()
+        return self
+
+    def off(self, event: str, listener: Listener) -> Self:
+        """Have it called no longer."""
+        self._events.remove(event, listener)
+        return self
+
+    def handler(self, function: F) -> F:
+        """As a decorator: have a function called for each message."""
+        self.on("message", function)
+        return function
+
+    def open(self) -> None:
+        """Begin to receive. Returns at once; whatever goes wrong is told as 'error'."""
+        self._pubsub.check_open()
+        self._stream.start()
+
+    async def close(self) -> None:
+        """Receive no more; returns when what is out is settled, or was given back, as `close_behavior` says."""
+        await self._stream.stop()
+        holders, self._holders = self._holders, {}
+        for holder in holders.values():
+            await holder.finish()
+
+    def pause(self) -> None:
+        """Receive nothing until `resume`."""
+        self._stream.pause()
+
+    def resume(self) -> None:
+        """Receive again."""
+        self._stream.resume()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages are received, or would be."""
+        return self._stream.is_open
+
+    @property
+    def stream(self) -> MessageStream:
+        """The stream behind it."""
+        return self._stream
+
+    def set_options(self, **options: Any) -> None:
+        """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
+        self._check_known(options, STREAM_OPTIONS)
+        given = {name: value for name, value in options.items() if value is not None}
+        if given:
+            self._stream.set_options(replace(self._stream.options, **given))
+
+    async def __aiter__(self) -> AsyncIterator[M]:
+        """Every message as it comes. Opens it; ends when it is closed, raises what ends it otherwise."""
+        if not self.is_open:
+            self.open()
+        while (message := await self.inflow.next()) is not None:
+            with self.inflow.working(message):
+                yield message
+        if self._stream.failure is not None:
+            raise self._stream.failure
+
+    # ── for the stream ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def link(self) -> Link:
+        """The way to the broker."""
+        return self._pubsub.link
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Tell listeners. An error that nobody listens to is logged."""
+        if not self._events.emit(event, *args) and event == "error":
+            log.warning("%s %r: %s", self.noun, self.name, args[0])
+
+    def _check_known(self, options: Mapping[str, object], known: frozenset[str]) -> None:
+        if unknown := options.keys() - known:
+            raise InvalidArgument(f"unknown option {min(unknown)!r} of a {self.noun}, wanted one of {', '.join(sorted(known))}")
+
+    def _handler_failed(self, error: Exception, message: IncomingMessage) -> None:
+        self._give_back(message, error)
+        if not self._events.emit("error", error):
+            log.error("the handler of %s %r failed for message %s", self.noun, self.name, message.id, exc_info=error)
+
+    def _give_back(self, message: IncomingMessage, error: Exception) -> None:
+        """What happens to a message whose handler failed."""
+        message.nack()

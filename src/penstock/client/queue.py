@@ -1,0 +1,259 @@
+"""A work queue: what it is at the broker, publishing to it, and its tasks as they come."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.api import frames
+from penstock.api.feed import MAX_ERROR_CHARACTERS
+from penstock.api.frames import Body, Nack, Opened, Parcel
+from penstock.api.operations import Operations
+from penstock.broker.core.policy import Duration, QueueConfig, check_count
+from penstock.client.consumer import Consumer
+from penstock.client.message import Holder, IncomingMessage
+from penstock.client.pulled import QueueHolder
+from penstock.durations import micros
+from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, NotFound
+from penstock.ids import parse_message_id
+from penstock.work import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+
+CONFIG_SETTINGS = frozenset(field.name for field in fields(QueueConfig))
+MAX_DELAY_SECONDS = 366 * 86_400
+
+
+class QueueTask(IncomingMessage):
+    """One delivery of a work queue. Settle it with `ack` or `nack`; the first call counts, later ones do nothing."""
+
+    __slots__ = ()
+
+    @property
+    def message_id(self) -> str:
+        """The message's id; the same for every delivery."""
+        return self.id
+
+    @property
+    def payload(self) -> Any:
+        """The payload as it was published: bytes, str or a JSON value."""
+        body = self._parcel.message
+        if body.content == TEXT:
+            return body.data.decode()
+        return msgspec.json.decode(body.data) if body.content == JSON else body.data
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers. They cannot be changed."""
+        return self.attributes
+
+    @property
+    def retry_count(self) -> int:
+        """How often it was tried before: 0 for the first delivery."""
+        return self._parcel.attempt - 1
+
+    @property
+    def max_retries(self) -> int:
+        """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
+        return (self._parcel.message.max_attempts or self._opened.max_attempts or 1) - 1
+
+    def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
+        """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
+
+        The error is kept with it. Without a delay the queue's retry policy says when it comes again.
+        """
+        seconds = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS) / 1e6
+        if error is not None:
+            if not isinstance(error, str):
+                raise InvalidArgument.of("error", error, "a text or None")
+            # What an exception says may hold anything, lone surrogates too; it must not keep the message from going back.
+            error = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "replace").decode()
+        if not self._is_settled:
+            self._is_settled = True
+            self._holder.nack(self, Nack(self.receipt, requeue, error, seconds))
+
+    def give_back(self) -> None:
+        """Give it back as if it had not been delivered: the try does not count. Of what `consume` took, it does."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._holder.nack(self, Nack(self.receipt, unseen=True))
+
+    def __repr__(self) -> str:
+        return f"<QueueTask {self.id} retry {self.retry_count} of {self.max_retries}, {self.length} bytes>"
+
+
+class WorkQueue(Consumer[QueueTask]):
+    """A work queue by its name. Making the object makes nothing at the broker: `create` does.
+
+    Consume it with `on("message", handler)` and `open()`, with `async for task in queue`, or a few at a time with `consume`. A
+    task whose handler raised is given back with the text of the error, which is also told to the listeners of 'error'.
+    """
+
+    kind = frames.QUEUE
+    noun = "queue"
+    message_type = QueueTask
+
+    def __init__(self, pubsub: PubSub, name: str, **options: Any) -> None:
+        super().__init__(pubsub, name)
+        self._consumer_id = f"client-{secrets.token_hex(8)}"
+        self.set_options(**options)
+
+    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(
+        self,
+        payload: Any,
+        *,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+    ) -> str:
+        """Add a message (bytes, str or a JSON value); returns its id when it is safe.
+
+        `priority`: 9 is consumed first, 0 last. `ttl`, `delay`: seconds. `deliver_at`: an aware datetime, or seconds since 1970.
+        What is None is as the queue's settings say.
+        """
+        message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at)
+        return (await self.publish_many([message]))[0]
+
+    async def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
+        """Add messages together, all or none; returns their ids."""
+        self._pubsub.check_open()
+        return await self.link.enqueue(self.name, [*messages])
+
+    # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def consume(
+        self,
+        max_messages: int = 1,
+        *,
+        wait: float = 0,
+        ack_deadline: float | None = None,
+        prefetch: int | None = None,
+        consumer: str | None = None,
+    ) -> list[QueueTask]:
+        """Take up to so many tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        them; without it every `WorkQueue` object is one.
+        """
+        holder = consumer or self._consumer_id
+        found = await self.link.call(Operations.consume, self.name, holder, max_messages, wait, ack_deadline, prefetch)
+        if holder not in self._holders:
+            self._holders[holder] = QueueHolder(self.link, self.name, holder)
+        now = self.link.clock.now()
+        return [_task(self._holders[holder], one, now) for one in found]
+
+    async def peek(self) -> QueueMessage | None:
+        """The message that would be consumed next; None when none is ready."""
+        return await self.link.call(Operations.peek_queue, self.name)
+
+    # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
+        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
+
+        With `exist_ok` an existing one stays as it is, whatever its settings.
+        """
+        self._check_known(settings, CONFIG_SETTINGS)
+        if config is not None and settings:
+            raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
+        try:
+            await self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        return self
+
+    async def exists(self) -> bool:
+        """Whether there is such a queue."""
+        try:
+            await self.config()
+        except NotFound:
+            return False
+        return True
+
+    async def config(self) -> QueueConfig:
+        """Its settings; QueueNotFound when there is none."""
+        return await self.link.call(Operations.get_queue, self.name)
+
+    async def delete(self) -> None:
+        """Delete it with everything in it, its dead letters too."""
+        await self.link.call(Operations.delete_queue, self.name)
+
+    async def stats(self) -> QueueStats:
+        """Its state in numbers."""
+        return await self.link.call(Operations.queue_stats, self.name)
+
+    async def purge(self) -> int:
+        """Remove everything that waits; returns how many."""
+        return await self.link.call(Operations.purge_queue, self.name)
+
+    async def hold(self) -> None:
+        """Have the broker hand out nothing, to anybody, until `release`."""
+        await self.link.call(Operations.pause_queue, self.name)
+
+    async def release(self) -> None:
+        """Have the broker hand out again."""
+        await self.link.call(Operations.resume_queue, self.name)
+
+    # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """The messages that could not be processed, and why, oldest first."""
+        return await self.link.call(Operations.dead_letters, self.name, limit)
+
+    async def retry_dead_letter(self, message_id: str) -> None:
+        """Put one dead letter back into the queue, as new."""
+        await self.link.call(Operations.retry_dead_letter, self.name, message_id)
+
+    async def redrive(self, where: Callable[[DeadLetter], bool] | None = None, *, limit: int | None = None) -> int:
+        """Put dead letters back, oldest first: all, those for which `where` is true, at most `limit`; returns how many."""
+        if where is None:
+            return await self.link.call(Operations.redrive_dead_letters, self.name, limit)
+        if limit is not None:
+            check_count(limit, "limit", 0)
+        chosen = [letter.message.message_id for letter in await self.dead_letters() if where(letter)]
+        return sum([await self._redriven(one) for one in chosen[:limit]])
+
+    async def purge_dead_letters(self) -> int:
+        """Remove all dead letters; returns how many."""
+        return await self.link.call(Operations.purge_dead_letters, self.name)
+
+    async def _redriven(self, message_id: str) -> bool:
+        try:
+            await self.retry_dead_letter(message_id)
+        except MessageNotFound:  # somebody else was faster
+            return False
+        return True
+
+    def _give_back(self, message: IncomingMessage, error: Exception) -> None:
+        assert isinstance(message, QueueTask), "a queue brings nothing else"
+        message.nack(error=f"{type(error).__name__}: {error}")
+
+
+def _task(holder: Holder, message: QueueMessage, now: int) -> QueueTask:
+    """A message that was consumed, as if a stream had brought it."""
+    payload = message.payload
+    if isinstance(payload, bytes):
+        data, content = payload, BYTES
+    elif isinstance(payload, str):
+        data, content = payload.encode(), TEXT
+    else:
+        data, content = msgspec.json.encode(payload), JSON
+    place = parse_message_id(message.message_id)
+    assert place is not None, "the broker makes no other ids"
+    publish_at, stream, offset = place
+    body = Body(publish_at, data, message.headers or None, "", message.priority, content, None, message.max_retries + 1)
+    parcel = Parcel(offset, message.retry_count + 1, 0, body)
+    opened = Opened(queue=0, stream=stream, max_attempts=None, exactly_once=False, ordered=False)
+    return QueueTask(holder, opened, parcel, frames.receipt(offset, parcel.attempt, 0), now, now)

@@ -1,0 +1,62 @@
+"""A schema: what the messages of a topic must be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.api.operations import Operations
+from penstock.api.values import SchemaInfo
+from penstock.errors import AlreadyExists, InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from penstock.client.pubsub import PubSub
+
+
+class Schema:
+    """A schema by its name. Making the object makes nothing at the broker: `create` does.
+
+    A broker in this process needs `pip install 'penstock[server]'` for schemas; without it they are refused.
+    """
+
+    def __init__(self, pubsub: PubSub, name: str) -> None:
+        self._pubsub = pubsub
+        self.name = name
+
+    async def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
+        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
+        try:
+            await self._pubsub.link.call(Operations.create_schema, self.name, kind, definition)
+        except AlreadyExists:
+            if not exist_ok:
+                raise
+        return self
+
+    async def get(self, revision: str | None = None) -> SchemaInfo:
+        """Its newest revision, or the named one; SchemaNotFound when there is none."""
+        return await self._pubsub.link.call(Operations.get_schema, self.name, revision)
+
+    async def exists(self) -> bool:
+        """Whether there is such a schema."""
+        try:
+            await self.get()
+        except NotFound:
+            return False
+        return True
+
+    async def commit(self, definition: str) -> SchemaInfo:
+        """Add a revision; InvalidArgument when messages of the one before would not fit it."""
+        return await self._pubsub.link.call(Operations.commit_schema, self.name, definition)
+
+    async def revisions(self) -> list[SchemaInfo]:
+        """Its revisions, the newest first."""
+        return await self._pubsub.link.call(Operations.list_schema_revisions, self.name)
+
+    async def delete(self) -> None:
+        """Delete it; topics that use it refuse messages from then on."""
+        await self._pubsub.link.call(Operations.delete_schema, self.name)
+
+    async def validate_message(self, data: bytes, encoding: str = "JSON") -> None:
+        """InvalidArgument, which says where, for a message that does not fit. `encoding`: JSON or BINARY."""
+        if not isinstance(data, bytes):
+            raise InvalidArgument.of("data", data, "bytes", hint="encode text with .encode()")
+        await self._pubsub.link.call(Operations.validate_message, self.name, data, encoding)

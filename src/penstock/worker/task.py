@@ -1,0 +1,165 @@
+"""A task: a function that messages call, and that can still be called directly."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from penstock.broker.core.message import check_name, check_priority
+from penstock.broker.core.policy import Duration, check_count
+from penstock.durations import SECOND, micros
+from penstock.errors import InvalidArgument
+from penstock.work import NewMessage
+from penstock.worker.core.call import payload_of
+from penstock.worker.core.verdict import MAX_DELAY_SECONDS, Backoff
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_RETRIES = 1_000_000
+
+
+class Outbox(Protocol):
+    """Where calls are sent."""
+
+    async def send(self, queue: str, message: NewMessage) -> str:
+        """Add a message to a queue; returns its id when it is safe."""
+
+    def send_sync(self, queue: str, message: NewMessage) -> str:
+        """The same, waiting for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What was said about a task."""
+
+    retries: int | None
+    backoff: Backoff
+    time_limit: float | None
+    """Seconds."""
+    priority: int | None
+    ttl: Duration | None
+
+    @classmethod
+    def of(
+        cls, *, retries: int | None, backoff: object, time_limit: Duration | None, priority: int | None, ttl: Duration | None
+    ) -> TaskOptions:
+        """Checked."""
+        if retries is not None:
+            check_count(retries, "retries", 0, MAX_RETRIES)
+        limit = None if time_limit is None else micros(time_limit, "time_limit", minimum=1e-3, maximum=MAX_DELAY_SECONDS)
+        if priority is not None:
+            check_priority(priority)
+        if ttl is not None:
+            micros(ttl, "ttl", minimum=1e-6)
+        return cls(retries, Backoff.of(backoff), None if limit is None else limit / SECOND, priority, ttl)
+
+
+class Task(Generic[P, R]):
+    """A function with a name and a queue. Call it to run it here and now; `send` it to have a worker run it."""
+
+    def __init__(self, outbox: Outbox, function: Callable[P, R], *, name: str, queue: str, options: TaskOptions) -> None:
+        check_name(name, "task")
+        self._outbox = outbox
+        self.function = function
+        self.name = name
+        self.queue = queue
+        self.options = options
+        self.is_async = _is_async(function)
+        self._signature = inspect.signature(function)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it here, as if it were not a task."""
+        return self.function(*args, **kwargs)
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Have a worker run it; returns the message's id when it is safe. The arguments must be JSON values."""
+        return await self._outbox.send(self.queue, self.message(args, kwargs))
+
+    def send_sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """As `send`, from code that has no event loop."""
+        return self._outbox.send_sync(self.queue, self.message(args, kwargs))
+
+    def send_with(
+        self,
+        *,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+        retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Sending[P]:
+        """Sending with other options: `await task.send_with(delay=60)(…)`, or `task.send_with(delay=60).sync(…)`.
+
+        `delay`, `ttl`: seconds. `deliver_at`: an aware datetime, or seconds since 1970. What is None is as the task says.
+        """
+        make = partial(
+            self.message, delay=delay, deliver_at=deliver_at, priority=priority, ttl=ttl, retries=retries, headers=headers
+        )
+        return Sending(self._outbox, self.queue, make)
+
+    def message(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+        retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> NewMessage:
+        """The message that calls it; InvalidArgument when the arguments do not fit the function, or JSON."""
+        self.check_arguments(args, kwargs)
+        options = self.options
+        return NewMessage(
+            payload_of(self.name, args, kwargs),
+            options.priority if priority is None else priority,
+            options.ttl if ttl is None else ttl,
+            None if headers is None else {**headers},
+            options.retries if retries is None else retries,
+            delay,
+            deliver_at,
+        )
+
+    def check_arguments(self, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> None:
+        """Raise when the function cannot be called so."""
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArgument(f"task {self.name!r}: {error}; wanted {self.name}{self._signature}") from None
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r} of queue {self.queue!r}>"
+
+
+class Sending(Generic[P]):
+    """How a call is sent. Call it with the arguments of the task."""
+
+    __slots__ = ("_make", "_outbox", "_queue")
+
+    def __init__(self, outbox: Outbox, queue: str, make: Callable[..., NewMessage]) -> None:
+        self._outbox = outbox
+        self._queue = queue
+        self._make = make
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[str]:
+        """Send it; awaiting gives the message's id."""
+        return self._outbox.send(self._queue, self._make(args, kwargs))
+
+    def sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Send it, and wait until it is safe; returns the message's id."""
+        return self._outbox.send_sync(self._queue, self._make(args, kwargs))
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

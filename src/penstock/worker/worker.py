@@ -1,0 +1,395 @@
+"""Worker: runs tasks that messages call. See docs/workers.md.
+
+    made ──start──> working ──stop, SIGTERM──> stopping ──> stopped
+                       │          what waits here goes back at once; what runs has `shutdown_seconds` to end, or until a
+                       │          second signal; what then still runs is cancelled and goes back
+                       └── a queue is gone, or may not be read: it stops, and `run` raises why
+
+It may be started again. The rules are in `core/`, the running in `crew`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, ParamSpec, Self, TypeVar
+
+from penstock.broker.core.message import check_name
+from penstock.broker.core.policy import Duration, FlowControl, QueueConfig, check_count
+from penstock.client.events import Events, Listener
+from penstock.client.options import SubscriberOptions
+from penstock.client.pubsub import PubSub
+from penstock.durations import SECOND, micros
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, QueueNotFound
+from penstock.work import NewMessage
+from penstock.worker.core.verdict import Outcome, Reject, Retry, TimeLimitExceeded
+from penstock.worker.crew import Crew
+from penstock.worker.home import Home
+from penstock.worker.lane import Lane
+from penstock.worker.result import TaskResult, WorkerStats
+from penstock.worker.task import Task, TaskOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+L = TypeVar("L", bound=Listener)
+
+log = logging.getLogger("penstock.worker")
+
+DEFAULT_SERVER = "http://127.0.0.1:8085"
+SERVER_VARIABLE, TOKEN_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN"
+PREFETCH_FACTOR = 4
+"""So many messages for each task that may run: the next ones are here before they are needed."""
+LEASE_SECONDS = 60
+FOREVER_SECONDS = 366 * 86_400
+CANCEL_SECONDS = 5.0
+"""How long a cancelled task has to come to its end; after a second signal, a fifth of that."""
+
+_LEVELS = {
+    Outcome.SUCCEEDED: logging.INFO,
+    Outcome.RETRIED: logging.WARNING,
+    Outcome.DEAD: logging.ERROR,
+    Outcome.RETURNED: logging.INFO,
+}
+_EXPECTED = (Retry, Reject, TimeLimitExceeded)
+"""Errors that say all there is to say: nobody needs their traceback."""
+
+
+class Worker:
+    """Tasks, and a process that runs them.
+
+    `Worker("http://host:8085", token="…")` works for a server, `Worker(data_dir="…")` on a broker in this process,
+    `Worker(pubsub=…)` through a client that somebody else opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and
+    PENSTOCK_TOKEN) when it is needed. At most `concurrency` tasks run at once.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        project: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        pubsub: PubSub | None = None,
+        concurrency: int = 20,
+        prefetch: int | None = None,
+        shutdown_seconds: Duration = 30,
+        create_queues: bool = True,
+        queue_config: QueueConfig | None = None,
+    ) -> None:
+        if sum(one is not None for one in (server, data_dir, pubsub)) > 1:
+            raise InvalidArgument("more than one of server, data_dir and pubsub is given, wanted at most one of them")
+        if queue_config is not None and not isinstance(queue_config, QueueConfig):
+            raise InvalidArgument.of("queue_config", queue_config, "a QueueConfig")
+        self._server, self._token, self._project, self._data_dir = server, token, project, data_dir
+        self._is_placed = data_dir is not None or pubsub is not None
+        self._home = Home(self._client, pubsub)
+        self._concurrency = check_count(concurrency, "concurrency", 1, 10_000)
+        self._prefetch = None if prefetch is None else check_count(prefetch, "prefetch", 1, 1_000_000)
+        self._shutdown = micros(shutdown_seconds, "shutdown_seconds", maximum=FOREVER_SECONDS) / SECOND
+        self._create_queues = create_queues
+        self._queue_config = queue_config
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._events = Events("success", "failure")
+        self._stats = WorkerStats()
+        self._crew: Crew | None = None
+        self._lanes: list[Lane] = []
+        self._stopping: asyncio.Task[None] | None = None
+        self._failure: PenstockError | None = None
+        self._over, self._hurry = asyncio.Event(), asyncio.Event()
+
+    # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def task(
+        self,
+        queue: str = "default",
+        *,
+        name: str | None = None,
+        retries: int | None = None,
+        backoff: tuple[float, float] | float = (1, 300),
+        time_limit: Duration | None = None,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """As a decorator: make a task of a function, or of a coroutine function. Its calls go through the named queue.
+
+        `name`: what messages call it (default: the function's name). `retries`: how often a failed call is tried again (default:
+        what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`: seconds a
+        call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not begun becomes a dead letter.
+        """
+        if callable(queue):
+            raise InvalidArgument("worker.task needs the name of a queue", hint='@worker.task("emails")')
+        check_name(queue, "queue")
+        options = TaskOptions.of(retries=retries, backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl)
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            if not callable(function):
+                raise InvalidArgument.of("the task", function, "a function or a coroutine function")
+            task = Task(self, function, name=name or str(getattr(function, "__name__", "")), queue=queue, options=options)
+            if task.name in self._tasks:
+                raise InvalidArgument(f"there is a task {task.name!r} already", hint=f'@worker.task("{queue}", name="…")')
+            self._tasks[task.name] = task
+            return task
+
+        return decorate
+
+    @property
+    def tasks(self) -> dict[str, Task[..., Any]]:
+        """Every task, by its name."""
+        return {**self._tasks}
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues of the tasks."""
+        return [*dict.fromkeys(task.queue for task in self._tasks.values())]
+
+    # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_success(self, listener: L) -> L:
+        """Have a function, or a coroutine function, called with the TaskResult of each call that succeeded. Also a decorator."""
+        self._events.add("success", listener)
+        return listener
+
+    def on_failure(self, listener: L) -> L:
+        """The same for each call that failed; `result.outcome` says whether it is tried again. Also a decorator."""
+        self._events.add("failure", listener)
+        return listener
+
+    @property
+    def stats(self) -> WorkerStats:
+        """What has been done, in numbers."""
+        crew = self._crew
+        return replace(self._stats, running=crew.running if crew else 0, waiting=crew.waiting if crew else 0)
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, queues: Collection[str] | None = None) -> None:
+        """Work until SIGTERM or SIGINT, and return when everything is in order. Blocks; `serve` is the same to await."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self.serve(queues))
+
+    async def serve(self, queues: Collection[str] | None = None) -> None:
+        """Work until SIGTERM or SIGINT, or until `stop`. Raises what made it impossible to go on."""
+        with self._signals():
+            try:
+                await self.start(queues)
+                await self._over.wait()
+                await self.stop()
+            finally:
+                await self.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def start(self, queues: Collection[str] | None = None) -> None:
+        """Begin to work in the running loop, for all queues of the tasks or for some of them. Does nothing when it works."""
+        if self._crew is not None:
+            return
+        names = self._chosen(queues)
+        pubsub = await self._home.move_here()
+        if self._create_queues:
+            for name in names:
+                await self._create(pubsub, name)
+        self._failure, self._stopping = None, None
+        self._over.clear()
+        self._hurry.clear()
+        self._crew = Crew(self._tasks, self._concurrency, self._stats, tell=self._tell, is_heard=self._is_heard)
+        options = SubscriberOptions(
+            flow_control=FlowControl(max_messages=self._prefetch or PREFETCH_FACTOR * self._concurrency),
+            ack_deadline=LEASE_SECONDS,
+            max_extension=FOREVER_SECONDS,
+            max_streams=1,
+        )
+        self._lanes = [Lane(name, pubsub.link, self._crew, options, self._failed) for name in names]
+        for lane in self._lanes:
+            lane.stream.start()
+        log.info(
+            "worker=started server=%s queues=%s tasks=%d concurrency=%d",
+            pubsub.link.address,
+            ",".join(names),
+            len(self._tasks),
+            self._concurrency,
+        )
+
+    async def stop(self) -> None:
+        """Take no more; return when what runs has ended, or was cut short after `shutdown_seconds`. Safe to call twice."""
+        if self._crew is None:
+            return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(self._crew))
+        await asyncio.shield(self._stopping)
+
+    async def open(self) -> Self:
+        """Connect, to send calls. The first call that is sent does it too."""
+        await self._home.pubsub()
+        return self
+
+    async def close(self) -> None:
+        """Stop, if it works, and let go of the connection. Safe to call twice."""
+        await self.stop()
+        await self._home.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def configure(self, *, server: str | None = None, token: str | None = None, concurrency: int | None = None) -> None:
+        """Change what it was made with, before it is used: the command line does."""
+        if self._home.is_settled:
+            raise FailedPrecondition("the worker is in use")
+        if server is not None:
+            if self._is_placed:
+                raise InvalidArgument(
+                    f"a server, {server!r}, is given to a worker that has a data directory or a client of its own"
+                )
+            self._server = server
+        self._token = token or self._token
+        if concurrency is not None:
+            self._concurrency = check_count(concurrency, "concurrency", 1, 10_000)
+
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def send(self, queue: str, message: NewMessage) -> str:
+        """Add a message to a queue: what `task.send` does. Returns its id when it is safe."""
+        return await self._home.call(partial(self._publish, queue, message))
+
+    def send_sync(self, queue: str, message: NewMessage) -> str:
+        """The same, from code that has no event loop."""
+        return self._home.call_blocking(partial(self._publish, queue, message))
+
+    async def _publish(self, queue: str, message: NewMessage, pubsub: PubSub) -> str:
+        place = pubsub.queue(queue)
+        try:
+            return (await place.publish_many([message]))[0]
+        except QueueNotFound:
+            if not self._create_queues:
+                raise
+            await self._create(pubsub, queue)
+            return (await place.publish_many([message]))[0]
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _client(self) -> PubSub:
+        if self._data_dir is not None:
+            return PubSub(data_dir=self._data_dir, project=self._project)
+        server = self._server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+        return PubSub(server, token=self._token or os.environ.get(TOKEN_VARIABLE) or None, project=self._project)
+
+    async def _create(self, pubsub: PubSub, name: str) -> None:
+        """Create a queue that is missing. One who may not create queues may still work for those that exist."""
+        queue = pubsub.queue(name)
+        if not await queue.exists():
+            await queue.create(self._queue_config, exist_ok=True)
+
+    def _chosen(self, queues: Collection[str] | None) -> list[str]:
+        known = self.queues
+        if not known:
+            raise FailedPrecondition("the worker has no tasks", hint='@worker.task("emails")')
+        for name in queues or ():
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]}?" if near else None
+                raise InvalidArgument(f"no task uses the queue {name!r}, wanted some of {', '.join(known)}", hint=hint)
+        return known if queues is None else [name for name in known if name in queues]
+
+    async def _stop(self, crew: Crew) -> None:
+        self._over.set()
+        log.info("worker=stopping running=%d", crew.running)
+        ends: asyncio.Future[Any] = asyncio.gather(crew.finished(), *(lane.stream.stop() for lane in self._lanes))
+        hurry: asyncio.Future[Any] = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({ends, hurry}, timeout=self._shutdown, return_when=asyncio.FIRST_COMPLETED)
+        if not ends.done():
+            await crew.abandon(CANCEL_SECONDS / 5 if hurry.done() else CANCEL_SECONDS)
+        hurry.cancel()
+        await ends
+        crew.close()
+        await self._heard()
+        self._crew, self._lanes = None, []
+        stats = self._stats
+        log.info(
+            "worker=stopped succeeded=%d retried=%d dead=%d returned=%d",
+            stats.succeeded,
+            stats.retried,
+            stats.dead,
+            stats.returned,
+        )
+
+    async def _heard(self) -> None:
+        """Return when every listener has ended."""
+        ended = asyncio.Event()
+        self._events.on_done = ended.set
+        while self._events.is_busy():
+            ended.clear()
+            await ended.wait()
+
+    def _failed(self, error: PenstockError) -> None:
+        """A queue cannot be worked for any more: whoever runs the worker has to know."""
+        log.error("worker=failed problem=%s", error)
+        self._failure = self._failure or error
+        self._over.set()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first signal stops in good order, the second at once. Elsewhere than in the main thread there are none."""
+        loop, caught = asyncio.get_running_loop(), []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                loop.add_signal_handler(number, self._on_signal, number)
+            except (ValueError, RuntimeError, NotImplementedError):
+                break
+            caught.append(number)
+        try:
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._over.is_set():
+            log.warning("worker=stopping signal=%s problem=a second signal: what runs is cut short", number.name)
+            self._hurry.set()
+        else:
+            log.info("worker=stopping signal=%s seconds=%g", number.name, self._shutdown)
+            self._over.set()
+
+    def _is_heard(self, outcome: Outcome) -> bool:
+        return log.isEnabledFor(_LEVELS[outcome]) or bool(
+            self._events.listeners["success" if outcome is Outcome.SUCCEEDED else "failure"]
+        )
+
+    def _tell(self, result: TaskResult) -> None:
+        error = result.error
+        log.log(
+            _LEVELS[result.outcome],
+            "task=%s queue=%s id=%s attempt=%d/%d seconds=%.6f outcome=%s%s%s",
+            result.task or "?",
+            result.queue,
+            result.message_id,
+            result.attempt,
+            result.max_retries + 1,
+            result.seconds,
+            result.outcome,
+            "" if result.delay is None else f" retry_in={result.delay:g}",
+            "" if error is None else f" error={type(error).__name__ if not isinstance(error, _EXPECTED) else error}",
+            exc_info=error if error is not None and not isinstance(error, _EXPECTED) else None,
+        )
+        if result.outcome is Outcome.SUCCEEDED:
+            self._events.emit("success", result)
+        elif result.outcome is not Outcome.RETURNED:
+            self._events.emit("failure", result)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """That of uvloop where it is installed: half the time a message takes is spent in the loop."""
+    try:
+        import uvloop  # noqa: PLC0415  # it is no dependency of a client
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,296 @@
+"""`penstock topic`, `subscription`, `snapshot` and `queue`, as a person or a script meets them."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.access import Keyring
+from penstock.clock import SystemClock
+from penstock.testing.server import LocalServer
+from tests.acceptance.command import Penstock, Run
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    with LocalServer() as running:
+        yield running
+
+
+@pytest.fixture
+def penstock(server: LocalServer, tmp_path: Path) -> Penstock:
+    """Of a project of its own, so that every test begins with nothing."""
+    return Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PENSTOCK_PROJECT": f"test-{abs(hash(tmp_path))}"})
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Penstock:
+    """Directly on a data directory."""
+    (tmp_path / "data").mkdir()
+    return Penstock(tmp_path, {"PENSTOCK_DATA_DIR": "data"})
+
+
+def test_the_life_of_a_topic(penstock: Penstock) -> None:
+    assert penstock.good("topic list") == Run(0, "", "no topics; `penstock topic create NAME` makes one\n")
+    assert penstock.good("topic create orders letters --retention 1h").out == "created topic orders\ncreated topic letters\n"
+    assert penstock.good("topic create orders --exist-ok").out == "topic orders exists already\n"
+    penstock.good("subscription create billing --topic orders")
+
+    listed = penstock.good("topic list").out.splitlines()
+    assert listed[0].split() == ["NAME", "SUBSCRIPTIONS", "CREATED"]
+    assert [line.split()[:2] for line in listed[1:]] == [["orders", "1"], ["letters", "0"]]
+    assert [topic["name"] for topic in penstock.good("topic list --json").json] == ["orders", "letters"]
+    assert re.search(r"^subscriptions +billing$", penstock.good("topic show orders").out, re.MULTILINE)
+    shown = penstock.good("topic show orders --json").json
+    assert (shown["name"], shown["subscriptions"]) == ("orders", ["billing"])
+
+    assert penstock.good("topic delete orders letters --json").json == {"deleted": ["orders", "letters"]}
+    assert penstock.good("topic list --json").json == []
+
+
+def test_the_life_of_a_subscription(penstock: Penstock) -> None:
+    penstock.good("topic create orders letters")
+    made = penstock(
+        *"subscription create billing --topic orders --ack-deadline 1m --ordering --max-backoff 5s --max-attempts 7 --json".split(),
+        *"--dead-letter-topic letters --exactly-once --retention 2d --max-bytes 1MiB --overflow reject --no-retain-acked".split(),
+        "--filter",
+        'attributes.kind = "order"',
+    )
+    assert made.code == 0, made.err
+    assert (
+        made.json.items()
+        >= {
+            "name": "billing",
+            "topic": "orders",
+            "ack_deadline_seconds": 60,
+            "message_ordering": True,
+            "filter": 'attributes.kind = "order"',
+            "retry_policy": {"minimum_backoff": 5, "maximum_backoff": 5},
+            "dead_letter_policy": {"dead_letter_topic": "letters", "max_delivery_attempts": 7},
+            "exactly_once": True,
+            "message_retention_duration": 172_800,
+            "retain_acked_messages": False,
+            "max_bytes": 2**20,
+            "overflow": "reject",
+        }.items()
+    )
+    assert penstock.good("subscription show billing --json").json == made.json
+    assert re.search(r"^max_delivery_attempts +7$", penstock.good("subscription show billing").out, re.MULTILINE)
+
+    penstock.good("publish orders one two --attribute kind=order")
+    [row] = penstock.good("subscription list").out.splitlines()[1:]
+    assert row.split()[:4] == ["billing", "orders", "2", "0"]
+    assert [one["name"] for one in penstock.good("subscription list --topic orders --json").json] == ["billing"]
+    assert penstock.good("subscription list --topic letters --json").json == []
+    assert penstock.good("subscription stats billing --json").json["backlog"] == 2
+    assert re.search(r"^backlog +2$", penstock.good("subscription stats billing").out, re.MULTILINE)
+
+    assert penstock.good("subscription pause billing").out == "paused subscription billing\n"
+    assert penstock.good("pull billing").err == "no messages\n"
+    assert penstock.good("subscription resume billing --json").json == {"resumed": ["billing"]}
+    assert len(penstock.good("pull billing --json").json_lines) == 2
+    assert penstock.good("subscription delete billing").out == "deleted subscription billing\n"
+    assert "makes one" in penstock.good("subscription list").err
+
+
+def test_a_subscription_is_moved_to_a_place(penstock: Penstock) -> None:
+    penstock.good("topic create orders")
+    penstock.good("subscription create billing --topic orders")
+    penstock.good("publish orders a b c")
+    assert (
+        penstock.good("snapshot create before --subscription billing").out == "created snapshot before of subscription billing\n"
+    )
+    assert penstock.good("subscription seek billing --end").out == "moved subscription billing: 0 messages to deliver\n"
+
+    for place, backlog in (
+        ("--snapshot before", 3),
+        ("--offset 1", 2),
+        ("--ago 1h", 3),
+        ("--time 2999-01-01T00:00:00Z", 0),
+        ("--start", 3),
+    ):
+        assert penstock.good(f"subscription seek billing {place} --json").json == {"name": "billing", "backlog": backlog}, place
+
+    [row] = penstock.good("snapshot list").out.splitlines()[1:]
+    assert row.split()[:2] == ["before", "orders"]
+    assert penstock.good("snapshot list --json").json[0]["name"] == "before"
+    assert penstock.good("snapshot delete before").out == "deleted snapshot before\n"
+    assert penstock.good("snapshot list").out == ""
+
+
+def test_the_life_of_a_queue(penstock: Penstock) -> None:
+    assert "penstock queue create NAME" in penstock.good("queue list").err
+    made = penstock.good(
+        "queue create tasks --ack-deadline 5s --max-retries 1 --min-backoff 20m --ttl 1d --priority 3 --prefetch 2000 "
+        "--max-depth 500 --overflow discard --max-dead-letters 0 --json"
+    )
+    assert (
+        made.json.items()
+        >= {
+            "name": "tasks",
+            "ack_deadline_secs": 5,
+            "max_retries": 1,
+            "retry_policy": {"minimum_backoff": 1_200, "maximum_backoff": 1_200},
+            "message_ttl": 86_400,
+            "default_priority": 3,
+            "default_prefetch": 2_000,
+            "max_depth": 500,
+            "overflow": "discard",
+            "dead_letter_enabled": False,
+        }.items()
+    )
+    assert penstock.good("queue show tasks --json").json == made.json
+    assert re.search(r"^maximum_backoff +1,200$", penstock.good("queue show tasks").out, re.MULTILINE)
+    assert penstock.good("queue create tasks --exist-ok").out == "queue tasks exists already\n"
+
+    penstock.good("queue publish tasks a b")
+    assert penstock.good("queue pause tasks").out == "paused queue tasks\n"
+    [row] = penstock.good("queue list").out.splitlines()[1:]
+    assert (row.split()[:2], row.split()[-1]) == (["tasks", "2"], "paused")
+    penstock.good("queue resume tasks")
+    [listed] = penstock.good("queue list --json").json
+    assert (listed["queue"], listed["depth"], listed["paused"]) == ("tasks", 2, False)
+    assert penstock.good("queue stats tasks --json").json["depth"] == 2
+    assert re.search(r"^depth +2$", penstock.good("queue stats tasks").out, re.MULTILINE)
+
+    asked = penstock("queue", "purge", "tasks")
+    assert (asked.code, asked.out, asked.err) == (
+        2,
+        "",
+        "penstock: will not remove 2 messages from queue tasks without being asked to\nsay --yes\n",
+    )
+    assert penstock.good("queue purge tasks --yes").out == "removed 2 messages from queue tasks\n"
+    assert penstock.good("queue purge tasks --yes --json").json == {"purged": 0}
+    assert penstock.good("queue delete tasks").out == "deleted queue tasks\n"
+    assert penstock.good("queue list --json").json == []
+
+
+WRONG = [
+    ("topic", 2, "penstock topic: the following arguments are required: COMMAND"),
+    ("topic crate x", 2, "penstock topic: unknown command 'crate'; did you mean create?"),
+    ("topic create", 2, "penstock topic create: the following arguments are required: NAME"),
+    ("topic create x --retention soon", 2, "penstock topic create: argument --retention: 'soon' is not a duration"),
+    ("topic create a/b", 2, "penstock: topic is 'a/b', wanted"),
+    ("topic list --jsn", 2, "penstock topic list: unknown flag --jsn; did you mean --json?"),
+    ("topic list --data-dir d --server s", 2, "penstock topic list: argument --server: not allowed with argument --data-dir"),
+    ("topic list --data-dir missing", 2, "penstock: the data directory is 'missing', wanted a directory that exists"),
+    ("topic list --data-dir . --token x", 2, "penstock: --token is for a server, and none is meant here"),
+    ("topic list --server ftp://x", 2, "penstock: server is 'ftp://x', wanted"),
+    (f"topic list --server {NOWHERE}", 4, f"penstock: no connection to the server at {NOWHERE}: "),
+    ("topic show nosuch", 3, "penstock: Topic not found: nosuch"),
+    ("topic delete nosuch", 3, "penstock: Topic not found: nosuch"),
+    ("subscription create x", 2, "penstock subscription create: the following arguments are required: --topic"),
+    ("subscription create x --topic nosuch", 3, "penstock: Topic not found: nosuch"),
+    ("subscription create x --topic nosuch --ack-deadline 1s", 2, "penstock: ack_deadline_seconds is 1, wanted"),
+    ("subscription create x --topic nosuch --filter (", 2, "penstock: Invalid filter at position"),
+    ("subscription create x --topic t --max-attempts 3", 2, "penstock: --max-attempts is given without --dead-letter-topic"),
+    ("subscription create x --topic t --max-attempts 0", 2, "penstock subscription create: argument --max-attempts: '0' is not"),
+    ("subscription create x --topic t --max-bytes lots", 2, "penstock subscription create: argument --max-bytes: 'lots' is not"),
+    (
+        "subscription create x --topic t --overflow drop",
+        2,
+        "penstock subscription create: unknown overflow 'drop'; known: discard",
+    ),
+    ("subscription show nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("subscription stats nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("subscription pause nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("subscription resume nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("subscription delete nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("subscription list --topic", 2, "penstock subscription list: argument --topic: expected one argument"),
+    ("subscription seek x", 2, "penstock subscription seek: one of the arguments --time --ago --offset --snapshot --start --end"),
+    ("subscription seek x --time noon", 2, "penstock subscription seek: argument --time: 'noon' is not a time"),
+    ("subscription seek x --start --end", 2, "penstock subscription seek: argument --end: not allowed with argument --start"),
+    ("subscription seek nosuch --start", 3, "penstock: Subscription not found: nosuch"),
+    ("snapshot create x", 2, "penstock snapshot create: the following arguments are required: --subscription"),
+    ("snapshot create x --subscription nosuch", 3, "penstock: Subscription not found: nosuch"),
+    ("snapshot delete nosuch", 3, "penstock: Snapshot not found: nosuch"),
+    ("snapshot list now", 2, "penstock snapshot list: unknown argument now"),
+    ("queue create x --priority 10", 2, "penstock queue create: argument --priority: '10' is not a whole number from 0 to 9"),
+    ("queue create x --max-depth 0", 2, "penstock queue create: argument --max-depth: '0' is not a whole number, 1 or more"),
+    ("queue create a/b", 2, "penstock: queue is 'a/b', wanted"),
+    ("queue list --all", 2, "penstock queue list: unknown flag --all"),
+    ("queue show nosuch", 3, "penstock: Queue not found: nosuch"),
+    ("queue stats nosuch", 3, "penstock: Queue not found: nosuch"),
+    ("queue peek nosuch", 3, "penstock: Queue not found: nosuch"),
+    ("queue pause nosuch", 3, "penstock: Queue not found: nosuch"),
+    ("queue resume nosuch", 3, "penstock: Queue not found: nosuch"),
+    ("queue purge nosuch --yes", 3, "penstock: Queue not found: nosuch"),
+    ("queue delete nosuch", 3, "penstock: Queue not found: nosuch"),
+]
+
+
+def test_a_wrong_call_is_told_with_its_exit_code(penstock: Penstock) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda row: penstock(*row[0].split()), WRONG))
+
+    for (line, code, said), found in zip(WRONG, done, strict=True):
+        assert (found.code, found.out) == (code, ""), line
+        assert found.err.startswith(said), f"{line}: {found.err}"
+        assert len(found.err.splitlines()) <= 4, line
+
+
+def test_what_exists_already_is_told_with_what_to_do(penstock: Penstock) -> None:
+    penstock.good("topic create orders")
+
+    found = penstock("topic", "create", "orders")
+    assert found == Run(
+        1, "", "penstock: Topic already exists: orders\nchoose another name, or say --exist-ok to leave it as it is\n"
+    )
+
+
+def test_all_of_it_works_on_a_data_directory_without_a_server(alone: Penstock) -> None:
+    alone.good("topic create orders")
+    alone.good("subscription create billing --topic orders")
+    alone.good("queue create tasks")
+    alone.good("publish orders hello")
+    assert alone.good("pull billing --json").json_lines[0]["data"] == "hello"
+    assert alone.good("pull billing").err == "no messages\n"  # the ack is kept
+    assert [topic["name"] for topic in alone.good("topic list --json").json] == ["orders"]
+    assert [queue["queue"] for queue in alone.good("queue list --json --data-dir data").json] == ["tasks"]
+
+
+def test_a_directory_that_a_server_has_is_told_with_the_flag_to_use(tmp_path: Path) -> None:
+    with LocalServer(data_dir=tmp_path / "data"):
+        found = Penstock(tmp_path)("topic", "list", "--data-dir", "data")
+
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("penstock: data directory 'data' is in use by process ")
+    assert "--server URL" in found.err
+
+
+def test_a_flag_wins_over_the_environment(penstock: Penstock, server: LocalServer, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    penstock.good("topic create remote")
+
+    assert penstock.good("topic list --json --data-dir data").json == []
+    assert penstock.good("topic list --json --project another").json == []
+    other = Penstock(tmp_path, penstock.environment | {"PENSTOCK_SERVER": NOWHERE})
+    assert [topic["name"] for topic in other.good(f"topic list --json --server {server.url}").json] == ["remote"]
+
+
+def test_a_token_is_sent_and_what_it_may_not_do_is_told(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path / "tokens.json")
+    token = keyring.create("reader", SystemClock().now(), patterns=["public-*"])
+    with LocalServer(auth="token", token_file=tmp_path / "tokens.json") as server:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
+        refused = penstock("topic", "list")
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.startswith("penstock: not authenticated: ")
+        assert "--token" in refused.err
+        assert "PENSTOCK_TOKEN" in refused.err
+        assert penstock.good(f"topic create public-one --token {token}").code == 0
+        known = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PENSTOCK_TOKEN": token})
+        assert [topic["name"] for topic in known.good("topic list --json").json] == ["public-one"]
+        forbidden = known("topic", "create", "secret")
+        assert (forbidden.code, forbidden.err.startswith("penstock: this token may not ")) == (1, True)
+        assert token not in refused.err + forbidden.err
+
+
+def test_the_variables_of_clients_are_no_wrong_settings_of_the_server(tmp_path: Path) -> None:
+    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": NOWHERE, "PENSTOCK_TOKEN": "x"})
+
+    assert penstock.good("config --json").json["port"]["value"] == 8085

@@ -1,0 +1,478 @@
+"""Specification 004, each requirement and each criterion, wherever the broker is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.core.policy import FlowControl
+from penstock.client.message import IncomingMessage
+from penstock.errors import FailedPrecondition, NotFound, SubscriptionNotFound
+from tests.conformance.stream_drivers import PLACES, Inbox, Place, in_loop, places, until
+
+
+@pytest.fixture(params=[*PLACES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield from places(request, tmp_path)
+
+
+# ── behaviour requirements ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_loop
+async def test_br_001_a_started_stream_emits_messages_as_they_arrive(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        await topic.publish_message(b"before")
+        await place.settled()
+        assert (inbox.data, subscription.is_open) == ([], False)
+        subscription.stream.start()
+        await inbox.has(1)
+        await topic.publish_message(b"after")
+        await inbox.has(2)
+        assert (inbox.data, subscription.is_open) == ([b"before", b"after"], True)
+
+
+@in_loop
+async def test_br_002_pulling_stops_at_max_messages_and_resumes_below(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_messages=3))
+        inbox = Inbox(ack=False).listen(subscription)
+        for number in range(7):
+            await topic.publish_message(b"%d" % number)
+        subscription.open()
+        await inbox.has(3)
+        await place.settled()
+        assert len(inbox.messages) == 3
+        assert subscription.stream.in_flight == 3
+        inbox.messages[0].ack()
+        inbox.messages[1].ack()
+        await inbox.has(5)
+        await place.settled()
+        assert len(inbox.messages) == 5
+
+
+@in_loop
+async def test_br_003_pulling_stops_at_max_bytes_and_resumes_below(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_bytes=250))
+        inbox = Inbox(ack=False).listen(subscription)
+        for _ in range(6):
+            await topic.publish_message(b"x" * 100)
+        subscription.open()
+        await inbox.has(3)  # 200 bytes are below the limit, 300 are not
+        await place.settled()
+        assert len(inbox.messages) == 3
+        inbox.messages[0].ack()
+        await place.settled()
+        assert len(inbox.messages) == 4
+        assert (await subscription.stats()).in_flight_bytes == 300
+
+
+@in_loop
+async def test_br_003_a_message_larger_than_the_limit_comes_alone(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_bytes=10))
+        inbox = Inbox(ack=False).listen(subscription)
+        await topic.publish_message(b"x" * 100)
+        await topic.publish_message(b"y")
+        subscription.open()
+        await inbox.has(1)
+        await place.settled()
+        assert len(inbox.messages) == 1
+        inbox.messages[0].ack()
+        await inbox.has(2)
+
+
+@in_loop
+async def test_br_004_with_allow_excess_the_batch_completes_and_then_it_waits(place: Place) -> None:
+    async with place:
+        limits = FlowControl(max_messages=3, allow_excess_messages=True)
+        topic, subscription = await place.subscription(flow_control=limits)
+        inbox = Inbox(ack=False).listen(subscription)
+        for number in range(10):
+            await topic.publish_message(b"%d" % number)
+        subscription.open()
+        await inbox.has(10)
+        await topic.publish_message(b"late")
+        for message in inbox.messages[:7]:
+            message.ack()
+        await place.settled()
+        assert len(inbox.messages) == 10  # three are still out: the limit
+        inbox.messages[7].ack()
+        await inbox.has(11)
+
+
+@in_loop
+async def test_br_005_an_unacked_message_comes_again_after_its_deadline(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(ack_deadline=30)
+        inbox = Inbox(ack=False).listen(subscription)
+        published = await topic.publish_message(b"x")
+        subscription.open()
+        await inbox.has(1)
+        await place.advance(29.999999)
+        assert len(inbox.messages) == 1
+        await place.advance(0.000001)
+        await inbox.has(2)
+        assert [message.id for message in inbox.messages] == [published, published]
+        assert [message.delivery_attempt for message in inbox.messages] == [1, 2]
+        inbox.messages[1].ack()
+        await place.settled()
+        await place.advance(60)
+        assert len(inbox.messages) == 2
+
+
+@in_loop
+async def test_br_006_a_key_waits_for_its_ack_and_other_keys_do_not(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(message_ordering=True)
+        inbox = Inbox(ack=False).listen(subscription)
+        for key in "ab":
+            for number in range(3):
+                await topic.publish_message(f"{key}{number}".encode(), ordering_key=key)
+        await topic.publish_message(b"free")
+        subscription.open()
+        await inbox.has(3)
+        await place.settled()
+        assert sorted(inbox.data) == [b"a0", b"b0", b"free"]
+        for count in range(4, 8):
+            next(one for one in inbox.messages if one.ordering_key and not one.is_settled).ack()
+            await inbox.has(count)
+        assert [one for one in inbox.data if one.startswith(b"a")] == [b"a0", b"a1", b"a2"]
+        assert [one for one in inbox.data if one.startswith(b"b")] == [b"b0", b"b1", b"b2"]
+
+
+@in_loop
+async def test_br_007_pause_stops_pulling_and_what_is_in_flight_goes_on(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription()
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        done: list[bytes] = []
+
+        async def handle(message: IncomingMessage) -> None:
+            begun.set()
+            await go_on.wait()
+            message.ack()
+            done.append(message.data)
+
+        subscription.on("message", handle)
+        subscription.open()
+        await topic.publish_message(b"first")
+        await begun.wait()
+        subscription.pause()
+        await topic.publish_message(b"second")
+        await place.settled()
+        go_on.set()
+        await place.settled()
+        assert done == [b"first"]
+        assert (await subscription.stats()).backlog == 1
+        begun.clear()
+        subscription.resume()
+        await begun.wait()
+
+
+@in_loop
+async def test_br_008_stop_takes_no_more_waits_and_emits_close_once(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(close_behavior="wait")
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"in flight")
+        await inbox.has(1)
+        closing = asyncio.create_task(subscription.close())
+        await topic.publish_message(b"too late")
+        await place.settled()
+        assert (len(inbox.messages), inbox.closes, closing.done()) == (1, 0, False)
+        inbox.messages[0].ack()
+        await closing
+        assert (len(inbox.messages), inbox.closes, subscription.is_open) == (1, 1, False)
+        assert subscription.stream.in_flight == 0
+        assert (await subscription.stats()).backlog == 1
+
+
+@in_loop
+async def test_br_008_stop_waits_no_longer_than_leases_last(place: Place) -> None:
+    # A server's clock is its own: what the client waits for is its own deadline, in real time.
+    ack_deadline = 0.05 if place.is_remote else 30
+    async with place:
+        topic, subscription = await place.subscription(close_behavior="wait", ack_deadline=ack_deadline)
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"forgotten")
+        await inbox.has(1)
+        closing = asyncio.create_task(subscription.close())
+        await place.settled()
+        assert closing.done() is False or place.is_remote
+        await place.advance(ack_deadline)
+        await closing
+        assert inbox.closes == 1
+
+
+@in_loop
+async def test_br_009_a_passing_error_is_told_and_the_stream_goes_on(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"before")
+        await inbox.has(1)
+        await place.settled()
+        place.disturb()
+        await inbox.has_failed()
+        assert getattr(inbox.errors[0], "transient", None) is True
+        await topic.publish_message(b"after")
+        await inbox.has(2)
+        assert (inbox.data, inbox.closes, subscription.is_open) == ([b"before", b"after"], 0, True)
+
+
+@in_loop
+async def test_br_009_a_fatal_error_is_told_and_ends_the_stream(place: Place) -> None:
+    async with place:
+        _, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await place.settled()
+        await subscription.delete()
+        await inbox.has_closed()
+        assert [type(error) for error in inbox.errors] == [SubscriptionNotFound]
+        assert (inbox.closes, subscription.is_open) == (1, False)
+
+
+@in_loop
+async def test_br_010_messages_are_spread_over_max_streams(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(max_streams=3, flow_control=FlowControl(max_messages=3))
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await place.settled()
+        for number in range(60):
+            await topic.publish_message(b"%d" % number)
+            await inbox.has(number + 1)
+        assert {message.stream for message in inbox.messages} == {0, 1, 2}
+        assert sorted(inbox.data) == sorted(b"%d" % number for number in range(60))
+
+
+# ── acceptance criteria ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_loop
+async def test_ac_001_basic_streaming_pull(place: Place) -> None:
+    async with place:
+        topic = place.pubsub.topic("my-topic")
+        await topic.create()
+        subscription = topic.subscription("my-sub")
+        await subscription.create()
+        inbox = Inbox()
+        subscription.on("message", inbox)
+        subscription.open()
+        for data in (b"msg1", b"msg2", b"msg3"):
+            await topic.publish_message(data)
+        await inbox.has(3)
+        await subscription.close()
+        assert inbox.data == [b"msg1", b"msg2", b"msg3"]
+        assert (await subscription.stats()).backlog == 0
+
+
+@in_loop
+async def test_ac_002_flow_control_max_messages(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_messages=2))
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        for number in range(5):
+            await topic.publish_message(b"msg%d" % number)
+        await inbox.has(2)
+        await place.settled()
+        assert len(inbox.messages) == 2
+        inbox.messages[0].ack()
+        await inbox.has(3)
+        await place.settled()
+        assert len(inbox.messages) == 3
+
+
+@in_loop
+async def test_ac_003_flow_control_max_bytes(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_bytes=1024))
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        for _ in range(3):
+            await topic.publish_message(bytes(512))
+        await inbox.has(2)
+        await place.settled()
+        assert len(inbox.messages) == 2
+        inbox.messages[0].ack()
+        await inbox.has(3)
+
+
+@in_loop
+async def test_ac_004_ack_deadline_redelivery(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(ack_deadline=1)
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"test")
+        await inbox.has(1)
+        await place.settled()
+        assert len(inbox.messages) == 1
+        await place.advance(1.1)
+        await inbox.has(2)
+        inbox.messages[1].ack()
+        await place.settled()
+        await place.advance(10)
+        assert len(inbox.messages) == 2
+
+
+@in_loop
+async def test_ac_004_ack_deadline_redelivery_in_real_time(place: Place) -> None:
+    async with place.in_real_time():
+        topic, subscription = await place.subscription(ack_deadline=0.1)
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"test")
+        await inbox.has(2)
+        inbox.messages[-1].ack()
+        assert {message.data for message in inbox.messages} == {b"test"}
+
+
+@in_loop
+async def test_ac_005_message_ordering_sequential_delivery(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(message_ordering=True)
+        order: list[tuple[str, bytes]] = []
+        finished = asyncio.Event()
+
+        async def handle(message: IncomingMessage) -> None:
+            order.append(("begin", message.data))
+            await place.settled()  # the next one would come now, if it could
+            order.append(("end", message.data))
+            message.ack()
+            if message.data == b"third":
+                finished.set()
+
+        subscription.on("message", handle)
+        subscription.open()
+        for data in (b"first", b"second", b"third"):
+            await topic.publish_message(data, ordering_key="user-123")
+        await finished.wait()
+        assert order == [(step, data) for data in (b"first", b"second", b"third") for step in ("begin", "end")]
+
+
+@in_loop
+async def test_ac_006_pause_and_resume(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"msg1")
+        await inbox.has(1)
+        subscription.pause()
+        await topic.publish_message(b"msg2")
+        await place.settled()
+        assert len(inbox.messages) == 1
+        subscription.resume()
+        await inbox.has(2)
+        assert inbox.data == [b"msg1", b"msg2"]
+
+
+@in_loop
+async def test_ac_007_stop_waits_for_in_flight(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(close_behavior="wait")
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        is_complete = False
+
+        async def handle(message: IncomingMessage) -> None:
+            nonlocal is_complete
+            begun.set()
+            await go_on.wait()
+            is_complete = True
+            message.ack()
+
+        subscription.on("message", handle)
+        subscription.open()
+        await topic.publish_message(b"test")
+        await begun.wait()
+        closing = asyncio.create_task(subscription.close())
+        await place.settled()
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert is_complete
+        assert (await subscription.stats()).backlog == 0
+
+
+@in_loop
+async def test_ac_008_error_event_on_failure(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await place.settled()
+        await topic.delete()
+        await inbox.has_closed()
+        assert [type(error) for error in inbox.errors] == [FailedPrecondition]
+
+
+@in_loop
+async def test_ac_009_multiple_concurrent_messages(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(flow_control=FlowControl(max_messages=10))
+        go_on = asyncio.Event()
+        running = 0
+        all_run = asyncio.Event()
+
+        async def handle(message: IncomingMessage) -> None:
+            nonlocal running
+            running += 1
+            if running == 10:
+                all_run.set()
+            await go_on.wait()
+            message.ack()
+
+        subscription.on("message", handle)
+        subscription.open()
+        for number in range(10):
+            await topic.publish_message(b"msg%d" % number)
+        await all_run.wait()
+        go_on.set()
+        await until(lambda: _is_empty(place))
+
+
+@in_loop
+async def test_ac_010_allow_excess_messages(place: Place) -> None:
+    async with place:
+        limits = FlowControl(max_messages=5, allow_excess_messages=True)
+        topic, subscription = await place.subscription(flow_control=limits)
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        for number in range(10):
+            await topic.publish_message(b"msg%d" % number)
+        await inbox.has(5)
+        await place.settled()
+        assert len(inbox.messages) >= 5
+
+
+# ── the specification's errors ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@in_loop
+async def test_a_subscription_that_does_not_exist_is_told_with_code_5(place: Place) -> None:
+    async with place:
+        subscription = place.pubsub.subscription("nobody")
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        await inbox.has_closed()
+        (error,) = inbox.errors
+        assert isinstance(error, NotFound)
+        assert error.code == 5
+        assert str(error).startswith("Subscription not found")
+
+
+async def _is_empty(place: Place) -> bool:
+    return (await place.pubsub.subscription("billing").stats()).backlog == 0

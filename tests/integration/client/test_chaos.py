@@ -1,0 +1,266 @@
+"""Chaos: the network fails at random and the server is killed at random, under load, and every promise is kept.
+
+Promised are: what was confirmed is delivered; what was published once is stored once; what was acked for certain never comes
+again; the messages of a key come in their order, one at a time; a client that is cut off over and over does not grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tracemalloc
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from penstock import FlowControl, PubSub
+from penstock.client.message import AckResponse, IncomingMessage
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import PenstockError
+from penstock.testing.proxy import FaultyProxy
+from penstock.testing.server import ServerProcess
+from tests.integration.client.quiet import run, until
+
+SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "10"))
+PATIENCE = 120.0
+KEYS = 4
+STRAYS = 2
+"""How many publish without a key."""
+BURST = 8
+"""How many publishes of one publisher are on their way at once."""
+DEADLINE = 5.0
+FLUSH = 2 * SECOND
+"""Acks reach the disk within 0.05 s. What a kill may undo is looked for around it, as late as a failing network may tell of it."""
+GROWTH = 1_000_000
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass
+class Publisher:
+    """Publishes numbers, with one key or without, and notes what was confirmed."""
+
+    pubsub: PubSub
+    key: str
+    name: str
+    tried: dict[str, str | None]
+    """The id of everything that was ever published, by its text; None until it is confirmed."""
+    failures: list[PenstockError]
+
+    async def run(self, over: asyncio.Event) -> None:
+        topic, number = self.pubsub.topic("chaos"), 0
+        while not over.is_set():
+            texts = [f"{self.name} {number + index}" for index in range(BURST)]
+            number += BURST
+            self.tried |= dict.fromkeys(texts)
+            publishing = [asyncio.ensure_future(topic.publish_message(text.encode(), ordering_key=self.key)) for text in texts]
+            for text, answer in zip(texts, await asyncio.gather(*publishing, return_exceptions=True), strict=True):
+                if isinstance(answer, str):
+                    self.tried[text] = answer
+                else:
+                    assert isinstance(answer, PenstockError), answer
+                    self.failures.append(answer)
+                    topic.resume_publishing(self.key)
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class Ledger:
+    """What the consumers of one subscription have seen, and what that says of the promises."""
+
+    name: str
+    is_exact: bool
+    tried: dict[str, str | None]
+    chance: random.Random
+    deliveries: int = 0
+    ids: dict[str, str] = field(default_factory=dict)
+    """The id under which each text came."""
+    last: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+    """The highest number of each publisher that has come."""
+    unsettled: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Numbers of each key that have come, and that nobody has tried to ack yet."""
+    certain: dict[str, int] = field(default_factory=dict)
+    """When an ack was confirmed, by id."""
+    returned: list[tuple[str, int]] = field(default_factory=list)
+    """(id, when) of what came although its ack was confirmed."""
+    answers: Counter[str] = field(default_factory=Counter)
+    wrongs: list[str] = field(default_factory=list)
+
+    async def take(self, message: IncomingMessage) -> None:
+        """Work on a message: mostly ack it, sometimes nack it, seldom forget it."""
+        text = message.data.decode()
+        self._note(message, text)
+        fate = self.chance.random()
+        if fate < 0.002:
+            self.answers["forgotten"] += 1
+            return
+        if fate < 0.1:
+            await asyncio.sleep(self.chance.random() / 20)
+        if fate < 0.03:
+            self.answers["nacked"] += 1
+            message.nack()
+            return
+        owner, number = text.split()
+        self.unsettled[owner].discard(int(number))
+        if not self.is_exact and fate < 0.6:
+            message.ack()
+            return
+        answer = await message.ack_with_response()
+        self.answers[answer.name] += 1
+        if answer is AckResponse.SUCCESS:
+            self.certain[message.id] = monotonic()
+
+    def _note(self, message: IncomingMessage, text: str) -> None:
+        self.deliveries += 1
+        if text not in self.tried:
+            self.wrongs.append(f"{text!r} came and was never published")
+        if self.ids.setdefault(text, message.id) != message.id:
+            self.wrongs.append(f"{text!r} was stored twice, as {self.ids[text]} and {message.id}")
+        if message.id in self.certain:
+            self.returned.append((message.id, monotonic()))
+        if not message.ordering_key:
+            return
+        owner, number = message.ordering_key, int(text.split()[1])
+        if number > self.last[owner]:
+            self.last[owner] = number
+            if earlier := self.unsettled[owner]:
+                self.wrongs.append(f"{text!r} came while {sorted(earlier)[:3]} of its key were unsettled")
+            self.unsettled[owner].add(number)
+        elif number not in self.first[owner]:
+            self.wrongs.append(f"{text!r} came first after {self.last[owner]} of its key")
+        self.first[owner].add(number)
+
+    first: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Numbers of each key that have come."""
+
+    def check(self, kills: list[int]) -> None:
+        """Whether every promise was kept."""
+        confirmed = {text: known for text, known in self.tried.items() if known is not None}
+        assert not self.wrongs, f"{self.name}: {len(self.wrongs)} wrongs: {self.wrongs[:5]}"
+        other = [text for text, known in confirmed.items() if self.ids[text] != known]
+        assert not other, f"{self.name}: came under another id than was confirmed: {other[:5]}"
+        undone = [
+            (one, when - self.certain[one])
+            for one, when in self.returned
+            if self.is_exact or not any(abs(kill - self.certain[one]) < FLUSH for kill in kills)
+        ]
+        assert not undone, f"{self.name}: {len(undone)} were acked for certain, and came again: {undone[:5]}"
+        assert self.certain, f"{self.name}: no ack was ever confirmed"
+
+
+async def torment(server: ServerProcess, proxy: FaultyProxy, chance: random.Random, kills: list[int]) -> None:
+    """Kill the server, or seldom stop it in good order, and start it again, on another port, a while later."""
+    while True:
+        await asyncio.sleep(0.5 + 2.5 * chance.random())
+        if chance.random() < 0.75:
+            kills.append(monotonic())
+            await asyncio.to_thread(server.kill)
+        else:
+            await asyncio.to_thread(server.stop)
+        await asyncio.sleep(chance.random() ** 3)
+        await asyncio.to_thread(server.start)
+        proxy.target = ("127.0.0.1", server.native_port)
+
+
+def weight() -> int:
+    """Bytes that the client's code holds."""
+    snapshot = tracemalloc.take_snapshot().filter_traces(
+        [tracemalloc.Filter(True, "*/penstock/client/*"), tracemalloc.Filter(True, "*/penstock/api/*")]
+    )
+    return sum(trace.size for trace in snapshot.traces)
+
+
+@asynccontextmanager
+async def clients(proxy: FaultyProxy, count: int) -> AsyncIterator[list[PubSub]]:
+    async with AsyncExitStack() as stack:
+        address = f"penstock://{proxy.address}"
+        yield [
+            await stack.enter_async_context(PubSub(address, ping_seconds=0.25, give_up_seconds=PATIENCE)) for _ in range(count)
+        ]
+
+
+async def chaos(server: ServerProcess, proxy: FaultyProxy, seed: int) -> str:
+    chance = random.Random(seed)
+    tried: dict[str, str | None] = {}
+    failures: list[PenstockError] = []
+    kills: list[int] = []
+    async with clients(proxy, 3) as (publishing, *consuming):
+        topic = await publishing.topic("chaos").create()
+        ledgers = [Ledger("plain", False, tried, random.Random(seed + 1)), Ledger("exact", True, tried, random.Random(seed + 2))]
+        flow = FlowControl(max_messages=200)
+        for ledger in ledgers:
+            await topic.subscription(ledger.name, message_ordering=True, exactly_once=ledger.is_exact).create()
+            for pubsub in consuming:
+                subscription = pubsub.subscription(ledger.name, ack_deadline=DEADLINE, flow_control=flow, max_streams=2)
+                subscription.on("message", ledger.take).on("error", lambda error: None).open()
+        publishers = [Publisher(publishing, f"key-{number}", f"key-{number}", tried, failures) for number in range(KEYS)]
+        publishers += [Publisher(publishing, "", f"stray-{number}", tried, failures) for number in range(STRAYS)]
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            for publisher in publishers:
+                group.create_task(publisher.run(over))
+            proxy.misbehave(seed, every=0.4)
+            storm = group.create_task(torment(server, proxy, chance, kills))
+            await asyncio.sleep(SECONDS / 5)
+            before = weight()
+            await asyncio.sleep(SECONDS - SECONDS / 5)
+            storm.cancel()
+            await asyncio.wait([storm])
+            faults = len(proxy.faults)
+            proxy.heal()
+            proxy.cut()
+            if server.process.poll() is not None:  # it was called off between the end and the start
+                await asyncio.to_thread(server.start)
+            proxy.target = ("127.0.0.1", server.native_port)
+            over.set()
+        confirmed = {text for text, known in tried.items() if known is not None}
+        for ledger in ledgers:
+            await until(
+                lambda seen=ledger.ids: confirmed <= seen.keys(), f"all that was confirmed, in {ledger.name}", patience=PATIENCE
+            )
+            while (await publishing.subscription(ledger.name).stats()).backlog:
+                await asyncio.sleep(0.05)
+            ledger.check(kills)
+        grown = weight() - before
+        assert grown < GROWTH, f"the client grew by {grown} bytes"
+        for pubsub in consuming:
+            for ledger in ledgers:
+                stream = pubsub.subscription(ledger.name).stream
+                await until(lambda one=stream: not one.in_flight, "nothing in flight")
+    plain, exact = ledgers
+    return (
+        f"chaos {SECONDS:g} s, seed {seed}: {len(kills)} kills, {faults} faults, {proxy.accepted} connections; "
+        f"{len(confirmed)} of {len(tried)} publishes confirmed ({len(failures)} failed), stored once each; "
+        f"deliveries {plain.deliveries} + {exact.deliveries}, more than once {plain.deliveries - len(plain.ids)} + "
+        f"{exact.deliveries - len(exact.ids)}, acked for certain and undone by a kill {len(plain.returned)} + {len(exact.returned)}; "
+        f"answers {dict(plain.answers)} + {dict(exact.answers)}; client grew by {grown / 1000:.0f} kB"
+    )
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 3 * PATIENCE)
+def test_nothing_is_lost_doubled_or_overtaken_when_network_and_server_fail_at_random(tmp_path: Path) -> None:
+    seed = int(os.environ.get("PENSTOCK_SEED", random.SystemRandom().getrandbits(32)))
+
+    async def scenario() -> None:
+        print(await chaos(server, proxy, seed))
+
+    server = ServerProcess(tmp_path)
+    tracemalloc.start()
+    try:
+        with server, FaultyProxy("127.0.0.1", server.native_port) as proxy:
+            run(scenario, patience=SECONDS + 2 * PATIENCE)
+    except BaseException as error:
+        error.add_note(
+            f"repeat: PENSTOCK_SEED={seed} PENSTOCK_CHAOS_SECONDS={SECONDS:g} python -m pytest {Path(__file__).relative_to(ROOT)}"
+        )
+        raise
+    finally:
+        tracemalloc.stop()
+    assert "Traceback" not in server.log, server.log

@@ -1,0 +1,338 @@
+"""Work queues through the client: the same on a broker in this process and on a server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import NewMessage, PubSub, QueueConfig
+from penstock.client.queue import QueueTask, WorkQueue
+from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
+from penstock.testing import ManualClock
+from penstock.testing.server import LocalServer
+from tests.integration.client.quiet import run
+
+Make = Callable[[], PubSub]
+
+_numbers = itertools.count()
+"""A project for each test: they share the server."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    with LocalServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["embedded", "server"])
+def make(request: pytest.FixtureRequest) -> Make:
+    if request.param == "embedded":
+        return PubSub
+    url = request.getfixturevalue("server").url
+    project = f"project-{next(_numbers)}"
+    return lambda: PubSub(url, project=project)
+
+
+async def stats_are(queue: WorkQueue, **wanted: object) -> None:
+    """Return when the queue's state is as it should be."""
+    async with asyncio.timeout(10):
+        while True:
+            stats = await queue.stats()
+            if all(getattr(stats, name) == value for name, value in wanted.items()):
+                return
+            await asyncio.sleep(0.005)
+
+
+def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = pubsub.queue("tasks")
+            assert pubsub.queue("tasks") is queue
+            assert not await queue.exists()
+            with pytest.raises(QueueNotFound):
+                await queue.publish(b"")
+
+            assert await queue.create(max_retries=5, message_ttl=timedelta(hours=1)) is queue
+
+            assert await queue.exists()
+            assert (await queue.config()).max_retries == 5
+            assert await pubsub.queues() == ["tasks"]
+            with pytest.raises(AlreadyExists):
+                await queue.create()
+            await queue.create(QueueConfig(max_retries=9), exist_ok=True)
+            assert (await queue.config()).max_retries == 5
+            await queue.delete()
+            assert not await queue.exists()
+
+    run(scenario)
+
+
+def test_settings_that_make_no_sense_are_refused_before_they_are_sent() -> None:
+    async def scenario() -> None:
+        async with PubSub() as pubsub:
+            queue = pubsub.queue("tasks")
+            with pytest.raises(InvalidArgument, match=r"unknown option 'max_retrys' of a queue, wanted one of .*max_retries"):
+                await queue.create(max_retrys=5)
+            with pytest.raises(InvalidArgument, match="config is given together with max_retries"):
+                await queue.create(QueueConfig(), max_retries=5)
+            with pytest.raises(InvalidArgument, match="unknown option 'prefetch' of a queue"):
+                pubsub.queue("tasks", prefetch=10)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("payload", [b"\x00\xff", "text ü", {"n": [1, 2.5, None, True]}, [], 7, None, ""])
+def test_a_payload_comes_back_as_it_was_given(make: Make, payload: Any) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            first = await queue.publish(payload, priority=8, headers={"trace": "7"}, max_retries=2)
+            second = await queue.publish(payload)
+
+            peeked = await queue.peek()
+            assert peeked is not None
+            assert (peeked.message_id, peeked.payload) == (first, payload)
+            [task] = await queue.consume()
+            assert (task.message_id, task.payload, task.priority, dict(task.headers)) == (first, payload, 8, {"trace": "7"})
+            assert (task.retry_count, task.max_retries, task.delivery_attempt) == (0, 2, 1)
+            task.ack()
+            async for streamed in queue:
+                assert (streamed.message_id, streamed.payload, streamed.max_retries) == (second, payload, 3)
+                assert isinstance(streamed, QueueTask)
+                streamed.ack()
+                break
+            await queue.close()
+            await stats_are(queue, depth=0, in_flight=0, acked_total=2)
+
+    run(scenario)
+
+
+def test_what_no_queue_can_hold_is_refused(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(max_depth=1)
+            for wrong in (
+                {"priority": 10},
+                {"ttl": -1},
+                {"max_retries": -1},
+                {"delay": 1, "deliver_at": 2},
+                {"headers": {"a": 1}},
+            ):
+                with pytest.raises(InvalidArgument):
+                    await queue.publish(b"x", **wrong)
+            await queue.publish(b"x")
+            with pytest.raises(QueueFull):
+                await queue.publish(b"y")
+
+    run(scenario)
+
+
+def test_publishing_many_is_all_or_nothing_and_keeps_the_order(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(default_prefetch=10)
+            ids = await queue.publish_many([NewMessage(number) for number in range(5)])
+            with pytest.raises(InvalidArgument):
+                await queue.publish_many([NewMessage(b"good"), NewMessage(b"bad", priority=99)])
+
+            tasks = await queue.consume(max_messages=10)
+
+            assert [(task.message_id, task.payload) for task in tasks] == list(zip(ids, range(5), strict=True))
+            for task in tasks:
+                task.ack()
+            await stats_are(queue, depth=0, in_flight=0)
+
+    run(scenario)
+
+
+def test_a_consumer_waits_for_the_first_message_and_holds_no_more_than_its_prefetch(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            assert await queue.consume() == []
+            waiting = asyncio.create_task(queue.consume(wait=20))
+            await stats_are(queue, depth=0)
+            await queue.publish_many([NewMessage(number) for number in range(3)])
+            [first] = await waiting
+
+            [second] = await queue.consume(max_messages=5, prefetch=2)
+            assert await queue.consume(prefetch=2) == []
+            [third] = await queue.consume(prefetch=2, consumer="another")
+
+            assert [first.payload, second.payload, third.payload] == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_a_task_that_is_given_back_comes_again_and_then_becomes_a_dead_letter(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(max_retries=1)
+            await queue.publish("work")
+            seen: list[int] = []
+            async for task in queue:
+                seen.append(task.retry_count)
+                task.nack(error=f"try {task.retry_count} \udc80")
+                if len(seen) == 2:
+                    break
+            await queue.close()
+            await stats_are(queue, dead_letters=1)
+
+            [letter] = await queue.dead_letters()
+            assert (seen, letter.message.payload, letter.attempts, letter.last_error) == ([0, 1], "work", 2, "try 1 ?")
+            await queue.retry_dead_letter(letter.message.message_id)
+            with pytest.raises(MessageNotFound):
+                await queue.retry_dead_letter(letter.message.message_id)
+            [again] = await queue.consume()
+            assert (again.message_id, again.retry_count) == (letter.message.message_id, 0)
+            again.nack(requeue=False, error="never")
+            await stats_are(queue, dead_letters=1)
+            assert [letter.last_error for letter in await queue.dead_letters(10)] == ["never"]
+            assert await queue.purge_dead_letters() == 1
+
+    run(scenario)
+
+
+def test_dead_letters_are_redriven_by_what_they_say(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            await queue.publish_many([NewMessage({"n": number}) for number in range(6)])
+            for task in await queue.consume(max_messages=10):
+                task.nack(requeue=False, error="even" if task.payload["n"] % 2 == 0 else "odd")
+            await stats_are(queue, dead_letters=6)
+
+            assert await queue.redrive(lambda letter: letter.last_error == "odd", limit=2) == 2
+            assert await queue.redrive(lambda letter: letter.message.payload["n"] > 100) == 0
+            assert sorted(task.payload["n"] for task in await queue.consume(max_messages=10)) == [1, 3]
+            assert await queue.redrive(limit=1) == 1
+            assert await queue.redrive() == 3
+            with pytest.raises(InvalidArgument, match="limit"):
+                await queue.redrive(lambda _: True, limit=-1)
+
+    run(scenario)
+
+
+def test_a_handler_that_fails_gives_its_task_back_with_the_error(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(max_retries=0)
+            errors: list[Exception] = []
+
+            async def handler(task: QueueTask) -> None:
+                if task.payload == "bad":
+                    raise ValueError("no such user")
+                task.ack()
+
+            queue.on("message", handler).on("error", errors.append)
+            queue.open()
+            await queue.publish("bad")
+            await queue.publish("good")
+            await stats_are(queue, depth=0, in_flight=0, dead_letters=1, acked_total=1)
+            await queue.close()
+
+            [letter] = await queue.dead_letters()
+            assert letter.last_error == "ValueError: no such user"
+            assert [str(error) for error in errors] == ["no such user"]
+
+    run(scenario)
+
+
+def test_a_queue_may_be_held_and_emptied(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            await queue.publish_many([NewMessage(b"") for _ in range(3)])
+            await queue.hold()
+            assert await queue.consume() == []
+            assert (await queue.stats()).paused
+            await queue.release()
+            assert len(await queue.consume()) == 1
+            assert await queue.purge() == 2
+
+    run(scenario)
+
+
+def test_a_task_given_back_as_unseen_keeps_its_tries(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(max_retries=0)
+            await queue.publish("work")
+            tries: list[int] = []
+            async for task in queue:
+                tries.append(task.retry_count)
+                if len(tries) < 3:
+                    task.give_back()
+                else:
+                    task.ack()
+                    break
+            await queue.close()
+
+            assert tries == [0, 0, 0]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_delays_are_kept_to_the_microsecond(streamed: bool) -> None:
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        async with PubSub(clock=clock) as pubsub:
+            queue = await pubsub.queue("tasks").create(max_retries=5)
+            await queue.publish("later", delay=3_600)
+            assert await queue.consume() == []
+            clock.advance(3_600)
+            if streamed:
+                async for task in queue:
+                    task.nack(delay=timedelta(days=3))
+                    break
+                await queue.close()
+            else:
+                [task] = await queue.consume()
+                task.nack(delay=timedelta(days=3))
+            await stats_are(queue, delayed=1)
+
+            clock.advance(timedelta(days=3) - timedelta(microseconds=1))
+            assert await queue.consume() == []
+            clock.advance(timedelta(microseconds=1))
+            [again] = await queue.consume()
+            assert again.retry_count == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("wrong", [{"delay": -1}, {"delay": "1"}, {"delay": 1e12}, {"error": b"bytes"}])
+def test_a_nack_that_makes_no_sense_is_refused_and_settles_nothing(wrong: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with PubSub() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            await queue.publish("work")
+            [task] = await queue.consume()
+            with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+                task.nack(**wrong)
+            assert not task.is_settled
+            task.ack()
+            await stats_are(queue, acked_total=1)
+
+    run(scenario)
+
+
+def test_a_lease_can_be_made_longer_and_what_was_consumed_settles_late_acks_without_noise(make: Make) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            await queue.publish("work")
+            [task] = await queue.consume(ack_deadline=30)
+            task.modify_ack_deadline(300)
+            task.ack()
+            task.ack()
+            task.nack()
+            await stats_are(queue, depth=0, in_flight=0, acked_total=1, nacked_total=0)
+
+    run(scenario)

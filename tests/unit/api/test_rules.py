@@ -1,0 +1,379 @@
+"""Rules that another door made are kept by whoever reaches the broker, or what has them is refused: never forgotten."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import Broker, Message, MessageQueue, SubscriptionOptions
+from penstock.access import ANYONE
+from penstock.api.frames import Limits
+from penstock.api.operations import Operations
+from penstock.api.rules import LateRules, has_form
+from penstock.api.service import Service
+from penstock.doors.pubsub import messages
+from penstock.doors.pubsub.core.endpoints import Endpoints
+from penstock.doors.pubsub.inspection import Inspection
+from penstock.doors.pubsub.publisher import Publisher
+from penstock.doors.pubsub.resources import Resources
+from penstock.doors.pubsub.schema_service import SchemaService
+from penstock.doors.pubsub.subscriber import Subscriber
+from penstock.embedded import embedded_service
+from penstock.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    SchemaNotFound,
+    TopicNotFound,
+)
+from penstock.subscription import SubscriptionSpec
+from penstock.testing import ManualClock
+from tests.unit.api.feed_stand import Basket
+
+AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
+WIDER = AVRO.replace("]}", ', {"name": "n", "type": "int", "default": 0}]}')
+PROTO = 'syntax = "proto3"; message Order { string id = 1; }'
+SHOUT = "function f(message, metadata) { message.data = message.data.toUpperCase(); return message; }"
+DROP = 'function f(message, metadata) { return message.data == "drop" ? null : message; }'
+
+
+SUB = "projects/penstock/subscriptions/sub"
+PUSH = messages.PushConfig(push_endpoint="https://example.com/push")
+
+
+class Door:
+    """The services of the Pub/Sub door."""
+
+    def __init__(self, service: Service) -> None:
+        self.resources = resources = Resources(service.aio, service.projects)
+        self._inspection = Inspection(resources, SchemaService(resources))
+        self._publisher = Publisher(resources, self._inspection)
+        self._subscriber = Subscriber(resources, self._inspection, Endpoints(["example.com"], public_only=False))
+
+    async def create_topic(self, **fields: Any) -> None:
+        await self._publisher.create_topic(messages.Topic(name="projects/penstock/topics/orders", **fields), ANYONE)
+
+    async def create_subscription(self, **fields: Any) -> None:
+        form = messages.Subscription(name=SUB, topic="projects/penstock/topics/orders", **fields)
+        await self._subscriber.create_subscription(form, ANYONE)
+
+    async def push(self) -> None:
+        request = messages.ModifyPushConfigRequest(subscription=SUB, push_config=PUSH)
+        await self._subscriber.modify_push_config(request, ANYONE)
+
+
+def scenario(play: Callable[[Operations, Door], Coroutine[Any, Any, None]], broker: Broker | None = None) -> None:
+    """Run a test on an embedded broker: its operations, and what the Pub/Sub door would do beside them."""
+
+    async def run() -> None:
+        inner = broker or Broker(clock=ManualClock())
+        service = embedded_service(inner)
+        try:
+            async with asyncio.timeout(20):
+                await play(Operations(service, ANYONE, "penstock"), Door(service))
+        finally:
+            service.close()
+            service.aio.close()
+            inner.close()
+
+    asyncio.run(run())
+
+
+def javascript(code: str) -> list[Any]:
+    return [messages.MessageTransform(javascript_udf=messages.JavaScriptUDF(function_name="f", code=code))]
+
+
+# ── schemas ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_schema_is_made_looked_at_changed_and_deleted() -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        made = await operations.create_schema("order", "AVRO", AVRO)
+        assert (made.name, made.kind, made.definition) == ("order", "AVRO", AVRO)
+        assert await operations.get_schema("order") == made
+        assert await operations.get_schema("projects/penstock/schemas/order") == made
+        assert await operations.list_schemas() == [made]
+        wider = await operations.commit_schema("order", WIDER)
+        assert [one.revision for one in await operations.list_schema_revisions("order")] == [wider.revision, made.revision]
+        assert (await operations.get_schema("order", made.revision)).definition == AVRO
+        with pytest.raises(AlreadyExists):
+            await operations.create_schema("order", "AVRO", AVRO)
+        await operations.delete_schema("order")
+        with pytest.raises(SchemaNotFound):
+            await operations.get_schema("order")
+        assert await operations.list_schemas() == []
+
+    scenario(play)
+
+
+def test_more_schemas_than_a_page_are_listed() -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        for number in range(105):
+            await operations.create_schema(f"order-{number:03}", "AVRO", AVRO)
+        assert [one.name for one in await operations.list_schemas()] == [f"order-{number:03}" for number in range(105)]
+
+    scenario(play)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("create_schema", {"schema": "order", "kind": "XML", "definition": AVRO}),
+        ("create_schema", {"schema": "order", "kind": "TYPE_UNSPECIFIED", "definition": AVRO}),
+        ("create_schema", {"schema": "order", "kind": "AVRO", "definition": PROTO}),
+        ("create_schema", {"schema": "order", "kind": "AVRO", "definition": ""}),
+        ("create_schema", {"schema": "order", "kind": "AVRO", "definition": "\ud800"}),
+        ("create_schema", {"schema": "order", "kind": "AVRO", "definition": " " * 400_000}),
+        ("create_schema", {"schema": "o", "kind": "AVRO", "definition": AVRO}),
+        ("create_schema", {"schema": "order@12345678", "kind": "AVRO", "definition": AVRO}),
+        ("create_schema", {"schema": "a/b", "kind": "AVRO", "definition": AVRO}),
+        ("create_schema", {"schema": "projects/p/topics/order", "kind": "AVRO", "definition": AVRO}),
+        ("get_schema", {"schema": "known", "revision": "latest"}),
+        ("get_schema", {"schema": "known@12345678"}),
+        ("list_schema_revisions", {"schema": "known@12345678"}),
+        ("commit_schema", {"schema": "known", "definition": '{"type": "record"'}),
+        ("commit_schema", {"schema": "known", "definition": "\ud800"}),
+        ("delete_schema", {"schema": "known@12345678"}),
+        ("validate_schema", {"kind": "AVRO", "definition": "{"}),
+        ("validate_schema", {"kind": "PROTOCOL_BUFFER", "definition": "message {"}),
+        ("validate_message", {"schema": "known", "data": b"{}", "encoding": "JSON"}),
+        ("validate_message", {"schema": "known", "data": b'{"id": "x"}', "encoding": "XML"}),
+        ("validate_message", {"schema": "known", "data": b"\xff" * 20, "encoding": "BINARY"}),
+        ("create_topic", {"topic": "orders", "schema": "known", "encoding": "YAML"}),
+        ("create_topic", {"topic": "orders", "schema": "known", "retention": 1}),
+        ("create_topic", {"topic": "o", "schema": "known"}),
+        ("create_topic", {"topic": "orders", "schema": "known@12345678"}),
+    ],
+)
+def test_what_is_wrong_about_schemas_is_refused(name: str, arguments: dict[str, Any]) -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        await operations.create_schema("known", "AVRO", AVRO)
+        with pytest.raises(InvalidArgument):
+            await getattr(operations, name)(**arguments)
+        assert [one.name for one in await operations.list_schemas()] == ["known"]
+        assert await operations.list_topics() == []
+
+    scenario(play)
+
+
+def test_what_a_schema_accepts_is_said_nothing_about() -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        await operations.validate_schema("PROTOCOL_BUFFER", PROTO)
+        await operations.create_schema("order", "PROTOCOL_BUFFER", PROTO)
+        await operations.validate_message("order", b"\x0a\x01x", "BINARY")
+        await operations.validate_message("order", b'{"id": "x"}', "JSON")
+
+    scenario(play)
+
+
+def test_a_topic_with_a_schema_takes_what_fits_and_refuses_the_rest() -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await operations.create_schema("order", "AVRO", AVRO)
+        await operations.create_topic("orders", schema="order", retention=3_600)
+        await operations.create_subscription("sub", "orders", SubscriptionOptions())
+        with pytest.raises(InvalidArgument, match="schema"):
+            await operations.publish("orders", [Message(b'{"id": "x"}'), Message(b"{}")])
+        assert len(await operations.publish("orders", [Message(b'{"id": "x"}')])) == 1
+        pulled = await operations.pull("sub", 10)
+        [parcel] = pulled.parcels
+        assert parcel.message.attributes is not None
+        assert parcel.message.attributes["googclient_schemaname"] == "projects/penstock/schemas/order"
+        shown = door.resources.topic(door.resources.broker.catalog.topic("orders"))
+        assert (shown.schema_settings.schema, shown.message_retention_duration.seconds) == (
+            "projects/penstock/schemas/order",
+            3_600,
+        )
+        await operations.delete_schema("order")
+        with pytest.raises(FailedPrecondition, match="deleted"):
+            await operations.publish("orders", [Message(b'{"id": "x"}')])
+
+    scenario(play)
+
+
+def test_a_topic_needs_a_schema_that_exists() -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        with pytest.raises(SchemaNotFound):
+            await operations.create_topic("orders", schema="order")
+        with pytest.raises(TopicNotFound):
+            await operations.get_topic("orders")
+
+    scenario(play)
+
+
+def test_a_publish_to_a_topic_with_a_schema_is_repeated_without_effect() -> None:
+    async def play(operations: Operations, _: Door) -> None:
+        await operations.create_schema("order", "AVRO", AVRO)
+        await operations.create_topic("orders", schema="order")
+        await operations.create_subscription("sub", "orders", SubscriptionOptions())
+        batch = [Message(b'{"id": "%d"}' % number) for number in range(3)]
+        first = await operations.publish("orders", batch, ("me", 1))
+        assert await operations.publish("orders", batch, ("me", 1)) == first
+        assert (await operations.subscription_stats("sub")).backlog == 3
+        marked = [Message(b'{"id": "x"}', producer_id="me", sequence=number) for number in (7, 8)]
+        once = await operations.publish("orders", marked)
+        assert await operations.publish("orders", marked) == once
+        assert (await operations.subscription_stats("sub")).backlog == 5
+
+    scenario(play)
+
+
+# ── transforms and push ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_transforms_of_a_topic_are_applied_and_what_they_drop_has_an_id_that_nothing_has() -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await door.create_topic(message_transforms=javascript(DROP))
+        await operations.create_subscription("sub", "orders", SubscriptionOptions())
+        batch = [Message(b"drop"), Message(b"keep"), Message(b"drop"), Message(b"too")]
+        ids = await operations.publish("orders", batch, ("me", 1))
+        assert [int(one, 16) == 0 for one in ids] == [True, False, True, False]
+        assert await operations.publish("orders", batch, ("me", 1)) == ids
+        assert [one.message.data for one in (await operations.pull("sub", 10)).parcels] == [b"keep", b"too"]
+        assert await operations.publish("orders", [Message(b"drop")]) == [f"{0:030x}"]
+
+    scenario(play)
+
+
+def test_the_transforms_of_a_subscription_are_applied_to_pulls_and_feeds() -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await door.create_topic()
+        await door.create_subscription(message_transforms=javascript(SHOUT))
+        await operations.publish("orders", [Message(b"a")])
+        assert [one.message.data for one in (await operations.pull("sub", 10)).parcels] == [b"A"]
+        await operations.publish("orders", [Message(b"b")])
+        basket = Basket()
+        operations.open("sub", "me", Limits(10, 1_000, 60.0), basket, owner="one")
+        await basket.filled.wait()
+        assert basket.data == [b"B"]
+
+    scenario(play)
+
+
+def test_a_subscription_that_pushes_is_neither_pulled_nor_fed() -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await door.create_topic()
+        await door.create_subscription(push_config=PUSH)
+        with pytest.raises(FailedPrecondition, match="pushes"):
+            await operations.pull("sub")
+        with pytest.raises(FailedPrecondition, match="pushes"):
+            operations.open("sub", "me", Limits(10, 1_000, 60.0), Basket(), owner="one")
+
+    scenario(play)
+
+
+def test_a_feed_ends_when_its_subscription_begins_to_push() -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await door.create_topic()
+        await door.create_subscription()
+        basket = Basket()
+        operations.open("sub", "me", Limits(10, 1_000, 60.0), basket, owner="one")
+        await door.push()
+        await operations.publish("orders", [Message(b"a")])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert basket.data == []
+        assert [type(error) for error in basket.ends] == [FailedPrecondition]
+
+    scenario(play)
+
+
+# ── where they cannot be loaded ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_loaded_where_nothing_has_rules() -> None:
+    program = """
+import asyncio, sys
+from penstock import Message, SubscriptionOptions
+from penstock.client import PubSub
+
+async def main():
+    async with PubSub() as pubsub:
+        await pubsub.topic("orders").create()
+        await pubsub.topic("orders").subscription("sub").create()
+        await pubsub.topic("orders").publish_message(b"x")
+        assert len(await pubsub.subscription("sub").pull()) == 1
+
+asyncio.run(main())
+assert not {"google.protobuf", "grpc", "aiohttp", "penstock.doors"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_without_protobuf_what_has_rules_is_refused_and_the_extra_is_named(tmp_path: Path) -> None:
+    async def play(operations: Operations, door: Door) -> None:
+        await door.create_topic()
+        await door.create_subscription()
+        await operations.create_topic("plain")
+        await operations.create_subscription("plain-sub", "plain", SubscriptionOptions())
+
+    scenario(play, Broker(data_dir=tmp_path))
+    program = f"""
+import asyncio, sys
+sys.modules["google.protobuf"] = None
+from penstock.client import PubSub
+from penstock.errors import FailedPrecondition
+
+async def refused(work):
+    try:
+        await work
+    except FailedPrecondition as error:
+        assert "protobuf" in str(error), error
+        assert error.hint == "pip install 'penstock[server]'", error.hint
+    else:
+        raise AssertionError("it was not refused")
+
+async def main():
+    async with PubSub(data_dir={str(tmp_path)!r}) as pubsub:
+        await pubsub.topic("plain").publish_message(b"x")
+        assert len(await pubsub.subscription("plain-sub").pull()) == 1
+        await refused(pubsub.topic("orders").publish_message(b"x"))
+        await refused(pubsub.subscription("sub").pull())
+        await refused(pubsub.schemas())
+        await refused(pubsub.schema("order").create("AVRO", "{{}}"))
+        await refused(pubsub.topic("more").create(schema="order"))
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_rules_are_loaded_once_and_closed_once_loaded() -> None:
+    calls: list[str] = []
+
+    class Loaded:
+        schemas = "schemas"
+
+        def close(self) -> None:
+            calls.append("close")
+
+    def load() -> Any:
+        calls.append("load")
+        return Loaded()
+
+    rules: Any = LateRules(load)
+    rules.close()
+    assert rules.schemas == rules.schemas == "schemas"
+    rules.close()
+    assert calls == ["load", "close"]
+
+
+def test_a_broker_without_a_door_refuses_schemas() -> None:
+    with pytest.raises(PenstockError, match="protobuf"):
+        _ = LateRules().schemas
+
+
+def test_only_what_the_door_made_has_a_form() -> None:
+    spec = SubscriptionSpec("orders", SubscriptionOptions())
+    assert not has_form(msgspec.msgpack.encode(spec))
+    spec.form = b"x"
+    assert has_form(msgspec.msgpack.encode(spec))
+    with MessageQueue() as queue:
+        queue.register_topic("orders")
+        queue.register_subscription("sub", "orders")
+        assert not has_form(queue.broker.catalog.subscription("sub").spec)

@@ -1,0 +1,138 @@
+"""Which leases are extended, which are lost, and when to look again; each boundary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from penstock.client.core.holdings import MIN_INTERVAL, Holdings
+from penstock.durations import SECOND
+
+DEADLINE = 60 * SECOND
+LIMIT = 3_600 * SECOND
+
+
+@dataclass
+class Delivery:
+    receipt: int = 1
+    received_at: int = 0
+    deadline: int = DEADLINE
+    is_worked_on: bool = True
+
+
+def held(*deliveries: Delivery, ack_deadline: int = DEADLINE, max_extension: int = LIMIT) -> Holdings[Delivery]:
+    holdings: Holdings[Delivery] = Holdings(ack_deadline=ack_deadline, max_extension=max_extension)
+    for delivery in deliveries:
+        holdings.add(delivery)
+    return holdings
+
+
+def test_a_delivery_is_held_until_it_is_settled_once() -> None:
+    delivery = Delivery()
+    holdings = held(delivery)
+    assert len(holdings) == 1
+    assert holdings.settle(1) is delivery
+    assert holdings.settle(1) is None
+    assert len(holdings) == 0
+
+
+@pytest.mark.parametrize(
+    ("now", "is_lost"), [(DEADLINE - 1, False), (DEADLINE, True), (DEADLINE + 1, True)], ids=["before", "at", "after"]
+)
+def test_a_lease_is_lost_when_its_deadline_has_come(now: int, is_lost: bool) -> None:
+    delivery = Delivery(is_worked_on=False)
+    holdings = held(delivery)
+    plan = holdings.plan(now)
+    assert plan.lost == ([delivery] if is_lost else [])
+    assert len(holdings) == (0 if is_lost else 1)
+    assert plan.extend == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "is_extended"),
+    [(DEADLINE // 2 - 1, False), (DEADLINE // 2, True), (DEADLINE // 2 + 1, True), (DEADLINE - 1, True), (DEADLINE, False)],
+)
+def test_a_lease_that_is_worked_on_is_extended_when_half_of_it_is_over(now: int, is_extended: bool) -> None:
+    delivery = Delivery()
+    plan = held(delivery).plan(now)
+    assert plan.extend == ({DEADLINE: [1]} if is_extended else {})
+    assert delivery.deadline == (now + DEADLINE if is_extended else DEADLINE)
+
+
+def test_a_lease_that_nobody_works_on_is_left_alone() -> None:
+    delivery = Delivery(is_worked_on=False)
+    assert held(delivery).plan(DEADLINE - 1).extend == {}
+    assert delivery.deadline == DEADLINE
+
+
+def test_without_a_way_to_the_broker_nothing_is_extended_and_leases_run_out() -> None:
+    delivery = Delivery()
+    holdings = held(delivery)
+    assert holdings.plan(DEADLINE - 1, may_extend=False).extend == {}
+    assert holdings.plan(DEADLINE, may_extend=False).lost == [delivery]
+
+
+def test_who_comes_back_renews_what_is_worked_on_however_long_it_is_believed_to_last() -> None:
+    worked, idle, gone = Delivery(1), Delivery(2, is_worked_on=False), Delivery(3, deadline=5)
+    holdings = held(worked, idle, gone)
+    plan = holdings.plan(10, renew=True)
+    assert plan.extend == {DEADLINE: [1]}
+    assert plan.lost == [gone]
+    assert (worked.deadline, idle.deadline) == (10 + DEADLINE, DEADLINE)
+    again = holdings.plan(10, renew=True)  # it may have been lost on its way
+    assert again.extend == {DEADLINE: [1]}
+
+
+@pytest.mark.parametrize("renew", [False, True])
+def test_a_lease_ends_at_the_limit_however_long_it_is_worked_on(renew: bool) -> None:
+    delivery = Delivery(deadline=LIMIT - 10 * SECOND)
+    holdings = held(delivery)
+    now = LIMIT - 20 * SECOND
+    assert holdings.plan(now, renew=renew).extend == {20 * SECOND: [1]}
+    assert delivery.deadline == LIMIT
+    assert holdings.plan(LIMIT - 1).extend == {}
+    assert holdings.plan(LIMIT).lost == [delivery]
+
+
+def test_a_limit_shorter_than_the_lease_extends_nothing() -> None:
+    delivery = Delivery()
+    holdings = held(delivery, max_extension=SECOND)
+    assert holdings.plan(DEADLINE - 1).extend == {}
+    assert delivery.deadline == DEADLINE
+
+
+def test_renewing_never_shortens_a_lease() -> None:
+    delivery = Delivery(deadline=600 * SECOND)  # somebody asked for ten minutes
+    plan = held(delivery).plan(10, renew=True)
+    assert delivery.deadline == 600 * SECOND
+    assert plan.extend == {600 * SECOND - 10: [1]}
+
+
+def test_leases_that_are_extended_alike_go_together() -> None:
+    deliveries = [Delivery(number) for number in range(1, 4)]
+    old = Delivery(9, received_at=-LIMIT + 45 * SECOND, deadline=40 * SECOND)
+    plan = held(*deliveries, old).plan(DEADLINE // 2)
+    assert plan.extend == {DEADLINE: [1, 2, 3], 15 * SECOND: [9]}
+
+
+def test_it_wants_to_be_asked_four_times_in_the_life_of_a_lease_and_not_all_the_time() -> None:
+    assert held().interval == DEADLINE // 4
+    assert held(ack_deadline=1_000).interval == MIN_INTERVAL
+    assert held().plan(0).wait == DEADLINE // 4
+
+
+@pytest.mark.parametrize(
+    ("delivery", "now", "wait"),
+    [
+        (Delivery(is_worked_on=False), 55 * SECOND, 5 * SECOND),
+        (Delivery(is_worked_on=False), DEADLINE - 1, MIN_INTERVAL),
+        (Delivery(), 25 * SECOND, 5 * SECOND),
+        (Delivery(), 30 * SECOND, 15 * SECOND),
+        (Delivery(deadline=LIMIT, received_at=0), LIMIT - SECOND, SECOND),
+        (Delivery(is_worked_on=False, deadline=600 * SECOND), 0, 15 * SECOND),
+    ],
+    ids=["runs out soon", "at once", "to be extended soon", "just extended", "at its limit", "long"],
+)
+def test_it_says_when_something_is_due_before_that(delivery: Delivery, now: int, wait: int) -> None:
+    assert held(delivery).plan(now).wait == wait

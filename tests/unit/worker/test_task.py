@@ -1,0 +1,192 @@
+"""Decorating functions: what a task is, what it refuses, and what it sends. Nothing is connected here."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from penstock.broker.core.policy import QueueConfig
+from penstock.client.pubsub import PubSub
+from penstock.errors import FailedPrecondition, InvalidArgument, InvalidPriority, PenstockError
+from penstock.work import NewMessage
+from penstock.worker import Task, Worker
+
+
+def made(**options: Any) -> tuple[Worker, Task[..., Any]]:
+    worker = Worker()
+
+    @worker.task("emails", **options)
+    def send_email(to: str, *, subject: str = "") -> str:
+        """Send it."""
+        return f"{to}: {subject}"
+
+    return worker, send_email
+
+
+def test_a_task_is_still_its_function() -> None:
+    _, task = made()
+
+    assert task("a@b.c", subject="hello") == "a@b.c: hello"
+    assert (task.name, task.queue, task.__doc__, task.is_async) == (
+        "send_email",
+        "emails",
+        "Send it.",
+        False,
+    )
+    assert repr(task) == "<Task 'send_email' of queue 'emails'>"
+
+
+def test_a_message_carries_the_call_and_what_was_said_about_the_task() -> None:
+    _, plain = made()
+    _, full = made(name="mail", retries=5, priority=7, ttl=60)
+
+    assert plain.message(("a",), {}) == NewMessage({"v": 1, "task": "send_email", "args": ["a"], "kwargs": {}})
+    assert full.message((), {"to": "a"}) == NewMessage(
+        {"v": 1, "task": "mail", "args": [], "kwargs": {"to": "a"}}, priority=7, ttl=60, max_retries=5
+    )
+
+
+def test_what_is_said_when_sending_counts_more() -> None:
+    _, task = made(retries=5, priority=7, ttl=60)
+
+    message = task.message(("a",), {}, retries=0, priority=0, ttl=1, delay=9, headers={"trace": "1"})
+
+    assert (message.max_retries, message.priority, message.ttl, message.delay, message.headers) == (0, 0, 1, 9, {"trace": "1"})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "problem"),
+    [
+        ((), {}, "missing a required argument: 'to'"),
+        (("a", "b"), {}, "too many positional arguments"),
+        (("a",), {"subjet": "x"}, "got an unexpected keyword argument 'subjet'"),
+        (("a",), {"to": "b"}, "multiple values for argument 'to'"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(
+    args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
+) -> None:
+    _, task = made()
+
+    with pytest.raises(InvalidArgument) as caught:
+        task.message(args, kwargs)
+
+    assert problem in str(caught.value)
+    assert "wanted send_email(to: str, *, subject: str = '')" in str(caught.value)
+
+
+async def _coroutine() -> None: ...
+
+
+class _Callable:
+    __name__ = "callable"
+
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "is_async"),
+    [(_coroutine, True), (partial(_coroutine), True), (_Callable(), True), (print, False), (lambda: None, False)],
+)
+def test_whether_a_function_is_awaited_is_seen_when_it_is_decorated(function: Any, is_async: bool) -> None:
+    assert Worker().task("q", name="t")(function).is_async is is_async
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"retries": -1}, InvalidArgument, "retries is -1"),
+        ({"retries": 1.5}, InvalidArgument, "retries is 1.5"),
+        ({"retries": True}, InvalidArgument, "retries is True"),
+        ({"backoff": (10, 1)}, InvalidArgument, "backoff is (10, 1)"),
+        ({"backoff": "1s"}, InvalidArgument, "backoff is '1s'"),
+        ({"time_limit": 0}, InvalidArgument, "time_limit is 0"),
+        ({"time_limit": -5}, InvalidArgument, "time_limit is -5"),
+        ({"time_limit": "30"}, InvalidArgument, "time_limit is '30'"),
+        ({"priority": 10}, InvalidPriority, "Invalid priority: 10"),
+        ({"priority": "high"}, InvalidPriority, "Invalid priority: 'high'"),
+        ({"ttl": 0}, InvalidArgument, "ttl is 0"),
+        ({"name": "a\nb"}, InvalidArgument, "task"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_at_once(options: dict[str, Any], error: type[PenstockError], said: str) -> None:
+    with pytest.raises(error) as caught:
+        made(**options)
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("queue", ["", 7, None, "a\x00b"])
+def test_a_queue_must_have_a_name(queue: Any) -> None:
+    with pytest.raises(InvalidArgument, match="queue"):
+        Worker().task(queue)
+
+
+def test_a_decorator_without_its_parentheses_says_so() -> None:
+    with pytest.raises(InvalidArgument, match="needs the name of a queue") as caught:
+        Worker().task(print)  # type: ignore[arg-type]
+
+    assert caught.value.hint == '@worker.task("emails")'
+
+
+def test_a_task_is_a_function() -> None:
+    with pytest.raises(InvalidArgument, match="the task is 7, wanted a function or a coroutine function"):
+        Worker().task("q")(7)  # type: ignore[arg-type]
+
+
+def test_two_tasks_have_two_names() -> None:
+    worker, _ = made()
+
+    with pytest.raises(InvalidArgument, match="there is a task 'send_email' already"):
+        worker.task("other", name="send_email")(print)
+
+
+def test_a_worker_knows_its_tasks_and_each_of_their_queues_once() -> None:
+    worker, task = made()
+    other = worker.task("emails", name="other")(print)
+    third = worker.task("slow", name="third")(print)
+
+    assert worker.tasks == {"send_email": task, "other": other, "third": third}
+    assert worker.queues == ["emails", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "concurrency is 0"),
+        ({"concurrency": "20"}, "concurrency is '20'"),
+        ({"prefetch": 0}, "prefetch is 0"),
+        ({"shutdown_seconds": -1}, "shutdown_seconds is -1"),
+        ({"queue_config": {"max_retries": 3}}, "queue_config is {'max_retries': 3}, wanted a QueueConfig"),
+        ({"server": "http://h", "data_dir": "d"}, "more than one of server, data_dir and pubsub"),
+    ],
+)
+def test_a_worker_that_makes_no_sense_is_refused_at_once(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Worker(**options)
+
+    assert said in str(caught.value)
+
+
+def test_the_command_line_may_change_what_a_worker_was_made_with() -> None:
+    worker = Worker("http://one", concurrency=2, queue_config=QueueConfig(max_retries=1))
+    worker.configure(server="http://two", token="secret", concurrency=9)
+
+    assert (worker._server, worker._token, worker._concurrency) == ("http://two", "secret", 9)
+    with pytest.raises(InvalidArgument, match="concurrency"):
+        worker.configure(concurrency=0)
+    with pytest.raises(InvalidArgument, match="given to a worker that has a data directory or a client"):
+        Worker(data_dir="somewhere").configure(server="http://two")
+
+
+def test_a_client_of_another_loop_is_not_waited_for() -> None:
+    worker = Worker(pubsub=PubSub())
+    task = worker.task("q")(_coroutine)
+
+    with pytest.raises(FailedPrecondition, match="has not used the worker yet"):
+        task.send_sync()
+
+
+def test_a_listener_is_a_function() -> None:
+    with pytest.raises(InvalidArgument, match="listener is 7"):
+        Worker().on_success(7)  # type: ignore[type-var]

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
     from penstock.client.message import AckResponse, IncomingMessage
     from penstock.client.options import CloseBehavior, SubscriberOptions
+    from penstock.client.publish_options import PublisherFlowControl, PublishOptions
     from penstock.client.pubsub import PubSub
+    from penstock.client.queue import QueueTask, WorkQueue
+    from penstock.client.schema import Schema
     from penstock.client.stream import MessageStream
     from penstock.client.subscription import Subscription
     from penstock.client.topic import Topic
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.queue_manager import QueueManager
     from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
     from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
+    from penstock.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -38,13 +42,17 @@ __all__ = [
     "NackResult",
     "NewMessage",
     "PubSub",
+    "PublishOptions",
     "PublishResult",
+    "PublisherFlowControl",
     "QueueConfig",
     "QueueManager",
     "QueueMessage",
     "QueueStats",
+    "QueueTask",
     "ReceivedMessage",
     "RetryPolicy",
+    "Schema",
     "SubscriberOptions",
     "Subscription",
     "SubscriptionMetadata",
@@ -52,6 +60,8 @@ __all__ = [
     "SubscriptionStats",
     "Topic",
     "TopicMetadata",
+    "WorkQueue",
+    "Worker",
     "__version__",
 ]
 
@@ -74,6 +84,10 @@ _HOMES = {
         "SubscriptionStats",
         "TopicMetadata",
     ),
+    "penstock.client.queue": ("QueueTask", "WorkQueue"),
+    "penstock.client.schema": ("Schema",),
+    "penstock.client.publish_options": ("PublishOptions", "PublisherFlowControl"),
+    "penstock.worker": ("Worker",),
     "penstock.work": ("DeadLetter", "NackResult", "NewMessage", "PublishResult", "QueueMessage", "QueueStats"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -30,7 +30,20 @@ WORKER = [
     "dead: broken.png: max_retries_exceeded after 3 attempts, cannot read broken.png",
     "acked: 3",
 ]
+PROCESSING = [
+    "ann: placed 1, paid 1, shipped 1",
+    "bob: placed 2, paid 2, shipped 2",
+    "invoices:",
+    "  ann: order 1, 12.00",
+    "mails:",
+    "  ann: order 1 is on its way",
+    "  bob: order 2 is on its way",
+    'unreadable: "not an event at all" (max_retries_exceeded; 2 tries)',
+    "dead: order 2 has a price of -5 cents",
+    "repaired: bob: order 2, 0.05",
+]
 OF_THE_SERVER = {
+    "order_processing.py": PROCESSING,
     "google_orders.py": [
         "billing: ann pays 1200",
         "billing: ann pays 300",
@@ -61,6 +74,10 @@ def run(example: str, *arguments: str, **environment: str) -> list[str]:
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
 def test_an_example_prints_what_it_shows(example: str, wanted: list[str], durable: bool, tmp_path: Path) -> None:
     assert sorted(run(example, *([str(tmp_path / "data")] if durable else []))) == sorted(wanted)
+
+
+def test_the_shop_runs_in_one_process() -> None:
+    assert run("order_processing.py") == PROCESSING
 
 
 def test_an_example_runs_again_on_the_same_directory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ PYTEST := $(PYTHON_BIN) -m pytest
 PARALLEL := -n auto --dist worksteal
 FAST_RING := $(wildcard tests/unit tests/property tests/conformance tests/architecture)
 # mypy refuses a folder without Python in it
-TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
+TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py scripts/*.py))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -96,8 +96,8 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
     name = CONTEXTS.get(node.name, node.name)
     documentation = ast.get_docstring(node)
     decorators: list[ast.expr] = [one for one in node.decorator_list if isinstance(one, ast.Name) and one.id == "property"]
-    text: list[ast.stmt] = [ast.Expr(ast.Constant(documentation))] if documentation else []
-    return ast.FunctionDef(name, node.args, [*text, ast.Expr(ast.Constant(...))], decorators, _result(node.returns))
+    body = ast.Expr(ast.Constant(documentation or ...))
+    return ast.FunctionDef(name, node.args, [body], decorators, _result(node.returns))
 
 
 def _result(annotation: ast.expr | None) -> ast.expr | None:
@@ -140,7 +140,7 @@ def _variables(classes: list[type]) -> Iterator[str]:
 
 
 def _formatted(text: str) -> str:
-    for command in (["check", "--select", "I,F401", "--fix", "-q"], ["format", "-q"]):
+    for command in (["check", "--fix-only", "-q"], ["format", "-q"]):
         text = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(STUB), "-"],
             input=text,

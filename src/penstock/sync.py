@@ -173,13 +173,18 @@ def _exit(self: Blocking, *_: object) -> None:
 def _close_pubsub(self: Blocking) -> None:
     """Publish what waits, close every subscription, and let go of the broker. Safe to call twice."""
     if self._portal.is_alive:
-        self._portal.call(self._inner.close)
-        self._portal.close()
+        try:
+            self._portal.call(self._inner.close)
+        finally:
+            self._portal.close()
 
 
 Topic = _blocking(client.Topic)
 IncomingMessage = _blocking(client.IncomingMessage)
 Subscription = _blocking(client.Subscription, on=_on, off=_off, handler=_handler)
+QueueTask = _blocking(client.QueueTask)
+WorkQueue = _blocking(client.WorkQueue, on=_on, off=_off, handler=_handler)
+Schema = _blocking(client.Schema)
 PubSub = _blocking(client.PubSub, __init__=_open_pubsub, __enter__=_enter, __exit__=_exit, close=_close_pubsub)
 
-__all__ = ["IncomingMessage", "PubSub", "Subscription", "Topic"]
+__all__ = ["IncomingMessage", "PubSub", "QueueTask", "Schema", "Subscription", "Topic", "WorkQueue"]

@@ -2,27 +2,26 @@
 
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
 from penstock.api.values import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent, Unsettled
 from penstock.broker.broker import Broker
 from penstock.broker.core.message import DEFAULT_PRIORITY, Message
-from penstock.broker.core.policy import Duration, SubscriptionOptions
+from penstock.broker.core.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.client.events import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
 from penstock.client.publish_options import PublishOptions
-from penstock.client.queue import WorkQueue
-from penstock.client.schema import Schema
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
 from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.work import DeadLetter, NewMessage, QueueMessage, QueueStats
 
 M = TypeVar("M", bound=IncomingMessage)
 F = TypeVar("F", bound=Listener)
-__all__ = ["IncomingMessage", "PubSub", "Subscription", "Topic"]
+__all__ = ["IncomingMessage", "PubSub", "QueueTask", "Schema", "Subscription", "Topic", "WorkQueue"]
 
 class IncomingMessage:
     receipt: int
@@ -32,90 +31,71 @@ class IncomingMessage:
     @property
     def id(self) -> str:
         """The message's id: unique across all topics, sortable by time; the same for every delivery."""
-        ...
 
     @property
     def ack_id(self) -> str:
         """The id of this delivery."""
-        ...
 
     @property
     def data(self) -> bytes:
         """The payload."""
-        ...
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """The attributes. They cannot be changed."""
-        ...
 
     @property
     def ordering_key(self) -> str:
         """The ordering key, empty when there is none."""
-        ...
 
     @property
     def publish_time(self) -> datetime:
         """When it was published; a dead letter keeps the time of its first publication."""
-        ...
 
     @property
     def received(self) -> datetime:
         """When it arrived here."""
-        ...
 
     @property
     def delivery_attempt(self) -> int:
         """1 for the first delivery."""
-        ...
 
     @property
     def priority(self) -> int:
         """0–9, 9 is delivered first."""
-        ...
 
     @property
     def length(self) -> int:
         """Bytes of data."""
-        ...
 
     @property
     def offset(self) -> int:
         """Its place in its topic's log."""
-        ...
 
     @property
     def is_settled(self) -> bool:
         """Whether it was acked or nacked here."""
-        ...
 
     def json(self) -> Any:
         """The payload, read as JSON."""
-        ...
 
     def ack(self) -> None:
         """Settle it for good."""
-        ...
 
     def nack(self) -> None:
         """Give it back: it is delivered again, at once or after the retry policy's backoff, or becomes a dead letter."""
-        ...
 
-    def modify_ack_deadline(self, seconds: float) -> None:
+    def modify_ack_deadline(self, seconds: Duration) -> None:
         """Let the lease last so many seconds from now; 0 gives the message back."""
-        ...
 
     def ack_with_response(self) -> AckResponse:
         """Settle it for good, and return when that is certain; INVALID when it came too late."""
-        ...
 
     def nack_with_response(self) -> AckResponse:
         """Give it back, and return when that is certain; INVALID when it came too late."""
-        ...
 
-    def modify_ack_deadline_with_response(self, seconds: float) -> AckResponse:
+    def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
         """As `modify_ack_deadline`, and say whether it came in time."""
-        ...
 
 class PubSub:
     def __init__(
@@ -133,190 +113,200 @@ class PubSub:
     ) -> None: ...
     def open(self) -> Self:
         """Reach the broker. `async with` does it."""
-        ...
 
     def close(self) -> None:
         """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
-        ...
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def check_open(self) -> None:
         """Raise when it is not open."""
-        ...
 
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
-        ...
 
     def subscription(self, name: str, *, topic: str | None = None, **options: Any) -> Subscription:
         """The subscription of that name: the same object each time; options that are given again change it."""
-        ...
 
     def queue(self, name: str, **options: Any) -> WorkQueue:
         """The work queue of that name: the same object each time; options that are given again change it."""
-        ...
 
     def schema(self, name: str) -> Schema:
         """The schema of that name: the same object each time."""
-        ...
 
     def topics(self) -> list[TopicMetadata]:
         """Every topic."""
-        ...
 
     def subscriptions(self) -> list[SubscriptionMetadata]:
         """Every subscription."""
-        ...
 
     def queues(self) -> list[str]:
         """The names of all work queues."""
-        ...
 
     def schemas(self) -> list[SchemaInfo]:
         """Every schema, with its newest revision."""
-        ...
 
     def validate_schema(self, kind: str, definition: str) -> None:
         """InvalidArgument, which says where, for a definition that could not be a schema."""
-        ...
 
     def snapshots(self) -> list[SnapshotInfo]:
         """Every snapshot."""
-        ...
 
     def delete_snapshot(self, name: str) -> None:
         """Forget a snapshot."""
-        ...
 
     def trace(self, message_id: str) -> list[TraceEvent]:
         """The whole life of a message, oldest event first."""
-        ...
 
     def overview(self) -> Overview:
         """Everything in numbers."""
-        ...
 
     def info(self) -> ServerInfo:
         """What answers, and whether it is well."""
-        ...
+
+class QueueTask(IncomingMessage):
+    @property
+    def message_id(self) -> str:
+        """The message's id; the same for every delivery."""
+
+    @property
+    def payload(self) -> Any:
+        """The payload as it was published: bytes, str or a JSON value."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers. They cannot be changed."""
+
+    @property
+    def retry_count(self) -> int:
+        """How often it was tried before: 0 for the first delivery."""
+
+    @property
+    def max_retries(self) -> int:
+        """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
+
+    def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
+        """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
+
+        The error is kept with it. Without a delay the queue's retry policy says when it comes again.
+        """
+
+    def give_back(self) -> None:
+        """Give it back as if it had not been delivered: the try does not count. Of what `consume` took, it does."""
+
+class Schema:
+    name: str
+
+    def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
+        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
+
+    def get(self, revision: str | None = None) -> SchemaInfo:
+        """Its newest revision, or the named one; SchemaNotFound when there is none."""
+
+    def exists(self) -> bool:
+        """Whether there is such a schema."""
+
+    def commit(self, definition: str) -> SchemaInfo:
+        """Add a revision; InvalidArgument when messages of the one before would not fit it."""
+
+    def revisions(self) -> list[SchemaInfo]:
+        """Its revisions, the newest first."""
+
+    def delete(self) -> None:
+        """Delete it; topics that use it refuse messages from then on."""
+
+    def validate_message(self, data: bytes, encoding: str = "JSON") -> None:
+        """InvalidArgument, which says where, for a message that does not fit. `encoding`: JSON or BINARY."""
 
 class Consumer(Generic[M]):
     name: str
 
     def on(self, event: str, listener: Listener) -> Self:
         """Have a function, or a coroutine function, called for each 'message', each 'error', and the 'close'."""
-        ...
 
     def off(self, event: str, listener: Listener) -> Self:
         """Have it called no longer."""
-        ...
 
     def handler(self, function: F) -> F:
         """As a decorator: have a function called for each message."""
-        ...
 
     def open(self) -> None:
         """Begin to receive. Returns at once; whatever goes wrong is told as 'error'."""
-        ...
 
     def close(self) -> None:
         """Receive no more; returns when what is out is settled, or was given back, as `close_behavior` says."""
-        ...
 
     def pause(self) -> None:
         """Receive nothing until `resume`."""
-        ...
 
     def resume(self) -> None:
         """Receive again."""
-        ...
 
     @property
     def is_open(self) -> bool:
         """Whether messages are received, or would be."""
-        ...
 
     @property
     def stream(self) -> MessageStream:
         """The stream behind it."""
-        ...
 
     def set_options(self, **options: Any) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
-        ...
 
     def __iter__(self) -> Iterator[M]:
         """Every message as it comes. Opens it; ends when it is closed, raises what ends it otherwise."""
-        ...
 
     @property
     def link(self) -> Link:
         """The way to the broker."""
-        ...
 
     def emit(self, event: str, *args: Any) -> None:
         """Tell listeners. An error that nobody listens to is logged."""
-        ...
 
 class Subscription(Consumer[IncomingMessage]):
     topic_name: str | None
 
     def set_options(self, **options: Any) -> None:
         """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will make it."""
-        ...
 
     def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
         """Take up to so many messages, waiting up to `wait` seconds for the first. Their leases are not extended."""
-        ...
 
     def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
         """The messages that would be delivered next, without taking them; they cannot be settled."""
-        ...
 
     def create(self, options: SubscriptionOptions | None = None, *, exist_ok: bool = False) -> Subscription:
         """Create it: it receives what is published from now on. `options` are in place of those given to the object."""
-        ...
 
     def exists(self) -> bool:
         """Whether there is such a subscription."""
-        ...
 
     def metadata(self) -> SubscriptionMetadata:
         """Its settings at the broker; SubscriptionNotFound when there is none."""
-        ...
 
     def delete(self) -> None:
         """Delete it with everything in it."""
-        ...
 
     def stats(self) -> SubscriptionStats:
         """Its state in numbers."""
-        ...
 
     def seek(self, *, time: datetime | None = None, offset: int | None = None, snapshot: str | None = None) -> None:
         """Move it to a publish time, an offset of its topic's log, or a snapshot: what lies before is settled, the rest comes."""
-        ...
 
     def create_snapshot(self, name: str) -> SnapshotInfo:
         """Keep its position under a name."""
-        ...
 
     def explain(self, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None when it is not in the subscription."""
-        ...
 
     def explain_backlog(self, limit: int = 20) -> list[Unsettled]:
         """The oldest unsettled messages, and what keeps each."""
-        ...
 
     def hold(self) -> None:
         """Have the broker hand out nothing, to anybody, until `release`."""
-        ...
 
     def release(self) -> None:
         """Have the broker hand out again."""
-        ...
 
 class Topic:
     name: str
@@ -326,28 +316,23 @@ class Topic:
     ) -> Topic:
         """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
 
-        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says."""
-        ...
+        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
+        """
 
     def exists(self) -> bool:
         """Whether there is such a topic."""
-        ...
 
     def metadata(self) -> TopicMetadata:
         """What the broker knows of it; TopicNotFound when there is none."""
-        ...
 
     def delete(self) -> None:
         """Delete it; its subscriptions are detached."""
-        ...
 
     def subscription(self, name: str, **options: Any) -> Subscription:
         """The subscription of that name, of this topic: the same object each time. See `SubscriberOptions` for the options."""
-        ...
 
     def subscriptions(self) -> list[SubscriptionMetadata]:
         """The subscriptions of this topic."""
-        ...
 
     def publish_message(
         self,
@@ -365,38 +350,110 @@ class Topic:
 
         It is sent whether or not anybody awaits it, and once the id is there it is safe. A message that no broker would take is
         refused here and now, with InvalidArgument. Cancelling what is returned ends the waiting, not the publishing. What the
-        arguments mean says `penstock.Message`."""
-        ...
+        arguments mean says `penstock.Message`.
+        """
 
     def publish_json(
         self, value: object, attributes: Mapping[str, str] | None = None, ordering_key: str = "", **options: Any
     ) -> str:
         """Publish a value as JSON; otherwise as `publish_message`."""
-        ...
 
     def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Publish messages in as few requests as may be (1,000 messages or 8 MiB in each); returns their ids in order.
 
-        Of each request all messages are stored, or none. When one fails, its error is raised, and others may have been stored."""
-        ...
+        Of each request all messages are stored, or none. When one fails, its error is raised, and others may have been stored.
+        """
 
     def flush(self) -> None:
         """Send everything now, and return when all that was published so far is confirmed or has failed."""
-        ...
 
     def flow_controlled(self) -> None:
         """Return when there is room for a message: await it before publishing, and no more waits in memory than was allowed."""
-        ...
 
     def resume_publishing(self, ordering_key: str) -> None:
         """Publish messages of this key again, after one of them failed and stopped those behind it."""
-        ...
 
     @property
     def publish_options(self) -> PublishOptions:
         """How messages are gathered into requests."""
-        ...
 
     def set_publish_options(self, options: PublishOptions) -> None:
         """Gather messages in another way from now on."""
-        ...
+
+class WorkQueue(Consumer[QueueTask]):
+    def publish(
+        self,
+        payload: Any,
+        *,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        delay: Duration | None = None,
+        deliver_at: datetime | float | None = None,
+    ) -> str:
+        """Add a message (bytes, str or a JSON value); returns its id when it is safe.
+
+        `priority`: 9 is consumed first, 0 last. `ttl`, `delay`: seconds. `deliver_at`: an aware datetime, or seconds since 1970.
+        What is None is as the queue's settings say.
+        """
+
+    def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
+        """Add messages together, all or none; returns their ids."""
+
+    def consume(
+        self,
+        max_messages: int = 1,
+        *,
+        wait: float = 0,
+        ack_deadline: float | None = None,
+        prefetch: int | None = None,
+        consumer: str | None = None,
+    ) -> list[QueueTask]:
+        """Take up to so many tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+
+        A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
+        them; without it every `WorkQueue` object is one.
+        """
+
+    def peek(self) -> QueueMessage | None:
+        """The message that would be consumed next; None when none is ready."""
+
+    def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
+        """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
+
+        With `exist_ok` an existing one stays as it is, whatever its settings.
+        """
+
+    def exists(self) -> bool:
+        """Whether there is such a queue."""
+
+    def config(self) -> QueueConfig:
+        """Its settings; QueueNotFound when there is none."""
+
+    def delete(self) -> None:
+        """Delete it with everything in it, its dead letters too."""
+
+    def stats(self) -> QueueStats:
+        """Its state in numbers."""
+
+    def purge(self) -> int:
+        """Remove everything that waits; returns how many."""
+
+    def hold(self) -> None:
+        """Have the broker hand out nothing, to anybody, until `release`."""
+
+    def release(self) -> None:
+        """Have the broker hand out again."""
+
+    def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """The messages that could not be processed, and why, oldest first."""
+
+    def retry_dead_letter(self, message_id: str) -> None:
+        """Put one dead letter back into the queue, as new."""
+
+    def redrive(self, where: Callable[[DeadLetter], bool] | None = None, *, limit: int | None = None) -> int:
+        """Put dead letters back, oldest first: all, those for which `where` is true, at most `limit`; returns how many."""
+
+    def purge_dead_letters(self) -> int:
+        """Remove all dead letters; returns how many."""

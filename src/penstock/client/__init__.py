@@ -12,6 +12,7 @@ from penstock.client.options import CloseBehavior, SubscriberOptions
 from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
 from penstock.client.pubsub import PubSub
 from penstock.client.queue import QueueTask, WorkQueue
+from penstock.client.schema import Schema
 from penstock.client.stream import MessageStream
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
@@ -26,6 +27,7 @@ __all__ = [
     "PublishOptions",
     "PublisherFlowControl",
     "QueueTask",
+    "Schema",
     "SubscriberOptions",
     "Subscription",
     "Topic",

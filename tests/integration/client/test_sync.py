@@ -140,7 +140,7 @@ def test_the_same_thing_is_equal_and_of_its_kind(pubsub: Any, subscription: Any)
     assert isinstance(subscription, sync.Subscription)
     assert (pubsub.topic("orders").name, subscription.name, subscription.topic_name) == ("orders", "billing", "orders")
     with pytest.raises(AttributeError, match="nmae"):
-        _ = subscription.nmae
+        getattr(subscription, "nmae")  # noqa: B009  # as somebody would type it
 
 
 def test_many_threads_share_one_client(pubsub: Any, subscription: Any) -> None:
@@ -158,6 +158,29 @@ def test_many_threads_share_one_client(pubsub: Any, subscription: Any) -> None:
 
     assert len({*ids}) == 160
     assert subscription.stats().backlog == 160
+
+
+def test_a_work_queue_too(pubsub: Any) -> None:
+    queue = pubsub.queue("mail").create()
+    queue.publish({"to": "ann"}, priority=9)
+    for task in queue:
+        assert (task.payload, task.priority, task.retry_count) == ({"to": "ann"}, 9, 0)
+        task.nack(requeue=False, error="no such person")
+        break
+    queue.close()
+
+    [letter] = queue.dead_letters()
+    assert letter.last_error == "no such person"
+    assert queue.redrive(lambda letter: letter.attempts == 1) == 1
+    assert queue.stats().depth == 1
+
+
+def test_a_schema_too(pubsub: Any) -> None:
+    schema = pubsub.schema("order").create("AVRO", '{"type": "record", "name": "o", "fields": [{"name": "n", "type": "int"}]}')
+
+    schema.validate_message(b'{"n": 1}')
+    with pytest.raises(InvalidArgument):
+        schema.validate_message(b'{"n": "one"}')
 
 
 def test_closing_twice_and_using_it_afterwards() -> None:

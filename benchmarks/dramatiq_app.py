@@ -10,7 +10,9 @@ from dramatiq.brokers.redis import RedisBroker
 
 from benchmarks.load import DATA
 
-dramatiq.set_broker(RedisBroker(url=os.environ.get("PENSTOCK_BENCH_REDIS", "redis://127.0.0.1:6379/0")))
+dramatiq.set_broker(
+    RedisBroker(url=os.environ.get("PENSTOCK_BENCH_REDIS", "redis://127.0.0.1:6379/0"))  # type: ignore[no-untyped-call]
+)
 
 
 @dramatiq.actor

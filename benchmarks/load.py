@@ -14,5 +14,5 @@ DEADLINE = 120
 
 
 def warm_up(number: int) -> int:
-    """Which part of a load runs before the clock does: it makes connections, and lets both sides grow warm. A tenth, in whole loads."""
+    """Which part of a load runs before the clock does, so that connections are made and both sides are warm: about a tenth."""
     return max(number // 10 // IN_FLIGHT, 1) * IN_FLIGHT

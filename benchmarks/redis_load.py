@@ -46,7 +46,7 @@ async def publish_side_by_side(client: redis.asyncio.Redis, number: int, size: i
 
     async def work() -> None:
         for _ in left:
-            pipeline = client.pipeline(transaction=False)
+            pipeline: Any = client.pipeline(transaction=False)  # its methods are typed as if they had to be awaited
             for _ in range(size):
                 pipeline.xadd(stream, MESSAGE)
             await pipeline.execute()
@@ -54,6 +54,12 @@ async def publish_side_by_side(client: redis.asyncio.Redis, number: int, size: i
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
             group.create_task(work())
+
+
+def taken(found: Any) -> list[Any]:
+    """The ids of what XREADGROUP brought. How that looks depends on the protocol's version: a mapping, or a list of pairs."""
+    entries = next(iter(found.values()))[0] if isinstance(found, dict) else found[0][1]
+    return [entry for entry, fields in entries if fields[b"data"]]
 
 
 def consume(client: redis.Redis, number: int, size: int) -> None:
@@ -66,9 +72,7 @@ def consume(client: redis.Redis, number: int, size: int) -> None:
             pipeline.xack(stream, GROUP, *acks)
         pipeline.xreadgroup(GROUP, CONSUMER, {stream: ">"}, count=size)
         *_, found = pipeline.execute()
-        # How it looks depends on the protocol's version: a mapping, or a list of pairs.
-        entries = next(iter(found.values()))[0] if isinstance(found, dict) else found[0][1]
-        acks = [entry for entry, fields in entries if fields[b"data"]]
+        acks = taken(found)
         left -= len(acks)
     client.xack(stream, GROUP, *acks)
 
@@ -81,15 +85,14 @@ async def consume_side_by_side(client: redis.asyncio.Redis, number: int, size: i
         nonlocal left
         acks: list[Any] = []
         while left:
-            pipeline = client.pipeline(transaction=False)
+            pipeline: Any = client.pipeline(transaction=False)  # its methods are typed as if they had to be awaited
             if acks:
                 pipeline.xack(stream, GROUP, *acks)
             pipeline.xreadgroup(GROUP, name, {stream: ">"}, count=size)
             *_, found = await pipeline.execute()
             if not found:
                 return
-            entries = next(iter(found.values()))[0] if isinstance(found, dict) else found[0][1]
-            acks = [entry for entry, fields in entries if fields[b"data"]]
+            acks = taken(found)
             left -= len(acks)
         if acks:
             await client.xack(stream, GROUP, *acks)

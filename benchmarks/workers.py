@@ -68,12 +68,9 @@ DRAMATIQ = ["dramatiq", "benchmarks.dramatiq_app", "--processes", "1"]
 def peers(run: Run) -> dict[str, Contender]:
     """The peers that are installed."""
     many = {"dramatiq_queue_prefetch": "1000"}
-    celery, dramatiq = run.of(3_000, 1_000), run.of(10_000, 4_000)
+    celery, dramatiq = run.of(2_000, 1_000), run.of(10_000, 4_000)
     known = {
-        "Celery, solo": Contender("benchmarks.celery_app", [*CELERY, "--pool", "solo"], celery_left, celery),
-        "Celery, 2 processes": Contender(
-            "benchmarks.celery_app", [*CELERY, "--pool", "prefork", "--concurrency", "2"], celery_left, celery
-        ),
+        "Celery": Contender("benchmarks.celery_app", [*CELERY, "--pool", "solo"], celery_left, celery),
         "dramatiq, 1 thread": Contender("benchmarks.dramatiq_app", [*DRAMATIQ, "--threads", "1"], dramatiq_left, dramatiq, many),
         "dramatiq, 4 threads": Contender("benchmarks.dramatiq_app", [*DRAMATIQ, "--threads", "4"], dramatiq_left, dramatiq, many),
     }

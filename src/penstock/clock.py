@@ -43,6 +43,11 @@ class SystemClock:
         return condition.wait(None if timeout is None else min(timeout / 1_000_000, threading.TIMEOUT_MAX))
 
 
+def steady(clock: Clock) -> Callable[[], int]:
+    """What spans inside this process are measured with: it never steps, unless the clock is a test's, which says when it does."""
+    return monotonic if clock.runs else clock.now
+
+
 def monotonic() -> int:
     """Microseconds of a clock that never steps, for measuring spans inside this process."""
     return time.monotonic_ns() // 1000

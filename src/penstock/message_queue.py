@@ -247,6 +247,7 @@ class MessageQueue(Face):
                 counters.dead_letter_failures,
                 counters.ttl_expired,
                 counters.retired,
+                queue.paused,
             )
 
     def explain(self, subscription: str, message_id: str) -> Explanation | None:

@@ -210,20 +210,10 @@ class QueueManager(Face):
             broker.settle(entry, [self._held(entry, message_id, consumer_id)], now, Queue.ack)
 
     def nack(
-        self,
-        queue: str,
-        message_id: str,
-        requeue: bool = True,
-        *,
-        consumer_id: str | None = None,
-        error: str | None = None,
-        delay: Duration | None = None,
+        self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
     ) -> NackResult:
-        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters.
-
-        `delay` is how long it waits for that try, in place of what the queue's retry policy says.
-        """
-        settlement = _nack(requeue, error, delay)
+        """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
+        settlement = _nack(requeue, error)
         broker = self.broker
         with broker.present() as now:
             entry = broker.catalog.work_queue(queue)
@@ -245,7 +235,10 @@ class QueueManager(Face):
         error: str | None = None,
         delay: Duration | None = None,
     ) -> Failures:
-        """Give back those that are held, as `nack` does; returns, by id, why the others could not be."""
+        """Give back those that are held, as `nack` does; returns, by id, why the others could not be.
+
+        `delay` is how long they wait for their next try, in place of what the queue's retry policy says.
+        """
         return self._settle_many(queue, message_ids, consumer_id, _nack(requeue, error, delay))
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
@@ -350,32 +343,39 @@ class QueueManager(Face):
             self._redrive(entry, [place[2]])
         broker.sync()
 
-    def redrive(self, queue: str, where: Callable[[DeadLetter], bool] | None = None, limit: int | None = None) -> int:
-        """Put dead letters back, oldest first: all, or those that `where` picks, `limit` at most; returns how many."""
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[DeadLetter], bool] | None = None,
+        limit: int | None = None,
+        *,
+        message_ids: Sequence[str] | None = None,
+    ) -> int:
+        """Put dead letters back, oldest first: all, these, or those that `where` picks, `limit` at most; returns how many."""
         if where is not None and not callable(where):
             raise InvalidArgument.of("where", where, "a function of a DeadLetter, or None")
+        if where is not None and message_ids is not None:
+            raise InvalidArgument("where is given together with message_ids, wanted one or the other")
         if limit is not None:
             check_count(limit, "limit", 1)
-        picked = [letter for letter in self.dead_letters(queue) if where is None or where(letter)][:limit]
+        if where is not None:
+            message_ids = [letter.message.message_id for letter in self.dead_letters(queue) if where(letter)]
         broker = self.broker
-        with broker.lock:
-            broker.check_open()
+        with broker.present():
             entry = broker.catalog.work_queue(queue)
-            offsets = [place[2] for letter in picked if (place := parse_message_id(letter.message.message_id)) is not None]
-            still_there = [offset for offset in offsets if offset in entry.dead]
-            if still_there:
-                self._redrive(entry, still_there)
+            wanted = [*entry.dead] if message_ids is None else _offsets(entry, message_ids)
+            picked = [offset for offset in wanted if offset in entry.dead][:limit]
+            if picked:
+                self._redrive(entry, picked)
         broker.sync()
-        return len(still_there)
+        return len(picked)
 
     def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
         """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
-        places = None if message_ids is None else [parse_message_id(one) for one in message_ids]
 
         def purge(catalog: Catalog, now: int) -> DeadRemoved | None:
             entry = catalog.work_queue(queue)
-            only = None if places is None else {place[2] for place in places if place is not None and place[1] == entry.stream}
-            return entry.purge_dead(now, only)
+            return entry.purge_dead(now, None if message_ids is None else frozenset(_offsets(entry, message_ids)))
 
         event = self.broker.change(purge)
         return event.count if event is not None else 0
@@ -445,6 +445,12 @@ class QueueManager(Face):
             letter.attempts,
             letter.error,
         )
+
+
+def _offsets(entry: Queue, message_ids: Sequence[str]) -> Offsets:
+    """Where the messages of these ids are, as far as they are the queue's."""
+    places = map(parse_message_id, message_ids)
+    return [place[2] for place in places if place is not None and place[1] == entry.stream]
 
 
 def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Settlement:

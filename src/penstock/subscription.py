@@ -108,6 +108,7 @@ class SubscriptionStats:
     dead_letter_failures_total: int
     ttl_expired_total: int = 0
     retired_total: int = 0
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,6 +398,9 @@ class WorkQueue(Consumer[QueueTask]):
         What is None is as the queue's settings say.
         """
 
+    def publish_message(self, message: NewMessage) -> str:
+        """Add a message; returns its id when it is safe. Those that are published at the same time travel together."""
+
     def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
         """Add messages together, all or none; returns their ids."""
 

@@ -78,7 +78,7 @@ def test_help_loads_no_library_of_the_server(folder: Path) -> None:
     ("line", "said"),
     [
         ("serv", "penstock: unknown command 'serv'; did you mean serve?"),
-        ("zzz", "penstock: unknown command 'zzz'; known: serve, config, token"),
+        ("zzz", "penstock: unknown command 'zzz'"),
         ("serve --prot 1", "penstock serve: unknown flag --prot; did you mean --port?"),
         ("serve --grpcport=1", "penstock serve: unknown flag --grpcport=1; did you mean --grpc-port?"),
         ("serve --mem", "penstock serve: unknown flag --mem"),
@@ -191,7 +191,7 @@ def test_the_life_of_a_token(folder: Path) -> None:
     assert run(folder, "token", "revoke", found[1]) == Run(0, f"revoked {found[1]}\n", "")
     assert json.loads(run(folder, "token", "list", "--json").out) == []
     again = run(folder, "token", "revoke", found[1])
-    assert (again.code, again.out) == (1, "")
+    assert (again.code, again.out) == (3, "")
     assert found[1] in again.err
 
 
@@ -209,7 +209,7 @@ def test_a_leaked_secret_is_revoked_as_it_was_found_and_never_repeated(folder: P
     )
     secret = made["secret"]
 
-    for code in (0, 1):
+    for code in (0, 3):
         done = run(folder, "token", "revoke", secret)
         assert done.code == code
         assert secret not in done.out + done.err

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from penstock.access import Keyring
+from penstock.cli.main import main
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock, Run
+
+pytestmark = pytest.mark.slow  # a process for every command
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -55,8 +58,9 @@ def test_the_life_of_a_topic(penstock: Penstock) -> None:
 def test_the_life_of_a_subscription(penstock: Penstock) -> None:
     penstock.good("topic create orders letters")
     made = penstock(
-        *"subscription create billing --topic orders --ack-deadline 1m --ordering --max-backoff 5s --max-attempts 7 --json".split(),
+        *"subscription create billing --topic orders --ack-deadline 1m --ordering --max-backoff 5s --max-attempts 7".split(),
         *"--dead-letter-topic letters --exactly-once --retention 2d --max-bytes 1MiB --overflow reject --no-retain-acked".split(),
+        "--json",
         "--filter",
         'attributes.kind = "order"',
     )
@@ -90,6 +94,7 @@ def test_the_life_of_a_subscription(penstock: Penstock) -> None:
     assert re.search(r"^backlog +2$", penstock.good("subscription stats billing").out, re.MULTILINE)
 
     assert penstock.good("subscription pause billing").out == "paused subscription billing\n"
+    assert penstock.good("subscription list").out.split()[-1] == "paused"
     assert penstock.good("pull billing").err == "no messages\n"
     assert penstock.good("subscription resume billing --json").json == {"resumed": ["billing"]}
     assert len(penstock.good("pull billing --json").json_lines) == 2
@@ -170,49 +175,24 @@ def test_the_life_of_a_queue(penstock: Penstock) -> None:
 
 
 WRONG = [
-    ("topic", 2, "penstock topic: the following arguments are required: COMMAND"),
-    ("topic crate x", 2, "penstock topic: unknown command 'crate'; did you mean create?"),
-    ("topic create", 2, "penstock topic create: the following arguments are required: NAME"),
-    ("topic create x --retention soon", 2, "penstock topic create: argument --retention: 'soon' is not a duration"),
     ("topic create a/b", 2, "penstock: topic is 'a/b', wanted"),
-    ("topic list --jsn", 2, "penstock topic list: unknown flag --jsn; did you mean --json?"),
-    ("topic list --data-dir d --server s", 2, "penstock topic list: argument --server: not allowed with argument --data-dir"),
-    ("topic list --data-dir missing", 2, "penstock: the data directory is 'missing', wanted a directory that exists"),
-    ("topic list --data-dir . --token x", 2, "penstock: --token is for a server, and none is meant here"),
     ("topic list --server ftp://x", 2, "penstock: server is 'ftp://x', wanted"),
     (f"topic list --server {NOWHERE}", 4, f"penstock: no connection to the server at {NOWHERE}: "),
     ("topic show nosuch", 3, "penstock: Topic not found: nosuch"),
     ("topic delete nosuch", 3, "penstock: Topic not found: nosuch"),
-    ("subscription create x", 2, "penstock subscription create: the following arguments are required: --topic"),
     ("subscription create x --topic nosuch", 3, "penstock: Topic not found: nosuch"),
     ("subscription create x --topic nosuch --ack-deadline 1s", 2, "penstock: ack_deadline_seconds is 1, wanted"),
     ("subscription create x --topic nosuch --filter (", 2, "penstock: Invalid filter at position"),
     ("subscription create x --topic t --max-attempts 3", 2, "penstock: --max-attempts is given without --dead-letter-topic"),
-    ("subscription create x --topic t --max-attempts 0", 2, "penstock subscription create: argument --max-attempts: '0' is not"),
-    ("subscription create x --topic t --max-bytes lots", 2, "penstock subscription create: argument --max-bytes: 'lots' is not"),
-    (
-        "subscription create x --topic t --overflow drop",
-        2,
-        "penstock subscription create: unknown overflow 'drop'; known: discard",
-    ),
     ("subscription show nosuch", 3, "penstock: Subscription not found: nosuch"),
     ("subscription stats nosuch", 3, "penstock: Subscription not found: nosuch"),
     ("subscription pause nosuch", 3, "penstock: Subscription not found: nosuch"),
     ("subscription resume nosuch", 3, "penstock: Subscription not found: nosuch"),
     ("subscription delete nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription list --topic", 2, "penstock subscription list: argument --topic: expected one argument"),
-    ("subscription seek x", 2, "penstock subscription seek: one of the arguments --time --ago --offset --snapshot --start --end"),
-    ("subscription seek x --time noon", 2, "penstock subscription seek: argument --time: 'noon' is not a time"),
-    ("subscription seek x --start --end", 2, "penstock subscription seek: argument --end: not allowed with argument --start"),
     ("subscription seek nosuch --start", 3, "penstock: Subscription not found: nosuch"),
-    ("snapshot create x", 2, "penstock snapshot create: the following arguments are required: --subscription"),
     ("snapshot create x --subscription nosuch", 3, "penstock: Subscription not found: nosuch"),
     ("snapshot delete nosuch", 3, "penstock: Snapshot not found: nosuch"),
-    ("snapshot list now", 2, "penstock snapshot list: unknown argument now"),
-    ("queue create x --priority 10", 2, "penstock queue create: argument --priority: '10' is not a whole number from 0 to 9"),
-    ("queue create x --max-depth 0", 2, "penstock queue create: argument --max-depth: '0' is not a whole number, 1 or more"),
     ("queue create a/b", 2, "penstock: queue is 'a/b', wanted"),
-    ("queue list --all", 2, "penstock queue list: unknown flag --all"),
     ("queue show nosuch", 3, "penstock: Queue not found: nosuch"),
     ("queue stats nosuch", 3, "penstock: Queue not found: nosuch"),
     ("queue peek nosuch", 3, "penstock: Queue not found: nosuch"),
@@ -221,9 +201,33 @@ WRONG = [
     ("queue purge nosuch --yes", 3, "penstock: Queue not found: nosuch"),
     ("queue delete nosuch", 3, "penstock: Queue not found: nosuch"),
 ]
+USAGE = [
+    ("topic", "penstock topic: the following arguments are required: COMMAND"),
+    ("topic crate x", "penstock topic: unknown command 'crate'; did you mean create?"),
+    ("topic create", "penstock topic create: the following arguments are required: NAME"),
+    ("topic create x --retention soon", "penstock topic create: argument --retention: 'soon' is not a duration"),
+    ("topic list --jsn", "penstock topic list: unknown flag --jsn; did you mean --json?"),
+    ("topic list --data-dir d --server s", "penstock topic list: argument --server: not allowed with argument --data-dir"),
+    ("topic list --data-dir missing", "penstock: the data directory is 'missing', wanted a directory that exists"),
+    ("topic list --data-dir . --token x", "penstock: --token is for a server, and none is meant here"),
+    ("subscription create x", "penstock subscription create: the following arguments are required: --topic"),
+    ("subscription create x --topic t --max-attempts 0", "penstock subscription create: argument --max-attempts: '0' is not"),
+    ("subscription create x --topic t --max-bytes lots", "penstock subscription create: argument --max-bytes: 'lots' is not"),
+    ("subscription create x --topic t --overflow drop", "penstock subscription create: unknown overflow 'drop'"),
+    ("subscription list --topic", "penstock subscription list: argument --topic: expected one argument"),
+    ("subscription seek x", "penstock subscription seek: one of the arguments --time --ago --offset --snapshot --start --end"),
+    ("subscription seek x --time noon", "penstock subscription seek: argument --time: 'noon' is not a time"),
+    ("subscription seek x --start --end", "penstock subscription seek: argument --end: not allowed with argument --start"),
+    ("snapshot create x", "penstock snapshot create: the following arguments are required: --subscription"),
+    ("snapshot list now", "penstock snapshot list: unknown argument now"),
+    ("queue create x --priority 10", "penstock queue create: argument --priority: '10' is not a whole number from 0 to 9"),
+    ("queue create x --max-depth 0", "penstock queue create: argument --max-depth: '0' is not a whole number, 1 or more"),
+    ("queue list --all", "penstock queue list: unknown flag --all"),
+]
 
 
-def test_a_wrong_call_is_told_with_its_exit_code(penstock: Penstock) -> None:
+def test_a_wrong_call_is_told_with_its_exit_code(server: LocalServer, tmp_path: Path) -> None:
+    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
     with ThreadPoolExecutor(3) as pool:
         done = list(pool.map(lambda row: penstock(*row[0].split()), WRONG))
 
@@ -233,10 +237,24 @@ def test_a_wrong_call_is_told_with_its_exit_code(penstock: Penstock) -> None:
         assert len(found.err.splitlines()) <= 4, line
 
 
-def test_what_exists_already_is_told_with_what_to_do(penstock: Penstock) -> None:
-    penstock.good("topic create orders")
+@pytest.mark.parametrize(("line", "said"), USAGE, ids=[line for line, _ in USAGE])
+def test_a_call_that_cannot_be_read_opens_nothing(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process: reading a line needs no other."""
+    try:
+        code = main(line.split())
+    except SystemExit as exit_:
+        code = int(str(exit_.code))
+    out, err = capsys.readouterr()
 
-    found = penstock("topic", "create", "orders")
+    assert (code, out) == (2, "")
+    assert err.startswith(said)
+    assert len(err.splitlines()) <= 2
+
+
+def test_what_exists_already_is_told_with_what_to_do(alone: Penstock) -> None:
+    alone.good("topic create orders")
+
+    found = alone("topic", "create", "orders")
     assert found == Run(
         1, "", "penstock: Topic already exists: orders\nchoose another name, or say --exist-ok to leave it as it is\n"
     )

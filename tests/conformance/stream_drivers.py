@@ -16,7 +16,6 @@ from penstock.client.pubsub import PubSub
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
 from penstock.clock import Clock
-from penstock.errors import Unavailable
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 
@@ -99,9 +98,7 @@ class Place:
 
     def disturb(self) -> None:
         """Have every stream fail in a way that passes."""
-        service = self.pubsub.link._service  # type: ignore[attr-defined]  # from inside: there is no such button
-        for feed in [feed for feeds in service.feeds._open.values() for feed in feeds]:
-            feed.fail(Unavailable("the queue is away for a moment"))
+        self.pubsub.link._service.feeds.stop()  # type: ignore[attr-defined]  # from inside: there is no such button
 
 
 class Memory(Place):

@@ -1,6 +1,7 @@
 """What the pages say is true: their code runs, their links lead somewhere, their tables agree with the code."""
 
 import ast
+import asyncio
 import dataclasses
 import inspect
 import re
@@ -16,6 +17,7 @@ from penstock import (
     FlowControl,
     Message,
     MessageQueue,
+    PubSub,
     QueueConfig,
     QueueManager,
     RetryPolicy,
@@ -82,15 +84,21 @@ def words(text: str) -> set[str]:
 def test_every_python_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    try:
-        for block in blocks(read(page)):
-            if block.language == "python" and block.is_run and block.file is None:
-                # The blank lines in front make a traceback show the line of the page.
-                exec(compile("\n" * (block.line - 1) + block.text, name(page), "exec"), namespace)
-    finally:
-        for value in namespace.values():
-            if isinstance(value, MessageQueue | QueueManager | Broker):
-                value.close()
+    with asyncio.Runner() as runner:
+        try:
+            for block in blocks(read(page)):
+                if block.language == "python" and block.is_run and block.file is None:
+                    # The blank lines in front make a traceback show the line of the page. A page may await, as a prompt may.
+                    text, flags = "\n" * (block.line - 1) + block.text, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+                    started = eval(compile(text, name(page), "exec", flags), namespace)
+                    if inspect.iscoroutine(started):
+                        runner.run(started)
+        finally:
+            for value in namespace.values():
+                if isinstance(value, MessageQueue | QueueManager | Broker):
+                    value.close()
+                elif isinstance(value, PubSub):
+                    runner.run(value.close())
 
 
 def test_the_readme_example_has_fifteen_lines_and_says_what_happened(

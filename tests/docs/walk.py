@@ -39,6 +39,7 @@ _SHAPES = (
     (r"\b[0-9a-f]{12}\b", "TOKEN-ID"),
     (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "INSTANT"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "MINUTE"),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "MOMENT"),
     (r"^\d\d:\d\d:\d\d ", "TIME "),
     (r"\b\d+\.\d\d s\b", "SECONDS"),
     (r"\b\d+(?:\.\d+)?e?-?\d* ms\b", "MILLISECONDS"),

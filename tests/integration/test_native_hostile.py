@@ -120,6 +120,7 @@ REFUSALS: dict[str, tuple[bytes, str]] = {
     "a full name of another kind": (frame(CALL, 5, "get_topic", {"topic": "projects/p/queues/q"}), "invalid_argument"),
     "a full name without a project": (frame(CALL, 5, "get_topic", {"topic": "projects//topics/q"}), "invalid_argument"),
     "a full name of a wild project": (frame(CALL, 5, "create_topic", {"topic": "projects/\x07/topics/t"}), "invalid_argument"),
+    "a full name of a project of a space": (frame(CALL, 5, "create_topic", {"topic": "projects/ /topics/t"}), "invalid_argument"),
     "a topic of another project": (frame(CALL, 5, "get_topic", {"topic": "projects/other/topics/topic"}), "topic_not_found"),
     # numbers
     "pull 0": (frame(CALL, 5, "pull", {"subscription": "sub", "max_messages": 0}), "invalid_argument"),

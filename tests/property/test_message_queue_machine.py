@@ -442,6 +442,7 @@ def expected_stats(model: ModelQueue, now: int) -> SubscriptionStats:
         dead_letter_failures_total=model.dead_letter_failures,
         ttl_expired_total=model.ttl_expired,
         retired_total=model.retired,
+        paused=model.paused,
     )
 
 

@@ -417,6 +417,32 @@ def test_decision_55_redrive_takes_what_a_predicate_picks_up_to_a_limit(manager:
     assert [message.payload for message in manager.consume_many("tasks", "w2")] == [1, 3, 4, 5]
 
 
+def test_decision_55_letters_are_put_back_and_removed_by_their_ids(manager: QueueManager) -> None:
+    manager.create("others")
+    ids = bury(manager, "tasks", *range(5))
+    strangers = [*bury(manager, "others", "x"), "", "no id", ids[0][:-1]]
+
+    assert manager.redrive("tasks", message_ids=[ids[3], *strangers, ids[1]]) == 2
+    assert [message.payload for message in manager.consume_many("tasks")] == [1, 3]
+    assert manager.redrive("tasks", message_ids=ids[:3], limit=1) == 1
+    assert manager.purge_dead_letters("tasks", [ids[1], ids[4], *strangers]) == 1
+    assert manager.redrive("tasks", message_ids=[]) == manager.purge_dead_letters("tasks", []) == 0
+    assert [letter.message.message_id for letter in manager.dead_letters("tasks")] == [ids[2]]
+    assert [row.kind for row in manager.broker.history(ids[4])][-1] == "purged"
+    assert manager.stats("others").dead_letters == 1
+    with pytest.raises(InvalidArgument, match="wanted one or the other"):
+        manager.redrive("tasks", where=lambda letter: True, message_ids=ids)
+
+
+def test_decision_55_what_was_removed_by_its_id_stays_away_after_a_restart(tmp_path: Path) -> None:
+    with QueueManager(data_dir=tmp_path) as manager:
+        manager.create("tasks")
+        ids = bury(manager, "tasks", "a", "b", "c")
+        manager.purge_dead_letters("tasks", [ids[1]])
+    with QueueManager(data_dir=tmp_path) as manager:
+        assert [letter.message.payload for letter in manager.dead_letters("tasks")] == ["a", "c"]
+
+
 @pytest.mark.parametrize("end", ["ack", "nack", "expiry", "release"])
 def test_decision_56_a_ttl_that_passes_while_leased_applies_when_the_lease_ends(
     manager: QueueManager, clock: ManualClock, end: str

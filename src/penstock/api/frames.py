@@ -288,12 +288,19 @@ class Settled(msgspec.Struct, array_like=True):
 # ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _encoder = msgspec.msgpack.Encoder()
-encode = _encoder.encode
 decode_request = msgspec.msgpack.Decoder(Request).decode
 _decode_head = msgspec.msgpack.Decoder(Head).decode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _CALLLESS = {6, 7}
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+
+
+def encode(value: object) -> bytes:
+    """A value as bytes; InvalidArgument for what the wire has no form for, such as half a character."""
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"this cannot be sent: {str(error)[:MAX_PROBLEM]}") from None
 
 
 def framed(body: object) -> bytes:
@@ -372,7 +379,7 @@ def _told(error: PenstockError) -> tuple[str, list[Any], str | None, str]:
     fields, text = list(error.args), str(error)
     try:
         encode((fields, text))
-    except (TypeError, ValueError, OverflowError):  # something that the wire has no form for, or half a character
+    except InvalidArgument:
         return error.reason, [], error.hint, text.encode(errors="replace").decode()
     return error.reason, fields, error.hint, text
 

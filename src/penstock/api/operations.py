@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.access import Principal, Verb
 from penstock.api.feed import Feed, Sink, opened
-from penstock.api.frames import Limits
+from penstock.api.frames import Limits, Parcel
 from penstock.api.parcels import parcel
 from penstock.api.queue_operations import QueueOperations
 from penstock.api.schema_operations import SchemaOperations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 MAX_LISTED = 1_000
 MAX_PULL_SECONDS = 60.0
-MAX_PULLED = 8 * 1024 * 1024
+MAX_PULLED = 4 * 1024 * 1024
 """Bytes that one answer holds; a larger message comes alone."""
 
 
@@ -177,10 +177,19 @@ class Operations(QueueOperations, SchemaOperations):
         broker = self._aio.broker
 
         def look() -> Pulled:
+            parcels: list[Parcel] = []
+            size = 0
             with broker.present():
                 queue = broker.catalog.subscription(name)
-                upcoming = broker.upcoming(queue, most)
-            return Pulled(opened(queue), [parcel(offset, attempts + 1, 0, message) for offset, attempts, message in upcoming])
+                stream = broker.catalog.streams.get(queue.stream)
+                for offset in queue.upcoming(most):
+                    message = broker.message(stream, offset) if stream is not None else None
+                    size += message.size if message is not None else 0
+                    if parcels and size > MAX_PULLED:
+                        break
+                    if message is not None:
+                        parcels.append(parcel(offset, queue.attempts(offset) + 1, 0, message))
+            return Pulled(opened(queue), parcels)
 
         return await self._aio.call(look)
 
@@ -296,9 +305,11 @@ class Operations(QueueOperations, SchemaOperations):
             scoped = self._name(Verb.READ, one.name, "subscription")
             try:
                 stats = self._topics.stats(scoped)
+                with self._aio.broker.lock:
+                    is_paused = self._aio.broker.catalog.subscription(scoped).paused
             except NotFound:
                 continue  # it was deleted in the meantime
-            subscriptions.append(SubscriptionState(one.name, one.topic, one.detached, stats))
+            subscriptions.append(SubscriptionState(one.name, one.topic, one.detached, stats, is_paused))
         queues = []
         for queue in await self.list_queues():
             try:
@@ -309,8 +320,9 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def info(self) -> ServerInfo:
         """What answers, and whether it is well."""
-        broker, started = self._aio.broker, self._service.version
-        return ServerInfo(started, broker.is_durable, to_datetime(broker.clock.now()), self._project, broker.health)
+        broker, started = self._aio.broker, to_datetime(self._service.started_at)
+        now = to_datetime(broker.clock.now())
+        return ServerInfo(self._service.version, broker.is_durable, now, self._project, broker.health, started)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,9 +7,9 @@ whether the caller may, and that nothing waits in the loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -249,12 +249,12 @@ class ProjectQueues:
         """Put one dead letter back."""
         await self._soon(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
 
-    async def redrive(self, queue: str, limit: int | None = None, message_ids: Collection[str] | None = None) -> int:
+    async def redrive(self, queue: str, limit: int | None = None, message_ids: Sequence[str] | None = None) -> int:
         """Put dead letters back, all or these, oldest first; returns how many."""
-        where = None if message_ids is None else _among(message_ids)
-        return await self._soon(self._manager.redrive, Verb.MANAGE, queue, where, limit)
+        redrive = partial(self._manager.redrive, limit=limit, message_ids=message_ids)
+        return await self._soon(redrive, Verb.MANAGE, queue)
 
-    async def purge_dead_letters(self, queue: str, message_ids: Collection[str] | None = None) -> int:
+    async def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
         """Empty the list of dead letters, or take these from it; returns how many."""
         return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
 
@@ -303,11 +303,6 @@ class ProjectQueues:
 Ids = list[str]
 Deliveries = list[Delivery]
 DeadLetters = list[DeadLetter]
-
-
-def _among(message_ids: Collection[str]) -> Callable[[DeadLetter], bool]:
-    wanted = frozenset(message_ids)
-    return lambda letter: letter.message.message_id in wanted
 
 
 class _Plainly:

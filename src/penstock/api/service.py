@@ -29,6 +29,7 @@ class Service:
         self.topics = MessageQueue(broker=aio.broker)
         self.feeds = Feeds(aio, self.rules)
         self.version = version
+        self.started_at = aio.broker.clock.now()
 
     def close(self) -> None:
         """End every feed and every wait."""

@@ -62,6 +62,7 @@ class SubscriptionState(msgspec.Struct):
     topic: str
     detached: bool
     stats: SubscriptionStats
+    paused: bool = False
 
 
 class Overview(msgspec.Struct):
@@ -83,6 +84,7 @@ class ServerInfo(msgspec.Struct):
     project: str
     problem: str | None
     """What is wrong with its disk; None when all is well."""
+    started: datetime | None = None
 
 
 class SchemaInfo(msgspec.Struct, frozen=True):

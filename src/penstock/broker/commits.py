@@ -350,22 +350,25 @@ class _Staged:
     def __init__(self, now: int) -> None:
         self._now = now
         self._batches: dict[int, tuple[Stream, list[Batch]]] = {}
+        self._waiting: dict[int, tuple[int, int]] = {}
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
         self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:
         """How many messages, of how many bytes, are on their way into a stream."""
-        _, batches = self._batches.get(stream.number, (stream, []))
-        return sum(len(batch.messages) for batch in batches), sum(batch.size for batch in batches)
+        return self._waiting.get(stream.number, (0, 0))
 
     def add(self, stream: Stream, batch: Batch) -> None:
         """Append a batch that is new as a whole."""
         if batch.producers is not None:
             first, at = stream.next_offset + self.waiting(stream)[0], max(self._now, stream.published_at)
-            places = ((pair, (first + index, at)) for index, pair in enumerate(batch.producers))
+            pairs = batch.producers[:1] if batch.is_whole else batch.producers
+            places = ((pair, (first + index, at)) for index, pair in enumerate(pairs))
             self._pairs.setdefault(stream.number, {}).update((pair, place) for pair, place in places if pair is not None)
         if batch.messages:
+            count, size = self.waiting(stream)
             self._batches.setdefault(stream.number, (stream, []))[1].append(batch)
+            self._waiting[stream.number] = count + len(batch.messages), size + batch.size
 
     def split(self, ticket: Ticket, stream: Stream, batch: Batch) -> Batch:
         """Give a publish its place, and take off it what an idempotent producer repeats."""

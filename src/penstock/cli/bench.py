@@ -99,9 +99,10 @@ def run(found: argparse.Namespace) -> int:
 async def _ground(pubsub: PubSub, streams: int) -> AsyncIterator[tuple[Topic, Subscription]]:
     """A topic and a subscription that nobody else uses, deleted whatever happens."""
     topic = pubsub.topic(f"penstock-bench-{secrets.token_hex(6)}")
-    await topic.create()
-    subscription = topic.subscription(topic.name, max_streams=streams, close_behavior="nack")
+    # All that is published stays, however much it is: also in memory.
+    subscription = topic.subscription(topic.name, max_streams=streams, close_behavior="nack", overflow="spill")
     try:
+        await topic.create()
         await subscription.create()
         yield topic, subscription
     finally:
@@ -114,7 +115,7 @@ async def _ground(pubsub: PubSub, streams: int) -> AsyncIterator[tuple[Topic, Su
 
 
 async def _publish(topic: Topic, found: argparse.Namespace) -> Result:
-    from penstock.broker.core.message import Message  # noqa: PLC0415  # `--help` needs none of it
+    from penstock import Message  # noqa: PLC0415  # `--help` needs none of it
 
     batch = [Message(secrets.token_bytes(found.size)) for _ in range(found.batch)]
     spans: list[float] = []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import penstock
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.confirm import add_yes, confirm
@@ -19,10 +21,9 @@ from penstock.durations import SECOND, instant
 if TYPE_CHECKING:
     from penstock.client.core.where import Letter, Where
     from penstock.client.pubsub import PubSub
-    from penstock.work import DeadLetter
 
 BATCH = 200
-"""How many are put back or removed at once: as often the progress moves."""
+"""How many are put back at once: so often the progress moves."""
 ERROR_WIDTH = 60
 
 
@@ -76,10 +77,12 @@ def run_redrive(found: argparse.Namespace) -> int:
     async def work(pubsub: PubSub) -> int:
         from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
-        async def redrive(ids: list[str]) -> int:
-            return await pubsub.link.call(Operations.redrive_dead_letters, found.queue, None, ids)
-
-        done = await _in_batches("putting back", await _picked(pubsub, found), redrive)
+        chosen = await _chosen(pubsub, found)
+        done = 0
+        with Progress("putting back", chosen.count) as progress:
+            for most, ids in chosen.batches():
+                done += await pubsub.link.call(Operations.redrive_dead_letters, found.queue, most, ids)
+                progress.advance(most)
         if found.json:
             say_json({"redriven": done})
         else:
@@ -95,13 +98,12 @@ def run_purge(found: argparse.Namespace) -> int:
     async def work(pubsub: PubSub) -> int:
         from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
-        async def purge(ids: list[str]) -> int:
-            return await pubsub.link.call(Operations.purge_dead_letters, found.queue, ids)
-
-        letters = await _picked(pubsub, found)
-        if letters:
-            await confirm(found, f"remove {count(len(letters), 'dead letter')} of queue {found.queue}")
-        done = await _in_batches("removing", letters, purge)
+        chosen = await _chosen(pubsub, found, by_id=found.limit is not None)
+        done = 0
+        if chosen.count:
+            await confirm(found, f"remove {count(chosen.count, 'dead letter')} of queue {found.queue}")
+            ids = None if chosen.ids is None else [*chosen.ids]
+            done = await pubsub.link.call(Operations.purge_dead_letters, found.queue, ids)
         if found.json:
             say_json({"purged": done})
         else:
@@ -111,19 +113,30 @@ def run_purge(found: argparse.Namespace) -> int:
     return run(found, work)
 
 
-async def _in_batches(label: str, letters: Sequence[DeadLetter], act: Callable[[list[str]], Awaitable[int]]) -> int:
-    """Do something to letters, some at a time, and show how far it is; returns to how many it was done."""
-    ids = [letter.message.message_id for letter in letters]
-    done = 0
-    with Progress(label, len(ids)) as progress:
-        for start in range(0, len(ids), BATCH):
-            some = ids[start : start + BATCH]
-            done += await act(some)
-            progress.advance(len(some))
-    return done
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which letters are meant: those of the ids, or without any the oldest so many."""
+
+    count: int
+    ids: Sequence[str] | None
+
+    def batches(self) -> Iterator[tuple[int, list[str] | None]]:
+        """(how many, which) at a time."""
+        for start in range(0, self.count, BATCH):
+            stop = min(start + BATCH, self.count)
+            yield stop - start, None if self.ids is None else [*self.ids[start:stop]]
 
 
-async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[DeadLetter]:
+async def _chosen(pubsub: PubSub, found: argparse.Namespace, *, by_id: bool = False) -> Chosen:
+    """Without a condition nobody need look at the letters, which may be many and large."""
+    if found.where is None and not by_id:
+        there = (await pubsub.queue(found.queue).stats()).dead_letters
+        return Chosen(there if found.limit is None else min(there, found.limit), None)
+    ids = [letter.message.message_id for letter in await _picked(pubsub, found)]
+    return Chosen(len(ids), ids)
+
+
+async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[penstock.DeadLetter]:
     """The letters that are meant, oldest first."""
     where: Where | None = found.where
     if where is None:
@@ -133,7 +146,7 @@ async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[DeadLetter]
     return [letter for letter in letters if where.matches(_facts(letter), now)][: found.limit]
 
 
-def _facts(letter: DeadLetter) -> Letter:
+def _facts(letter: penstock.DeadLetter) -> Letter:
     from penstock.client.core.where import Letter  # noqa: PLC0415  # `--help` needs no client
 
     return Letter(
@@ -153,7 +166,7 @@ def _where(text: str) -> Where:
     return Where.parse(text)
 
 
-def _document(letter: DeadLetter) -> dict[str, object]:
+def _document(letter: penstock.DeadLetter) -> dict[str, object]:
     return {
         **task_document(letter.message, letter.message.created_at),
         "reason": letter.reason,

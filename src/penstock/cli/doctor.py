@@ -9,7 +9,6 @@ import json
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from penstock.cli.checks import (
     ClockWatch,
@@ -29,7 +28,7 @@ from penstock.cli.checks import (
     problem,
 )
 from penstock.cli.command import Parser
-from penstock.cli.output import say
+from penstock.cli.output import paint, printable, say, say_json
 from penstock.cli.session import SERVER_VARIABLE, TOKEN_VARIABLE, Target, add_target, target_of
 from penstock.cli.wording import count, span
 from penstock.clock import SystemClock, monotonic
@@ -54,16 +53,21 @@ def run(found: argparse.Namespace) -> int:
     for finding in _findings(found):
         findings.append(finding)
         if not found.json:
-            say(f"{finding.level:<8} {finding.check:<16} {finding.text}")
+            say(f"{_painted(finding.level)} {finding.check:<16} {printable(finding.text)}")
             if finding.hint is not None:
                 say(f"{'':<25} -> {finding.hint}")
     problems = sum(finding.level is Level.PROBLEM for finding in findings)
     warnings = sum(finding.level is Level.WARNING for finding in findings)
     if found.json:
-        say(json.dumps({"problems": problems, "warnings": warnings, "findings": [asdict(one) for one in findings]}, indent=2))
+        say_json({"problems": problems, "warnings": warnings, "findings": findings})
     else:
         say(f"\n{count(problems, 'problem')}, {count(warnings, 'warning')}")
     return 1 if problems else 0
+
+
+def _painted(level: Level) -> str:
+    text = f"{level:<8}"
+    return text if level is Level.OK else paint(text, "red" if level is Level.PROBLEM else "yellow")
 
 
 def _findings(found: argparse.Namespace) -> Iterator[Finding]:

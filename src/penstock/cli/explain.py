@@ -20,9 +20,9 @@ from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
 
 if TYPE_CHECKING:
+    from penstock import Explanation
     from penstock.api.values import Unsettled
     from penstock.client.pubsub import PubSub
-    from penstock.subscription import Explanation
 
 LOOKED_AT = 1_000
 """How many of the oldest messages are looked at for who holds what."""

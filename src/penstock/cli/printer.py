@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import penstock
 from penstock.cli.output import paint, printable, say, say_bytes, say_json_line
 from penstock.cli.wording import moment
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.client.message import IncomingMessage
     from penstock.client.queue import QueueTask
-    from penstock.work import QueueMessage
 
 FORMATS = ("text", "json", "raw")
 
@@ -58,7 +58,7 @@ class Printer:
                 heading = _heading(message.id, message.publish_time, message.delivery_attempt, facts, message.attributes)
                 _say(heading, message.data)
 
-    def task(self, task: QueueTask | QueueMessage, created: datetime) -> None:
+    def task(self, task: QueueTask | penstock.QueueMessage, created: datetime) -> None:
         """A message of a work queue."""
         match self._format:
             case "raw":
@@ -85,7 +85,7 @@ def _say(heading: str, data: bytes) -> None:
     say("\n".join([heading, *(f"  {line}" for line in lines)]))
 
 
-def task_document(task: QueueTask | QueueMessage, created: datetime) -> dict[str, Any]:
+def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) -> dict[str, Any]:
     """A message of a work queue for a program."""
     return {
         "id": task.message_id,

@@ -9,8 +9,8 @@ from penstock.cli.output import printable
 from penstock.cli.wording import moment, span
 
 if TYPE_CHECKING:
+    from penstock import Explanation
     from penstock.api.values import TraceEvent
-    from penstock.subscription import Explanation
 
 NOT_HERE = "not here: filtered out, published before this began, or passed over by a seek"
 _DROPPED = {

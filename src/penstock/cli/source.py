@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.cli.arguments import whole
 from penstock.cli.output import complain, say, say_json
 from penstock.cli.progress import Progress
 from penstock.cli.stdin import chunks, lines
 from penstock.cli.wording import count, short
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, PenstockError
 
 STDIN = 0
 BATCH, BATCH_BYTES = 500, 1024 * 1024
@@ -46,17 +48,29 @@ def check_source(found: argparse.Namespace) -> None:
         )
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of the client's log is about the connection; the rest it also raises, and that is told."""
+    return record.module == "remote"
+
+
 async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool = False) -> int:
     """Publish what the arguments say, and tell about it: the ids, or for many how many."""
+    logging.getLogger("penstock.client").addFilter(_is_news)
     is_many = found.lines or found.count > 1
     ids: list[str] = []
     total = None if found.lines else found.count * max(len(found.data), 1)
-    with Progress("publishing", total) as progress:
-        async for confirmed in _sent(_batches(found), send, 1 if in_order else IN_FLIGHT):
-            if not is_many:
-                ids += confirmed
-            progress.advance(len(confirmed))
-        done, rate, seconds = progress.done, progress.rate, progress.seconds
+    progress = Progress("publishing", total)
+    try:
+        with progress:
+            async for confirmed in _sent(_batches(found), send, 1 if in_order else IN_FLIGHT):
+                if not is_many:
+                    ids += confirmed
+                progress.advance(len(confirmed))
+    except (PenstockError, asyncio.CancelledError):
+        if progress.done:
+            complain(f"published {count(progress.done, 'message')}, then it ended")
+        raise
+    done, rate, seconds = progress.done, progress.rate, progress.seconds
     if not is_many:
         if found.json:
             say_json({"ids": ids})
@@ -70,29 +84,40 @@ async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool =
     return 0
 
 
-async def _sent(batches: AsyncIterator[list[bytes]], send: Send, most: int) -> AsyncIterator[Sequence[str]]:
-    """What each batch became, in order, with so many under way at once. The first that fails ends it."""
+async def _sent(batches: AsyncGenerator[list[bytes], None], send: Send, most: int) -> AsyncIterator[Sequence[str]]:
+    """What each batch became, in order, with so many under way at once. The first that fails ends it, whatever else comes."""
     under_way: deque[asyncio.Future[Sequence[str]]] = deque()
+    coming = asyncio.ensure_future(anext(batches, None))
+    is_over = False
     try:
-        async for batch in batches:
-            under_way.append(asyncio.ensure_future(send(batch)))
-            while len(under_way) >= most or (under_way and under_way[0].done()):
+        while under_way or not is_over:
+            has_room = not is_over and len(under_way) < most
+            waits: list[asyncio.Future[Any]] = [*([coming] if has_room else []), *list(under_way)[:1]]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if under_way and under_way[0].done():
                 yield await under_way.popleft()
-        while under_way:
-            yield await under_way.popleft()
+            elif (batch := await coming) is not None:
+                under_way.append(asyncio.ensure_future(send(batch)))
+                coming = asyncio.ensure_future(anext(batches, None))
+            else:
+                is_over = True
     finally:
-        for one in under_way:
+        left: list[asyncio.Future[Any]] = [coming, *under_way]
+        for one in left:
             one.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
+        await batches.aclose()
 
 
-async def _batches(found: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+async def _batches(found: argparse.Namespace) -> AsyncGenerator[list[bytes], None]:
     if found.lines:
         descriptor = _descriptor(found.file)
         try:
             async for some in lines(descriptor):
                 for batch in _cut(some):
                     yield batch
+        except OSError as error:  # a directory, or a broken disk
+            raise _unreadable(found.file or "-", error) from None
         finally:
             if descriptor != STDIN:
                 os.close(descriptor)

@@ -18,7 +18,6 @@ from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
-    from penstock.subscription import SubscriptionMetadata
 
 
 def configure(parser: Parser) -> None:
@@ -123,10 +122,11 @@ def run_list(found: argparse.Namespace) -> int:
                     f"{one.stats.backlog:,}",
                     f"{one.stats.in_flight:,}",
                     span(one.stats.oldest_age_seconds) if one.stats.backlog else "-",
+                    "paused" if one.stats.paused else "open",
                 ]
                 for one in listed
             ]
-            say(table([["NAME", "TOPIC", "BACKLOG", "IN FLIGHT", "OLDEST"], *rows]))
+            say(table([["NAME", "TOPIC", "BACKLOG", "IN FLIGHT", "OLDEST", "STATE"], *rows]))
         else:
             complain("no subscriptions; `penstock subscription create NAME --topic TOPIC` makes one")
         return 0
@@ -201,7 +201,7 @@ def run_delete(found: argparse.Namespace) -> int:
     return run(found, lambda pubsub: on_each(found, "deleted subscription", lambda name: pubsub.subscription(name).delete()))
 
 
-def _document(metadata: SubscriptionMetadata) -> dict[str, Any]:
+def _document(metadata: penstock.SubscriptionMetadata) -> dict[str, Any]:
     return {
         "name": metadata.name,
         "topic": metadata.topic,

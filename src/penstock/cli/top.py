@@ -86,6 +86,8 @@ def title(address: str, info: ServerInfo | None, *states: str, is_silent: bool =
     if info is None:
         return GAP.join(["penstock", *states, printable(address)])
     kept = "on disk" if info.is_durable else "in memory"
+    if info.started is not None:
+        kept += f"{GAP}up {span(round((info.now - info.started).total_seconds()))}"
     health = "healthy" if info.problem is None else f"CANNOT WRITE: {printable(info.problem)}"
     return GAP.join([f"penstock {info.version}", *([] if is_silent else [health]), *states, printable(address), kept])
 

@@ -79,7 +79,7 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines. Each replaces the one that was there, so nothing is empty in between."""
-        text = _HOME + "\r\n".join(f"{line}{_END_OF_LINE}" for line in lines) + _BELOW
+        text = _HOME + "\n".join(f"{line}{_END_OF_LINE}" for line in lines) + _BELOW
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()

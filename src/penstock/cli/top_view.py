@@ -94,7 +94,7 @@ def sample(before: Overview | None, after: Overview) -> Sample:
                 rate(old.acked_total if old else None, new.acked_total),
                 rate(old.nacked_total if old else None, new.nacked_total),
                 new.dead_lettered_total,
-                "detached" if one.detached else "",
+                "detached" if one.detached else "paused" if one.paused else "",
             )
         )
     for queue in after.queues:

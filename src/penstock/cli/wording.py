@@ -14,7 +14,7 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 def short(number: float) -> str:
     """A number in at most six characters: `950`, `12,034`, `1.23M`; below ten with a decimal, when it has one."""
-    if abs(number) < 10 and number != int(number):
+    if abs(number) < 9.95 and number != int(number):
         return f"{number:.1f}"
     if abs(number) < 99_999.5:
         return f"{number:,.0f}"
@@ -39,13 +39,14 @@ def span(seconds: float) -> str:
         return "-" + span(-seconds)
     if seconds == 0:
         return "0 s"
-    if seconds < 0.001:
+    # What would be rounded up to the next unit is written in the next unit.
+    if seconds < 0.000_999_5:
         return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
+    if seconds < 0.999_5:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
-    whole = int(seconds)
+    whole = round(seconds)
     parts = []
     for unit, size in _UNITS:
         number, whole = divmod(whole, size)

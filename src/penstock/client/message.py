@@ -57,7 +57,18 @@ class IncomingMessage:
     May be used from any thread, but for what is awaited, which belongs to the event loop.
     """
 
-    __slots__ = ("_holder", "_is_settled", "_opened", "_parcel", "deadline", "is_worked_on", "receipt", "received_at", "stream")
+    __slots__ = (
+        "_holder",
+        "_is_settled",
+        "_opened",
+        "_parcel",
+        "deadline",
+        "end_at",
+        "is_worked_on",
+        "receipt",
+        "received_at",
+        "stream",
+    )
 
     def __init__(self, holder: Holder, opened: Opened, parcel: Parcel, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
         self._holder = holder
@@ -66,6 +77,9 @@ class IncomingMessage:
         self.receipt = receipt
         self.received_at = now
         self.deadline = deadline
+        """When its lease runs out, as far as is known here; by a clock that never steps."""
+        self.end_at = deadline
+        """How far its lease may be extended."""
         self.is_worked_on = False
         self.stream = 0
         """Which of the streams brought it, counted from 0."""

@@ -83,7 +83,10 @@ class PubSub:
         for queue in self._queues.values():
             await queue.close()
         # After the handlers, which may publish to the last.
-        await asyncio.gather(*[topic.publisher.close() for topic in self._topics.values()])
+        await asyncio.gather(
+            *[topic.publisher.close() for topic in self._topics.values()],
+            *[queue.publisher.close() for queue in self._queues.values()],
+        )
         self._is_open = False
         await self.link.close()
 
@@ -121,8 +124,8 @@ class PubSub:
         found = self._queues.get(name)
         if found is None:
             found = self._queues[name] = WorkQueue(self, name, **options)
-            return found
-        found.set_options(**options)
+        elif options:
+            found.set_options(**options)
         return found
 
     def schema(self, name: str) -> Schema:

@@ -18,6 +18,7 @@ from penstock.broker.core.policy import Duration, QueueConfig, check_count
 from penstock.client.consumer import Consumer
 from penstock.client.message import Holder, IncomingMessage
 from penstock.client.pulled import QueueHolder
+from penstock.client.queue_publisher import QueuePublisher
 from penstock.durations import micros
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, NotFound
 from penstock.ids import parse_message_id
@@ -101,6 +102,8 @@ class WorkQueue(Consumer[QueueTask]):
 
     def __init__(self, pubsub: PubSub, name: str, **options: Any) -> None:
         super().__init__(pubsub, name)
+        self.publisher = QueuePublisher(pubsub, name)
+        """What gathers messages into requests."""
         self._consumer_id = f"client-{secrets.token_hex(8)}"
         self.set_options(**options)
 
@@ -122,13 +125,17 @@ class WorkQueue(Consumer[QueueTask]):
         `priority`: 9 is consumed first, 0 last. `ttl`, `delay`: seconds. `deliver_at`: an aware datetime, or seconds since 1970.
         What is None is as the queue's settings say.
         """
-        message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at)
-        return (await self.publish_many([message]))[0]
+        if isinstance(headers, Mapping):
+            headers = {**headers}
+        return await self.publish_message(NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at))
+
+    async def publish_message(self, message: NewMessage) -> str:
+        """Add a message; returns its id when it is safe. Those that are published at the same time travel together."""
+        return await self.publisher.publish(message)
 
     async def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
         """Add messages together, all or none; returns their ids."""
-        self._pubsub.check_open()
-        return await self.link.enqueue(self.name, [*messages])
+        return await self.publisher.publish_many(messages)
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

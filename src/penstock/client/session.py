@@ -27,12 +27,14 @@ from penstock.client.link import Channel, Link, Parcel
 from penstock.client.message import IncomingMessage
 from penstock.client.options import CloseBehavior, SubscriberOptions
 from penstock.client.settler import Settler
-from penstock.clock import monotonic
+from penstock.clock import monotonic, steady
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, PenstockError, Unavailable
 
 log = logging.getLogger("penstock.client")
 
+OPENING_SECONDS = 1.0
+"""How long a channel may still take to open when another one has ended."""
 FAREWELL_SECONDS = 5.0
 """How long a close waits for acks to arrive when the broker cannot be reached."""
 
@@ -91,6 +93,7 @@ class Session:
         self._source = source
         self._link = source.link
         self._clock = self._link.clock
+        self._now = steady(self._clock)
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._options = options
@@ -105,6 +108,7 @@ class Session:
         self._opened: Opened | None = None
         self._recovery = Recovery()
         self._broken, self._changed = asyncio.Event(), asyncio.Event()
+        self._opening: asyncio.Task[None]
         self._error: PenstockError | None = None
         self._failure: PenstockError | None = None
         self._holdings: Holdings[IncomingMessage]
@@ -148,7 +152,6 @@ class Session:
         has_streams = options.max_streams != self._options.max_streams
         self._options = options
         self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
-        self._holdings.max_extension = micros(options.max_extension, "max_extension")
         self._adjust()
         self._look_after()
         if has_streams and self._channels and not self.is_closing:
@@ -178,8 +181,9 @@ class Session:
             channel.settle([], [_unseen(receipt(one.offset, one.attempt, one.epoch)) for one in parcels], [])
             return
         self._recovery.worked()
-        now = self._clock.now()
-        deadline = now + self._holdings.ack_deadline
+        now, steadily = self._clock.now(), self._now()
+        deadline = steadily + self._holdings.ack_deadline
+        end_at = steadily + micros(self._options.max_extension, "max_extension")
         held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
         take = self._source.inflow.take
         for parcel in parcels:
@@ -189,7 +193,7 @@ class Session:
                 # Whatever the clock here says: the delivery before is over.
                 held.pop(receipt(parcel.offset, attempt - 1, parcel.epoch), None)
             message = make(settler, opened, parcel, mark, now, deadline)
-            message.stream = number
+            message.stream, message.end_at = number, end_at
             held[mark] = message
             if self._is_paused:  # perhaps by the handler of the message before
                 message.is_worked_on = True
@@ -201,6 +205,8 @@ class Session:
         """A channel is over."""
         self._error = self._error or error or Unavailable("the stream was ended by the broker")
         self._broken.set()
+        # Others may be on their way, and are closed in good order when they are here; not so where nobody answers.
+        self._loop.call_later(OPENING_SECONDS, self._opening.cancel)
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,9 +216,13 @@ class Session:
             self._broken.clear()
             self._error = None
             began = monotonic()
+            self._opening = self._loop.create_task(self._open())
             try:
-                await self._open()
+                await self._opening
                 await self._broken.wait()
+            except asyncio.CancelledError:
+                if self._task.cancelling():
+                    raise
             except PenstockError as error:
                 self._error = error
             except Exception as error:
@@ -229,17 +239,20 @@ class Session:
             await asyncio.sleep(wait / SECOND)
 
     async def _open(self) -> None:
-        limits, source = self._limits(), self._source
-        # Also for the first time: an Open whose answer was lost may have brought deliveries, which are lost too.
-        held = [*self._holdings.by_receipt, *self._settler.pending]
+        source = self._source
+        held = None if self._opened is None else [*self._holdings.by_receipt, *self._settler.pending]
         for number in range(self._options.max_streams):
+            limits = self._limits()
             channel = await self._link.open(
                 source.kind, source.name, self._consumer, limits, self, held=held if not number else None
             )
-            self._channels[channel] = number
-            self._adopt(channel, number)
-        if limits != self._limits():
-            self._adjust()
+            try:
+                self._adopt(channel, number)
+            except PenstockError:
+                await channel.close()
+                raise
+            if limits != self._limits():  # they have changed meanwhile
+                channel.adjust(self._limits())
 
     def _adopt(self, channel: Channel, number: int) -> None:
         """Take a channel, and what came through it before."""
@@ -261,6 +274,7 @@ class Session:
                 self._look_after(renew=True)
         elif before is not None and before.queue != opened.queue:
             raise Unavailable(f"{self._source.name!r} was deleted and made again")
+        self._channels[channel] = number
         early, self._early = self._early, []
         for one, parcels in early:
             self.receive(one, parcels)
@@ -278,10 +292,7 @@ class Session:
 
     def _begin(self) -> None:
         """Hold nothing yet."""
-        self._holdings = Holdings(
-            ack_deadline=micros(self._options.ack_deadline, "ack_deadline"),
-            max_extension=micros(self._options.max_extension, "max_extension"),
-        )
+        self._holdings = Holdings(micros(self._options.ack_deadline, "ack_deadline"))
         self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after)
 
     def _forget(self) -> None:
@@ -369,7 +380,7 @@ class Session:
 
     def _look_after(self, *, renew: bool = False) -> None:
         """Extend leases that are worked on, let go of those that have run out, and come again when that is needed."""
-        plan = self._holdings.plan(self._clock.now(), may_extend=self._settler.is_connected, renew=renew)
+        plan = self._holdings.plan(self._now(), may_extend=self._settler.is_connected, renew=renew)
         for span, receipts in plan.extend.items():
             self._settler.extend(receipts, span / SECOND)
         if plan.lost:

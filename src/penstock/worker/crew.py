@@ -19,7 +19,7 @@ from penstock.worker.core.verdict import SUCCESS, Backoff, Outcome, Reject, Time
 from penstock.worker.lane import Lane
 from penstock.worker.result import TaskResult, WorkerStats
 from penstock.worker.task import Task
-from penstock.worker.threads import Threads, WorkThread
+from penstock.worker.threads import Threads
 
 log = logging.getLogger("penstock.worker")
 
@@ -34,7 +34,7 @@ Tell = Callable[[TaskResult], None]
 class Run:
     """One call that is being run."""
 
-    __slots__ = ("began", "call", "future", "is_over", "lane", "message", "task", "thread", "timer")
+    __slots__ = ("began", "call", "future", "is_over", "lane", "message", "task", "timer")
 
     def __init__(self, lane: Lane, message: QueueTask) -> None:
         self.lane = lane
@@ -45,7 +45,6 @@ class Run:
         self.is_over = False
         """Its message is settled or given back: however it ends, that stays."""
         self.future: asyncio.Task[None] | None = None
-        self.thread: WorkThread | None = None
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -119,8 +118,8 @@ class Crew:
         for run in [*self._running]:
             if run.future is not None:
                 run.future.cancel()
-            elif run.thread is not None:
-                self._leave(run, run.thread)
+            else:
+                self._leave(run)
                 self._return(run)
         futures = [run.future for run in self._running if run.future is not None]
         if futures:
@@ -157,9 +156,9 @@ class Crew:
             run.future = self._loop.create_task(self._perform(run, task, call), context=self._context.copy())
         else:
             function = partial(task.function, *call.args, **call.kwargs)
-            run.thread = self._threads.run(function, partial(self._returned, run))
+            self._threads.run(function, partial(self._returned, run))
             if task.options.time_limit is not None:
-                run.timer = self._loop.call_later(task.options.time_limit, self._overrun, run, task, run.thread)
+                run.timer = self._loop.call_later(task.options.time_limit, self._overrun, run, task)
 
     async def _perform(self, run: Run, task: Task[..., Any], call: Call) -> None:
         error: BaseException | None = None
@@ -186,18 +185,18 @@ class Crew:
             self._stats.abandoned_threads -= 1
         self._finish(run, error)
 
-    def _overrun(self, run: Run, task: Task[..., Any], thread: WorkThread) -> None:
+    def _overrun(self, run: Run, task: Task[..., Any]) -> None:
         """A function takes too long. A thread cannot be stopped: it is left to itself, and another takes its place."""
         log.warning(
             "task=%s id=%s problem=the time limit is over and the function still runs; its thread is left behind",
             task.name,
             run.message.id,
         )
-        self._leave(run, thread)
+        self._leave(run)
         self._finish(run, TimeLimitExceeded(task.options.time_limit or 0))
 
-    def _leave(self, run: Run, thread: WorkThread) -> None:
-        thread.is_abandoned = True
+    def _leave(self, run: Run) -> None:
+        """Wait no longer for a function in a thread."""
         self._stats.abandoned_threads += 1
         if run.timer is not None:
             run.timer.cancel()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from penstock.client.portal import Portal
 from penstock.client.pubsub import PubSub
@@ -27,28 +28,21 @@ class Home:
         self._make = make
         self._given = given
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Task[PubSub] | None = None
+        self._place: _Place | None = None
         self._portal: Portal | None = None
+        """The loop for those who have none."""
 
     @property
     def is_settled(self) -> bool:
         """Whether there is a connection, or one is being made."""
-        return self._loop is not None and self._loop.is_running()
-
-    async def pubsub(self) -> PubSub:
-        """The client, opened, in the running loop; FailedPrecondition when it lives in another."""
-        if not self._is_here():
-            raise FailedPrecondition("the worker is in use in another event loop", hint="await worker.close() there first")
-        assert self._opening is not None, "made where it came here"
-        return await asyncio.shield(self._opening)
+        return self._place is not None and self._place.loop.is_running()
 
     async def call(self, work: Work[T]) -> T:
         """Do something with the client; from any loop."""
-        if self._is_here():
-            return await work(await self.pubsub())
-        assert self._loop is not None, "it is elsewhere"
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.call(work), self._loop))
+        place = self._settled()
+        if place.loop is asyncio.get_running_loop():
+            return await place.do(work)
+        return await asyncio.wrap_future(place.submit(work))
 
     def call_blocking(self, work: Work[T]) -> T:
         """Do something with the client, and wait for it; from a thread without a loop."""
@@ -56,68 +50,95 @@ class Home:
             raise FailedPrecondition("this would block the event loop that runs here", hint="await task.send(…) instead")
         with self._lock:
             if not self.is_settled:
-                if self._given is not None:
-                    raise FailedPrecondition(
-                        "the worker's client lives in an event loop that has not used the worker yet",
-                        hint="await worker.open() there, or make the worker with a server instead of a client",
-                    )
-                if self._portal is None or not self._portal.is_alive:
-                    self._portal = Portal()
-                self._portal.call(self._settle)
-        assert self._loop is not None, "it has been settled"
-        return asyncio.run_coroutine_threadsafe(self.call(work), self._loop).result()
+                self._settle_apart()
+            assert self._place is not None, "it has been settled"
+            future = self._place.submit(work)
+        return future.result()
 
     async def move_here(self) -> PubSub:
-        """The client in the running loop: one in a loop of its own is closed before."""
+        """The client in the running loop: from a loop of its own it moves; FailedPrecondition when it lives in another."""
         if self._portal is not None:
             await self.close()
-        return await self.pubsub()
+        place = self._settled()
+        if place.loop is not asyncio.get_running_loop():
+            raise FailedPrecondition("the worker is in use in another event loop", hint="await worker.close() there first")
+        return await asyncio.shield(place.opening)
 
     async def close(self) -> None:
-        """Close the client, wherever it lives. Safe to call twice."""
-        if self.is_settled:
-            if self._loop is asyncio.get_running_loop():
-                await self._close_here()
+        """Close the client, wherever it lives, when what is being sent through it is done. Safe to call twice."""
+        with self._lock:
+            place, self._place = self._place, None
+            portal, self._portal = self._portal, None
+        if place is not None and place.loop.is_running():
+            if place.calls:
+                await asyncio.wait([asyncio.wrap_future(call) for call in place.calls.copy()])
+            if place.loop is asyncio.get_running_loop():
+                await place.close()
             else:
-                assert self._loop is not None, "it is settled"
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_here(), self._loop))
-        portal, self._portal = self._portal, None
-        self._loop = None
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(place.close(), place.loop))
         if portal is not None:
             await asyncio.to_thread(portal.close)
 
-    def _is_here(self) -> bool:
-        """Whether the client lives in the running loop; one that lives nowhere comes here."""
-        loop = asyncio.get_running_loop()
-        if self._loop is loop:
-            return True
+    def _settled(self) -> _Place:
+        """Where the client lives; one that lives nowhere comes to the running loop."""
         with self._lock:
-            if not self.is_settled:
+            if self._place is None or not self._place.loop.is_running():
                 self._settle()
-        return self._loop is loop
+            assert self._place is not None, "it has been settled"
+            return self._place
+
+    def _settle_apart(self) -> None:
+        if self._given is not None:
+            raise FailedPrecondition(
+                "the worker's client lives in an event loop that has not used the worker yet",
+                hint="await worker.open() there, or make the worker with a server instead of a client",
+            )
+        if self._portal is None or not self._portal.is_alive:
+            self._portal = Portal()
+        self._portal.call(self._settle)
 
     def _settle(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._opening = self._loop.create_task(self._open())
-        self._opening.add_done_callback(self._opened)
+        self._place = place = _Place(self._make, self._given)
+        place.opening.add_done_callback(lambda opening: self._opened(place, opening))
+
+    def _opened(self, place: _Place, opening: asyncio.Task[PubSub]) -> None:
+        if (opening.cancelled() or opening.exception() is not None) and self._place is place:
+            self._place = None  # who comes next tries again
+
+
+class _Place:
+    """A client in the loop that runs where this is made."""
+
+    def __init__(self, make: Callable[[], PubSub], given: PubSub | None) -> None:
+        self._make = make
+        self._given = given
+        self.loop = asyncio.get_running_loop()
+        self.opening = self.loop.create_task(self._open())
+        self.calls: set[Future[Any]] = set()
+        """What others wait for."""
+
+    async def do(self, work: Work[T]) -> T:
+        """Do something, here."""
+        return await work(await asyncio.shield(self.opening))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Have something done, from elsewhere."""
+        future = asyncio.run_coroutine_threadsafe(self.do(work), self.loop)
+        self.calls.add(future)
+        future.add_done_callback(self.calls.discard)
+        return future
+
+    async def close(self) -> None:
+        """Close the client, unless it is somebody else's."""
+        if self._given is None:
+            pubsub = await self.opening
+            await pubsub.close()
 
     async def _open(self) -> PubSub:
         if self._given is not None:
             self._given.check_open()
             return self._given
-        pubsub = self._make()
-        await pubsub.open()
-        return pubsub
-
-    def _opened(self, opening: asyncio.Task[PubSub]) -> None:
-        if opening.cancelled() or opening.exception() is not None:
-            self._loop = None  # who comes next tries again
-
-    async def _close_here(self) -> None:
-        opening, self._opening = self._opening, None
-        if opening is not None and self._given is None:
-            pubsub = await opening
-            await pubsub.close()
+        return await self._make().open()
 
 
 def _is_in_a_loop() -> bool:

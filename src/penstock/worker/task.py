@@ -70,7 +70,7 @@ class Task(Generic[P, R]):
         self.queue = queue
         self.options = options
         self.is_async = _is_async(function)
-        self._signature = inspect.signature(function)
+        self._signature = _bare(inspect.signature(function))
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -157,6 +157,12 @@ class Sending(Generic[P]):
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Send it, and wait until it is safe; returns the message's id."""
         return self._outbox.send_sync(self._queue, self._make(args, kwargs))
+
+
+def _bare(signature: inspect.Signature) -> inspect.Signature:
+    """The names and defaults alone, which is what an error has to show."""
+    parameters = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+    return inspect.Signature(parameters)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -23,35 +23,34 @@ class Threads:
     def __init__(self, context: contextvars.Context) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._idle: list[WorkThread] = []
+        self._idle: list[_Thread] = []
         self._numbers = itertools.count(1)
+        self._is_closed = False
 
-    def run(self, function: Callable[[], Any], done: Done) -> WorkThread:
+    def run(self, function: Callable[[], Any], done: Done) -> None:
         """Call a function in a thread, and then, in the loop, `done` with what it raised."""
-        thread = self._idle.pop() if self._idle else WorkThread(self._free, self._loop, next(self._numbers))
+        thread = self._idle.pop() if self._idle else _Thread(self._free, self._loop, next(self._numbers))
         thread.jobs.put((partial(self._context.copy().run, function), done))
-        return thread
 
     def close(self) -> None:
         """Let the idle threads end. Those that run something end with it."""
+        self._is_closed = True
         for thread in self._idle:
             thread.jobs.put(None)
         self._idle.clear()
 
-    def _free(self, thread: WorkThread) -> None:
-        if thread.is_abandoned:
+    def _free(self, thread: _Thread) -> None:
+        if self._is_closed:
             thread.jobs.put(None)
         else:
             self._idle.append(thread)
 
 
-class WorkThread:
+class _Thread:
     """A thread that does one thing after the other. It is a daemon: a function that never returns keeps no process alive."""
 
-    def __init__(self, free: Callable[[WorkThread], None], loop: asyncio.AbstractEventLoop, number: int) -> None:
+    def __init__(self, free: Callable[[_Thread], None], loop: asyncio.AbstractEventLoop, number: int) -> None:
         self.jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self.is_abandoned = False
-        """Nobody waits for what it does; it ends with it."""
         self._free = free
         self._loop = loop
         threading.Thread(target=self._turn, name=f"penstock-task-{number}", daemon=True).start()

@@ -226,7 +226,7 @@ class Worker:
 
     async def open(self) -> Self:
         """Connect, to send calls. The first call that is sent does it too."""
-        await self._home.pubsub()
+        await self._home.move_here()
         return self
 
     async def close(self) -> None:
@@ -267,12 +267,12 @@ class Worker:
     async def _publish(self, queue: str, message: NewMessage, pubsub: PubSub) -> str:
         place = pubsub.queue(queue)
         try:
-            return (await place.publish_many([message]))[0]
+            return await place.publish_message(message)
         except QueueNotFound:
             if not self._create_queues:
                 raise
             await self._create(pubsub, queue)
-            return (await place.publish_many([message]))[0]
+            return await place.publish_message(message)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

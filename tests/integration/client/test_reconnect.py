@@ -105,6 +105,26 @@ def test_publishes_in_flight_are_repeated_in_their_order(server: LocalServer, pr
     assert stored(server, names[0]) == [b"%d" % number for number in range(count)]
 
 
+def test_no_more_is_unanswered_than_a_server_knows_again(server: LocalServer, proxy: FaultyProxy, names: tuple[str, str]) -> None:
+    count = 2 * MAX_UNANSWERED + 500
+
+    async def scenario() -> None:
+        async with PubSub(f"penstock://{proxy.address}") as pubsub:
+            await made(pubsub, names)
+            proxy.swallow(Direction.DOWN)
+            publishing = [
+                asyncio.ensure_future(pubsub.link.publish(names[0], [Message(b"%d" % number)])) for number in range(count)
+            ]
+            await until(lambda: len(stored(server, names[0])) >= MAX_UNANSWERED, "what is stored, and not confirmed")
+            await asyncio.sleep(0.05)  # more would come now, if it were sent
+            proxy.heal()
+            proxy.cut()
+            await asyncio.gather(*publishing)
+
+    run(scenario)
+    assert stored(server, names[0]) == [b"%d" % number for number in range(count)]
+
+
 def test_a_request_that_is_too_large_is_refused_here_and_harms_nobody(
     server: LocalServer, proxy: FaultyProxy, names: tuple[str, str]
 ) -> None:

@@ -243,13 +243,13 @@ async def test_an_iterator_opens_the_subscription_and_ends_with_its_close(place:
         topic, subscription = await place.subscription(close_behavior="wait")
         for number in range(3):
             await topic.publish_message(b"%d" % number)
-        seen = []
-        async for message in subscription:
-            seen.append(message.data)
-            message.ack()
-            if len(seen) == 3:
-                closing = asyncio.create_task(subscription.close())
-        await closing
+        seen: list[bytes] = []
+        async with asyncio.TaskGroup() as tasks:
+            async for message in subscription:
+                seen.append(message.data)
+                message.ack()
+                if len(seen) == 3:
+                    tasks.create_task(subscription.close())
         assert sorted(seen) == [b"0", b"1", b"2"]
         assert not subscription.is_open
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.broker.core.policy import FlowControl
+from penstock.client.link import Channel
 from penstock.client.message import IncomingMessage
 from penstock.client.options import SubscriberOptions
 from penstock.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound
@@ -106,7 +107,6 @@ async def test_it_may_be_opened_again_after_a_fatal_error(place: Place) -> None:
         assert isinstance(subscription.stream.failure, SubscriptionNotFound)
         await subscription.create()
         subscription.open()
-        assert subscription.stream.failure is None
         await topic.publish_message(b"x")
         await inbox.has(1)
         assert len(inbox.errors) == 1
@@ -208,10 +208,7 @@ async def test_what_nobody_has_seen_goes_back_at_once_and_counts_no_attempt(plac
         topic, subscription = await place.subscription(close_behavior="wait")
         for number in range(3):
             await topic.publish_message(b"%d" % number)
-        first = None
-        async for first in subscription:
-            break
-        assert first is not None
+        first = await anext(aiter(subscription))
         await place.settled()
         assert (await subscription.stats()).in_flight == 3
         closing = asyncio.create_task(subscription.close())
@@ -360,7 +357,7 @@ async def test_what_came_while_it_was_paused_goes_back_when_it_is_closed(place: 
     async with place:
         topic, subscription = await place.subscription(close_behavior="wait")
         inbox = Inbox()
-        subscription.on("message", lambda message: (inbox(message), subscription.pause()))
+        subscription.on("message", inbox).on("message", lambda _: subscription.pause())
         for number in range(5):
             await topic.publish_message(b"%d" % number)
         subscription.open()
@@ -491,6 +488,44 @@ async def test_a_subscription_deleted_and_made_again_under_a_stream_ends_it(plac
         await inbox.has(2)
         assert inbox.data == [b"old", b"new"]
         assert (await subscription.stats()).acked_total == 0
+
+
+@in_loop
+async def test_a_subscription_made_again_while_the_stream_was_cut_is_another_one() -> None:
+    async with Place() as place:
+        topic, subscription = await place.subscription(close_behavior="wait")
+        inbox = Inbox(ack=False).listen(subscription)
+        subscription.open()
+        await topic.publish_message(b"old")
+        await inbox.has(1)
+        place.disturb()
+        await inbox.has_failed()
+        await subscription.delete()
+        await subscription.create()
+        await topic.publish_message(b"new")
+        await inbox.has(2)
+        inbox.messages[0].ack()  # of the one that is gone: it must not settle what bears the same number now
+        await place.settled()
+        assert (await subscription.stats()).acked_total == 0
+        assert (inbox.data, inbox.closes, subscription.stream.in_flight) == ([b"old", b"new"], 0, 1)
+        inbox.messages[1].ack()
+        await subscription.close()
+
+
+@in_loop
+async def test_an_error_that_nobody_foresaw_is_told_and_ends_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+    async with Place() as place:
+        _, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+
+        async def broken(*_: object, **__: object) -> Channel:
+            raise ZeroDivisionError("a bug")
+
+        place.pubsub.link.open = broken  # type: ignore[method-assign]  # what must not happen
+        subscription.open()
+        await inbox.has_closed()
+        assert ["a bug" in str(error) for error in inbox.errors] == [True]
+        assert "ZeroDivisionError" in caplog.text
 
 
 @in_loop

@@ -6,16 +6,18 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from penstock import NewMessage, PubSub, QueueConfig
-from penstock.client.queue import QueueTask, WorkQueue
+from penstock.client.queue import QueueTask
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 from tests.integration.client.quiet import run
+from tests.integration.client.stats import stats_are
 
 Make = Callable[[], PubSub]
 
@@ -36,16 +38,6 @@ def make(request: pytest.FixtureRequest) -> Make:
     url = request.getfixturevalue("server").url
     project = f"project-{next(_numbers)}"
     return lambda: PubSub(url, project=project)
-
-
-async def stats_are(queue: WorkQueue, **wanted: object) -> None:
-    """Return when the queue's state is as it should be."""
-    async with asyncio.timeout(10):
-        while True:
-            stats = await queue.stats()
-            if all(getattr(stats, name) == value for name, value in wanted.items()):
-                return
-            await asyncio.sleep(0.005)
 
 
 def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
@@ -128,6 +120,51 @@ def test_what_no_queue_can_hold_is_refused(make: Make) -> None:
             await queue.publish(b"x")
             with pytest.raises(QueueFull):
                 await queue.publish(b"y")
+
+    run(scenario)
+
+
+def test_what_is_published_at_the_same_time_travels_together_and_each_hears_of_its_own(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create(max_depth=60)
+            requests: list[int] = []
+            enqueue = pubsub.link.enqueue
+
+            async def counted(name: str, messages: list[NewMessage]) -> list[str]:
+                requests.append(len(messages))
+                return await enqueue(name, messages)
+
+            monkeypatch.setattr(pubsub.link, "enqueue", counted)
+            ids = await asyncio.gather(*(queue.publish(number) for number in range(50)))
+            assert requests == [50]
+            assert [task.payload for task in await queue.consume(max_messages=100, prefetch=100)] == [*range(50)]
+            assert ids == sorted(set(ids))
+
+            outcomes = await asyncio.gather(
+                queue.publish("good"),
+                queue.publish("bad", priority=99),
+                queue.publish({1, 2}),
+                queue.publish(2**70),
+                queue.publish(object()),
+                queue.publish({"also": "good"}, headers=MappingProxyType({"a": "b"})),
+                return_exceptions=True,
+            )
+            assert [type(outcome).__name__ for outcome in outcomes] == [
+                "str",
+                "InvalidPriority",
+                "InvalidArgument",
+                "InvalidArgument",
+                "InvalidArgument",
+                "str",
+            ]
+            full = await asyncio.gather(*(queue.publish(b"") for _ in range(20)), return_exceptions=True)
+            assert sum(isinstance(outcome, str) for outcome in full) == 8
+            assert sum(isinstance(outcome, QueueFull) for outcome in full) == 12
+            with pytest.raises(InvalidArgument, match="message is 'text', wanted a NewMessage"):
+                await queue.publish_message("text")  # type: ignore[arg-type]
 
     run(scenario)
 

@@ -186,6 +186,12 @@ def test_an_error_with_something_that_the_wire_cannot_carry_still_arrives(field:
     assert isinstance(frames.error_in(answer), PenstockError)
 
 
+@pytest.mark.parametrize("value", [2**70, object(), "half \ud800", {"half \ud800": 1}], ids=str)
+def test_what_the_wire_has_no_form_for_is_refused_where_it_is_sent(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="this cannot be sent"):
+        frames.framed([1, 2, value])
+
+
 def test_an_error_of_a_newer_server_keeps_its_text() -> None:
     told = frames.error_in(Refused(1, "quota_of_tomorrow", ["x", 1], "wait", "too much today"))
     assert (type(told), str(told), told.hint) == (PenstockError, "too much today", "wait")

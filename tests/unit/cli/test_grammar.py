@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_the_grammar_is_read_from_argparse() -> None:
     help_flag = Flag("--help", "show this help message and exit")
     assert found[""].commands == (("topic", "it's a topic"), ("pull", "take"))
     assert found["topic"].commands == (("create", "make 100% of one"), ("delete", "end some"))
-    assert found["topic create"].flags == (help_flag, Flag("--dead-letter-topic", "", ""))
+    assert found["topic create"].flags == (help_flag, Flag("--dead-letter-topic", "", "@topics"))
     assert found["topic create"].slots == ("",)  # a name that does not exist yet
     assert found["topic delete"] == Entry(("topic", "delete"), "end some", (help_flag,), ("@topics+",), ())
     assert found["pull"].slots == ("@subscriptions",)
@@ -70,7 +71,7 @@ def test_a_script_knows_every_command_and_flag(shell: str) -> None:
 
 
 @pytest.mark.parametrize(("write", "quote"), [(bash, r"'\''"), (zsh, r"'\''"), (fish, r"\'")])
-def test_a_quote_in_a_help_text_does_not_end_the_text(write, quote: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_quote_in_a_help_text_does_not_end_the_text(write: Callable[[Iterable[Entry]], str], quote: str) -> None:
     script = write(entries(example()))
     assert "it's" not in script
     if write is not bash:  # it shows no help

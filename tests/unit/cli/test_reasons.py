@@ -81,7 +81,7 @@ def test_a_timeline_tells_spans_not_instants() -> None:
 
 def state(**numbers: int) -> State:
     names = ("ready", "delayed", "in_flight", "backlog", "backlog_bytes", "delivered", "acked", "nacked", "expired", "dead")
-    return State(**{"oldest_age": 90.0, "discarded": 0, **dict.fromkeys(names, 0), **numbers})
+    return State(oldest_age=90, **{"discarded": 0, **dict.fromkeys(names, 0), **numbers})
 
 
 def unsettled(reason: str | None, *, by: str | None = None, attempts: int = 0) -> Unsettled:

@@ -24,7 +24,7 @@ def queue(name: str, depth: int, consumed: int, *, paused: bool = False) -> Queu
 def overview(
     seconds: float, topics: dict[str, int], queues: list[QueueStats] | None = None, **found: SubscriptionStats
 ) -> Overview:
-    states = [SubscriptionState(name, "orders", name == "gone", one) for name, one in found.items()]
+    states = [SubscriptionState(name, "orders", name == "gone", one, name == "audit") for name, one in found.items()]
     return Overview(AT + timedelta(seconds=seconds), topics, states, queues or [])
 
 
@@ -92,7 +92,7 @@ def test_rows_are_in_the_order_that_is_wanted(sort: Sort, names: list[str]) -> N
 def test_a_wide_screen_shows_everything() -> None:
     assert body(ordered(example(), Sort.BACKLOG), 120) == [
         "SUBSCRIPTION     BACKLOG  IN FLIGHT  OLDEST  DELIVERED/s  ACKED/s  NACKED/s  DEAD",
-        "audit              2,000          0  1m 40s            0        0         0     7",
+        "audit (paused)     2,000          0  1m 40s            0        0         0     7",
         "billing               10          0   3.0 s          500      500         0     7",
         "gone (detached)        0          0       -            0        0         0     7",
         "",

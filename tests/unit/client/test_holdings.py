@@ -16,13 +16,13 @@ LIMIT = 3_600 * SECOND
 @dataclass
 class Delivery:
     receipt: int = 1
-    received_at: int = 0
     deadline: int = DEADLINE
     is_worked_on: bool = True
+    end_at: int = LIMIT
 
 
-def held(*deliveries: Delivery, ack_deadline: int = DEADLINE, max_extension: int = LIMIT) -> Holdings[Delivery]:
-    holdings: Holdings[Delivery] = Holdings(ack_deadline=ack_deadline, max_extension=max_extension)
+def held(*deliveries: Delivery, ack_deadline: int = DEADLINE) -> Holdings[Delivery]:
+    holdings: Holdings[Delivery] = Holdings(ack_deadline)
     for delivery in deliveries:
         holdings.add(delivery)
     return holdings
@@ -96,9 +96,8 @@ def test_a_lease_ends_at_the_limit_however_long_it_is_worked_on(renew: bool) -> 
 
 
 def test_a_limit_shorter_than_the_lease_extends_nothing() -> None:
-    delivery = Delivery()
-    holdings = held(delivery, max_extension=SECOND)
-    assert holdings.plan(DEADLINE - 1).extend == {}
+    delivery = Delivery(end_at=SECOND)
+    assert held(delivery).plan(DEADLINE - 1).extend == {}
     assert delivery.deadline == DEADLINE
 
 
@@ -111,7 +110,7 @@ def test_renewing_never_shortens_a_lease() -> None:
 
 def test_leases_that_are_extended_alike_go_together() -> None:
     deliveries = [Delivery(number) for number in range(1, 4)]
-    old = Delivery(9, received_at=-LIMIT + 45 * SECOND, deadline=40 * SECOND)
+    old = Delivery(9, deadline=40 * SECOND, end_at=45 * SECOND)
     plan = held(*deliveries, old).plan(DEADLINE // 2)
     assert plan.extend == {DEADLINE: [1, 2, 3], 15 * SECOND: [9]}
 
@@ -129,7 +128,7 @@ def test_it_wants_to_be_asked_four_times_in_the_life_of_a_lease_and_not_all_the_
         (Delivery(is_worked_on=False), DEADLINE - 1, MIN_INTERVAL),
         (Delivery(), 25 * SECOND, 5 * SECOND),
         (Delivery(), 30 * SECOND, 15 * SECOND),
-        (Delivery(deadline=LIMIT, received_at=0), LIMIT - SECOND, SECOND),
+        (Delivery(deadline=LIMIT), LIMIT - SECOND, SECOND),
         (Delivery(is_worked_on=False, deadline=600 * SECOND), 0, 15 * SECOND),
     ],
     ids=["runs out soon", "at once", "to be extended soon", "just extended", "at its limit", "long"],

@@ -72,7 +72,7 @@ def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(
         task.message(args, kwargs)
 
     assert problem in str(caught.value)
-    assert "wanted send_email(to: str, *, subject: str = '')" in str(caught.value)
+    assert "wanted send_email(to, *, subject='')" in str(caught.value)
 
 
 async def _coroutine() -> None: ...

@@ -84,15 +84,15 @@ class Stream:
         """How many more messages somebody would receive."""
         return max((queue.room() for queue in self.queues), default=0)
 
-    def known(self, batch: Batch, first: int, at: int, staged: dict[Pair, Place]) -> tuple[Batch, list[Place | None]]:
-        """Split a batch of an idempotent producer: what is new, and for every message the place it already has.
+    def known(self, batch: Batch, first: int, at: int, staged: dict[Pair, Place]) -> tuple[Batch, list[Place | None] | None]:
+        """Split a batch of an idempotent producer: what is new, and for every message the place it already has, if any has one.
 
         `first` and `at` are the place of its first new message; `staged` are pairs that the same commit takes before it.
         """
         if batch.is_whole and batch.producers and (pair := batch.producers[0]) is not None:
             place = self.producers.find(*pair) or staged.get(pair)
             if place is None:
-                return batch, [None] * len(batch.messages)
+                return batch, None
             known: list[Place | None] = [(place[0] + index, place[1]) for index in range(len(batch.messages))]
             return Batch([], 0, batch.priority, batch.keyed, []), known
         places: list[Place | None] = []

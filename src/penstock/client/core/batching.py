@@ -334,6 +334,8 @@ class Patience:
 
     until: int
     failures: int = field(default=0, init=False)
+    refusal: PenstockError | None = field(default=None, init=False)
+    """Why the last try failed. Whoever tries again forgets it: from then on nobody knows."""
 
     def pause(self, error: PenstockError, now: int) -> int | None:
         """How many microseconds to wait before the next try; None when there must be none.
@@ -344,6 +346,7 @@ class Patience:
         if not error.transient or isinstance(error, ServerUnreachable):
             return None
         self.failures += 1
+        self.refusal = error
         pause = exponential(self.failures, MIN_PAUSE, MAX_PAUSE)
         if isinstance(error, RateLimited):
             pause = max(round(error.retry_after * SECOND), 1)

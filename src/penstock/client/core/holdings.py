@@ -14,11 +14,13 @@ MIN_INTERVAL = 10_000
 
 
 class Holding(Protocol):
-    """A delivery, as far as it matters here. Instants are microseconds of one clock."""
+    """A delivery, as far as it matters here. Instants are microseconds of one clock, which never steps."""
 
     receipt: int
-    received_at: int
     deadline: int
+    """When its lease runs out."""
+    end_at: int
+    """When it does so at the latest, however long its message is worked on."""
     is_worked_on: bool
 
 
@@ -40,10 +42,9 @@ class Plan(Generic[H]):
 class Holdings(Generic[H]):
     """The unsettled deliveries of a stream."""
 
-    def __init__(self, *, ack_deadline: int, max_extension: int) -> None:
+    def __init__(self, ack_deadline: int) -> None:
         self.ack_deadline = ack_deadline
-        self.max_extension = max_extension
-        """How long after its delivery a lease ends at the latest, however long its message is worked on."""
+        """How long a lease lasts unless it is extended, and from each extension on."""
         self.by_receipt: dict[int, H] = {}
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class Holdings(Generic[H]):
                 continue
             may_grow = may_extend and holding.is_worked_on
             if may_grow and (renew or deadline <= now + half):
-                until = max(deadline, min(now + self.ack_deadline, holding.received_at + self.max_extension))
+                until = max(deadline, min(now + self.ack_deadline, holding.end_at))
                 may_grow = until > deadline
                 if may_grow or renew:
                     plan.extend.setdefault(until - now, []).append(holding.receipt)

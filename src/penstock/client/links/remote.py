@@ -229,9 +229,11 @@ class RemoteLink:
                     self._fail_all(error)
                     return
                 failures += 1
+                problem = text_of(error)
+                log.debug("try %d: no connection to the server at %s: %s", failures, self.address, problem)
                 pause = exponential(failures, MIN_PAUSE, MAX_PAUSE)
                 # Many clients that lost the same server do not come back in step.
-                pause = min(pause - self._chance.randrange(pause // 2), self._give_up_on_the_late(text_of(error)))
+                pause = min(pause - self._chance.randrange(pause // 2), self._give_up_on_the_late(problem))
                 await asyncio.sleep(pause / SECOND)
                 continue
             if before is not None:

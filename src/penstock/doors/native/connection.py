@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, cast
 
 from penstock.access import ANYONE, Principal
@@ -39,6 +40,8 @@ log = logging.getLogger("penstock.native")
 
 STRANGER_BYTES = 4096
 """How large a frame may be before its sender has said who they are."""
+CALL_LOAD = 16
+"""What an operation counts for in `max_running`, where a publish counts for one: its answer may be large."""
 LOOK_SECONDS = 1.0
 """How often a connection is looked at where there are tokens: so soon a revoked one ends its streams."""
 FREE = (Settle, Adjust, Close, Ping)
@@ -56,9 +59,14 @@ class Connection(asyncio.Protocol):
         self._admission = Admission(None, None)
         self._address = "unknown"
         self._streams: dict[int, _Stream] = {}
+        self._arrived: deque[bytes] = deque()
+        self._bodies: Iterator[bytes] = iter(())
+        """What has arrived and is not taken yet, and the frames in what came before it."""
         self._running: set[asyncio.Task[None]] = set()
+        self._load = 0
+        """What runs, weighed."""
         self._waits: set[asyncio.Task[None]] = set()
-        """Requests that wait for a message. They must not keep the client's other frames from being read."""
+        """Requests that wait for a message."""
         self.is_writable = True
         self._is_leaving = False
         self._loop = asyncio.get_running_loop()
@@ -81,18 +89,10 @@ class Connection(asyncio.Protocol):
         self._look_in(self._door.limits.hello_seconds)
 
     def data_received(self, data: bytes) -> None:
-        """Take every frame that is complete."""
+        """Take the frames that are complete."""
         self._heard_at = self._loop.time()
-        try:
-            for body in self._inbox.feed(data):
-                if self._transport.is_closing():
-                    return
-                self._take(body)
-        except InvalidArgument as error:
-            self._write(frames.refused(0, error))
-            self._transport.close()
-        if len(self._running) >= self._door.limits.max_running:
-            self._transport.pause_reading()
+        self._arrived.append(data)
+        self._take_more()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone, or was cut off: what it holds it may still come back for."""
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self.is_writable = True
         for stream in self._streams.values():
             stream.feed.wake()
-        self._read_or_not()
+        self._take_more()
 
     def leave(self) -> list[asyncio.Task[None]]:
         """The server stops: take no more, and say so. Returns what still runs."""
@@ -158,8 +158,25 @@ class Connection(asyncio.Protocol):
             self._watch.cancel()
         self._watch = self._loop.call_later(seconds, self._look_after)
 
+    def _take_more(self) -> None:
+        """Take frames for as long as there is room for what they ask for; the rest waits here, and then in the socket."""
+        most, transport = self._door.limits.max_running, self._transport
+        try:
+            while self.is_writable and self._load < most and not transport.is_closing():
+                body = next(self._bodies, None)
+                if body is not None:
+                    self._take(body)
+                elif self._arrived:
+                    self._bodies = self._inbox.feed(self._arrived.popleft())
+                else:
+                    break
+        except InvalidArgument as error:
+            self._write(frames.refused(0, error))
+            transport.close()
+        self._read_or_not()
+
     def _read_or_not(self) -> None:
-        wanted = self.is_writable and len(self._running) < self._door.limits.max_running
+        wanted = self.is_writable and self._load < self._door.limits.max_running
         if wanted and not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
         elif not wanted and self._transport.is_reading():
@@ -269,10 +286,10 @@ class Connection(asyncio.Protocol):
             raise InvalidArgument(f"the arguments of {known.name} cannot be read: {problem}") from None
         method = getattr(operations, known.name)
         waits = getattr(arguments, "wait", 0) > 0
-        if waits and len(self._waits) >= self._door.limits.max_streams:
+        if waits and len(self._waits) >= self._door.limits.max_waits:
             raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, wanted fewer")
         work = method(**{name: getattr(arguments, name) for name in known.parameters})
-        self._run(request.call, work, self._waits if waits else self._running)
+        self._run(request.call, work, 0 if waits else CALL_LOAD)
 
     def _open(self, request: Open, operations: Operations) -> None:
         if request.kind not in {frames.TOPIC, frames.QUEUE}:
@@ -306,17 +323,21 @@ class Connection(asyncio.Protocol):
         else:
             self._write(frames.done(request.call, Settled(failed)))
 
-    def _run(self, call: int, work: Coroutine[None, None, object], beside: set[asyncio.Task[None]] | None = None) -> None:
-        """Run what takes time beside the rest."""
-        tasks = self._running if beside is None else beside
+    def _run(self, call: int, work: Coroutine[None, None, object], load: int = 1) -> None:
+        """Run what takes time beside the rest. What only waits is no load: the client's other frames go on being read."""
         task = self._loop.create_task(self._finish(call, work))
+        tasks = self._running if load else self._waits
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
-        task.add_done_callback(self._ran)
+        self._load += load
+        task.add_done_callback(lambda done: self._ran(done, load))
 
-    def _ran(self, _: asyncio.Task[None]) -> None:
-        if not self._transport.is_reading():
-            self._read_or_not()
+    def _ran(self, task: asyncio.Task[None], load: int) -> None:
+        self._running.discard(task)
+        self._waits.discard(task)
+        was_full = self._load >= self._door.limits.max_running
+        self._load -= load
+        if was_full:
+            self._take_more()
 
     async def _finish(self, call: int, work: Coroutine[None, None, object]) -> None:
         try:

@@ -33,7 +33,9 @@ class NativeLimits:
     hello_seconds: float = 10.0
     """How long a client may take to say who it is."""
     max_running: int = 256
-    """How many requests of one connection run side by side; more wait in its socket."""
+    """How many publishes of one connection run side by side, or a sixteenth of that many operations; more wait in its socket."""
+    max_waits: int = 200
+    """How many requests of one connection may wait for a message."""
     max_streams: int = 1_000
     """How many streams one connection may have open."""
 

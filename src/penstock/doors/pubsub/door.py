@@ -84,11 +84,11 @@ class PubSubDoor:
         self._inspection.close()
 
     def guard(self, stream: Stream) -> None:
-        """Refuse a topic to other doors when its messages have to pass a schema or transforms, which only this door applies."""
+        """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
         if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
             raise FailedPrecondition(
-                f"topic {stream.name!r} has a schema or transforms, which are applied to what Pub/Sub clients publish alone",
-                hint="publish to it by the Pub/Sub API, over gRPC or REST",
+                f"topic {stream.name!r} has a schema or transforms, which are not applied here",
+                hint="publish to it by the Pub/Sub API, over gRPC or REST, or by Penstock's own client",
             )
 
     def routes(self) -> list[Route]:

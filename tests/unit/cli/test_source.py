@@ -1,0 +1,121 @@
+"""Publishing all of it: in batches that are not too large, a few at once, and nothing after the first that failed."""
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cli.source import BATCH, BATCH_BYTES, _cut, _sent, check_source
+from penstock.errors import InvalidArgument, Unavailable
+
+
+@given(sizes=st.lists(st.sampled_from([0, 1, 1_000, BATCH_BYTES // 2, BATCH_BYTES, BATCH_BYTES + 1]), max_size=20))
+def test_batches_hold_everything_in_order_and_are_not_too_large(sizes: list[int]) -> None:
+    messages = [bytes(size) for size in sizes]
+    batches = _cut(messages)
+
+    assert [message for batch in batches for message in batch] == messages
+    assert all(len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES for batch in batches)
+
+
+def test_small_messages_go_many_at_once() -> None:
+    assert [len(batch) for batch in _cut([b"x"] * (2 * BATCH + 1))] == [BATCH, BATCH, 1]
+
+
+async def batches_of(count: int) -> AsyncGenerator[list[bytes], None]:
+    for number in range(count):
+        yield [str(number).encode()]
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_more_than_so_many_are_under_way_and_they_come_back_in_order(most: int) -> None:
+    async def main() -> None:
+        running, highest = 0, 0
+
+        async def send(batch: list[bytes]) -> list[str]:
+            nonlocal running, highest
+            running += 1
+            highest = max(highest, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return [batch[0].decode()]
+
+        assert [ids[0] async for ids in _sent(batches_of(20), send, most)] == [str(number) for number in range(20)]
+        assert 1 <= highest <= most
+
+    asyncio.run(main())
+
+
+def test_the_first_that_fails_ends_it_and_leaves_nothing_running() -> None:
+    async def main() -> None:
+        begun: list[bytes] = []
+
+        async def send(batch: list[bytes]) -> list[str]:
+            begun.append(batch[0])
+            if batch[0] == b"3":
+                raise Unavailable("not now")
+            await asyncio.sleep(0)
+            return [batch[0].decode()]
+
+        got: list[str] = []
+
+        async def take() -> None:
+            async for ids in _sent(batches_of(1_000), send, 4):
+                got.extend(ids)
+
+        with pytest.raises(Unavailable):
+            await take()
+        assert got == ["0", "1", "2"]
+        assert len(begun) <= 8
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+def test_a_failure_is_told_while_nothing_more_comes() -> None:
+    async def main() -> None:
+        is_closed = False
+
+        async def one_and_no_more() -> AsyncGenerator[list[bytes], None]:
+            nonlocal is_closed
+            try:
+                yield [b"x"]
+                await asyncio.Event().wait()
+            finally:
+                is_closed = True
+
+        async def send(batch: list[bytes]) -> list[str]:
+            raise Unavailable("not now")
+
+        async def take() -> None:
+            async for _ in _sent(one_and_no_more(), send, 4):
+                pass
+
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable):
+                await take()
+        assert is_closed
+
+    asyncio.run(main())
+
+
+def source(**given_: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"data": [], "file": None, "lines": False, "count": 1} | given_)
+
+
+@pytest.mark.parametrize("wrong", [{"data": ["x"], "file": "f"}, {"data": ["x"], "lines": True}, {"lines": True, "count": 2}])
+def test_what_excludes_each_other_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument, match="wanted one or the other"):
+        check_source(source(**wrong))
+
+
+def test_nothing_to_publish_is_told_to_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with pytest.raises(InvalidArgument, match="nothing to publish"):
+        check_source(source())
+    check_source(source(file="-"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    check_source(source())

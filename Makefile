@@ -42,6 +42,7 @@ format: $(STAMP) ## lay the code out, and fix what can be fixed by rule
 	$(PYTHON_BIN) -m ruff format .
 
 bench: $(STAMP) ## measure, and print a table and JSON (ARGS are passed on)
+	@sh scripts/setup-redis
 	@$(PYTHON_BIN) -m benchmarks $(ARGS)
 
 torture: $(STAMP) ## kill a real broker 1,000 times and look for what is missing

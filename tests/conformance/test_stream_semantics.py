@@ -228,6 +228,7 @@ async def test_br_009_a_passing_error_is_told_and_the_stream_goes_on(place: Plac
         await topic.publish_message(b"after")
         await inbox.has(2)
         assert (inbox.data, inbox.closes, subscription.is_open) == ([b"before", b"after"], 0, True)
+        assert len(inbox.errors) == 1  # however many streams were cut
 
 
 @in_loop

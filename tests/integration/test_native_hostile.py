@@ -25,6 +25,7 @@ from tests.integration.raw_native import (
     framed,
     pack,
 )
+from tests.unit.api.test_registry import NAMES, arguments_of
 
 SECRET = "s3cret-payload"
 MIB = 1024 * 1024
@@ -232,6 +233,14 @@ ANSWERS: dict[str, tuple[bytes, list[object]]] = {
 }
 
 
+WEIRD = [
+    *(None, True, -1, 0, 2**63, 2**64 - 1, NAN, INF, -0.5, 1e300),
+    *("", "\0", "a/b", "projects/p/topics/t", "x" * 100_000, "0" * 30, "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"),
+    *(b"", b"\xff" * 10, [], [None], ["x"] * 1_000, [[]], {}, {"a": 1}, {"": []}),
+]
+"""What may stand in for any argument."""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
     with LocalServer() as server, RawClient(server.server.native_port or 0) as client:
@@ -404,3 +413,22 @@ def test_a_hundred_connections_that_say_nothing_and_a_hundred_that_leave_harm_no
         assert client.greet()[0] == DONE
     for one in silent:
         one.socket.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_argument_makes_an_operation_fail_inside(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    good = arguments_of(name)
+    with LocalServer() as server, RawClient(server.server.native_port or 0) as client:
+        client.greet()
+        client.call("create_topic", topic="some-name")
+        client.call("create_subscription", subscription="some-name", topic="some-name", options={})
+        client.call("create_snapshot", snapshot="some-name", subscription="some-name")
+        client.call("create_queue", queue="some-name", config={})
+        client.call("create_schema", schema="some-name", kind="AVRO", definition='"string"')
+        for argument in good:
+            for value in WEIRD:
+                kind, _, *rest = client.call(
+                    name, **{**good, "wait": 0, argument: value} if "wait" in good else {**good, argument: value}
+                )
+                assert kind == DONE or (rest[0] != "unknown" and rest[-1]), (argument, value, rest)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -243,7 +243,7 @@ class Feed:
 
     def _look(self) -> None:
         """Hand out one batch of what there is, and come again when there was something."""
-        if self._is_over or self._is_busy or self._limits.is_paused or not self._sink.has_room:
+        if self._is_over or self._is_busy or not self._sink.has_room:
             return
         try:
             queue, leases = self._grant()
@@ -268,7 +268,9 @@ class Feed:
                 raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self._name)
             self._rules.check_pulled(queue)
             prefetch, prefetch_bytes, want = limits.max_messages, limits.max_bytes, BATCH
-            if limits.allow_excess:
+            if limits.is_paused:
+                want = 0  # but who waits wants to hear that there is nothing to wait for any more
+            elif limits.allow_excess:
                 holding = queue.holding(self.consumer)
                 if len(holding.held) >= prefetch or holding.size >= prefetch_bytes:
                     want = 0

@@ -12,7 +12,16 @@ from penstock.api.service import Service
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.events import Event
 from penstock.broker.core.policy import QueueConfig
-from penstock.errors import AlreadyExists, InvalidArgument, QueueNotFound
+from penstock.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PenstockError,
+    QueueFull,
+    QueueNotFound,
+    SubscriptionFull,
+)
 from penstock.work import DeadLetter, QueueMessage, QueueStats
 
 P = ParamSpec("P")
@@ -145,6 +154,22 @@ class QueueOperations:
         """A broker's name as the caller knows it."""
         project, name = self._service.projects.split(scoped)
         return name if project == self._project else scoped
+
+    def told(self, error: PenstockError) -> PenstockError:
+        """An error as the caller must hear it: things by the names they know, without the project."""
+        match error:
+            case NotFound() if isinstance(error.name, str):
+                return type(error)(self._plain(error.name))
+            case AlreadyExists():
+                return AlreadyExists(error.kind, self._plain(error.name))
+            case SubscriptionFull():
+                return SubscriptionFull(self._plain(error.subscription), self._plain(error.topic))
+            case QueueFull():
+                return QueueFull(self._plain(error.queue))
+            case OutOfRange():
+                return OutOfRange(self._plain(error.stream), error.offset, error.earliest, error.latest)
+            case _:
+                return error
 
     async def _change(self, change: Callable[[Catalog, int], Event | None]) -> None:
         """Change what exists, durably."""

@@ -78,10 +78,11 @@ class PubSub:
         """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
         if not self._is_open:
             return
-        for subscription in self._subscriptions.values():
-            await subscription.close()
-        for queue in self._queues.values():
-            await queue.close()
+        # Side by side: each may wait for its handlers.
+        await asyncio.gather(
+            *[subscription.close() for subscription in self._subscriptions.values()],
+            *[queue.close() for queue in self._queues.values()],
+        )
         # After the handlers, which may publish to the last.
         await asyncio.gather(
             *[topic.publisher.close() for topic in self._topics.values()],

@@ -259,7 +259,7 @@ class Session:
         opened, before = channel.opened, self._opened
         if self._options.message_ordering and not opened.ordered:
             raise FailedPrecondition(
-                f"Subscription {self._source.name!r} was created without message_ordering, so its messages come in no order",
+                f"{self._source.name!r} was created without message_ordering, so its messages come in no order",
                 hint="create it again with message_ordering=True, or open it without",
             )
         if not number:

@@ -8,9 +8,9 @@ home           the connection, and the event loop it lives in
 core/          the rules: what a call looks like, what becomes of one that failed
 """
 
-from penstock.worker.core.verdict import Outcome, Reject, Retry
+from penstock.worker.core.verdict import Outcome, Reject, Retry, TimeLimitExceeded
 from penstock.worker.result import TaskResult, WorkerStats
 from penstock.worker.task import Task
 from penstock.worker.worker import Worker
 
-__all__ = ["Outcome", "Reject", "Retry", "Task", "TaskResult", "Worker", "WorkerStats"]
+__all__ = ["Outcome", "Reject", "Retry", "Task", "TaskResult", "TimeLimitExceeded", "Worker", "WorkerStats"]

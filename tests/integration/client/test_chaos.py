@@ -97,7 +97,7 @@ class Ledger:
     certain: dict[str, int] = field(default_factory=dict)
     """When an ack was confirmed, by id."""
     returned: list[tuple[str, int]] = field(default_factory=list)
-    """(id, when) of what came although its ack was confirmed."""
+    """(id, when its ack was confirmed) of what came all the same."""
     answers: Counter[str] = field(default_factory=Counter)
     wrongs: list[str] = field(default_factory=list)
     is_draining: bool = False
@@ -134,7 +134,7 @@ class Ledger:
         if self.ids.setdefault(text, message.id) != message.id:
             self.wrongs.append(f"{text!r} was stored twice, as {self.ids[text]} and {message.id}")
         if message.id in self.certain:
-            self.returned.append((message.id, monotonic()))
+            self.returned.append((message.id, self.certain[message.id]))
         owner, number = text.split(maxsplit=1)[0], int(text.split()[1])
         is_new, last = number not in self.first[owner], self.last[owner]
         self.first[owner].add(number)
@@ -153,9 +153,9 @@ class Ledger:
         other = [text for text, known in confirmed.items() if self.ids[text] != known]
         assert not other, f"{self.name}: came under another id than was confirmed: {other[:5]}"
         undone = [
-            (one, when - self.certain[one])
-            for one, when in self.returned
-            if self.is_exact or not any(abs(kill - self.certain[one]) < FLUSH for kill in kills)
+            message_id
+            for message_id, when in self.returned
+            if self.is_exact or not any(abs(kill - when) < FLUSH for kill in kills)
         ]
         assert not undone, f"{self.name}: {len(undone)} were acked for certain, and came again: {undone[:5]}"
         assert self.certain, f"{self.name}: no ack was ever confirmed"

@@ -237,11 +237,10 @@ def test_a_half_open_connection_is_noticed_and_left(server: LocalServer, proxy: 
 
 def test_a_program_that_is_busy_does_not_lose_its_server(proxy: FaultyProxy) -> None:
     async def scenario() -> None:
-        async with PubSub(f"penstock://{proxy.address}", ping_seconds=0.02) as pubsub:
+        async with PubSub(f"penstock://{proxy.address}", ping_seconds=0.1) as pubsub:
             for _ in range(3):
-                time.sleep(0.2)  # noqa: ASYNC251  # what a handler does that does not know better
-                await asyncio.sleep(0.01)
-            assert (await pubsub.info()).version
+                time.sleep(0.4)  # noqa: ASYNC251  # what a handler does that does not know better
+                assert (await pubsub.info()).version
             assert proxy.accepted == 1
 
     run(scenario)

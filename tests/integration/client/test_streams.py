@@ -491,6 +491,39 @@ async def test_a_subscription_deleted_and_made_again_under_a_stream_ends_it(plac
 
 
 @in_loop
+async def test_a_paused_stream_hears_that_its_subscription_was_deleted(place: Place) -> None:
+    async with place:
+        _, subscription = await place.subscription()
+        inbox = Inbox().listen(subscription)
+        subscription.open()
+        subscription.pause()
+        await place.settled()
+        await subscription.delete()
+        await inbox.has_closed()
+        assert [type(error) for error in inbox.errors] == [SubscriptionNotFound]
+
+
+@in_loop
+async def test_streams_of_one_client_close_side_by_side(place: Place) -> None:
+    async with place:
+        topic = await place.topic()
+        inboxes = []
+        for name in ("first", "second"):
+            subscription = await topic.subscription(name, close_behavior="wait").create()
+            inboxes.append(Inbox(ack=False).listen(subscription))
+            subscription.open()
+        await topic.publish_message(b"x")
+        for inbox in inboxes:
+            await inbox.has(1)
+        closing = asyncio.create_task(place.pubsub.close())
+        inboxes[1].messages[0].ack()
+        await inboxes[1].has_closed()  # it does not wait for the first
+        assert inboxes[0].closes == 0
+        inboxes[0].messages[0].ack()
+        await closing
+
+
+@in_loop
 async def test_a_subscription_made_again_while_the_stream_was_cut_is_another_one() -> None:
     async with Place() as place:
         topic, subscription = await place.subscription(close_behavior="wait")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.access import ANYONE
@@ -71,15 +72,18 @@ class EmbeddedLink:
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Have an operation done."""
-        return await operation(self.operations, *args, **kwargs)
+        with self._plainly():
+            return await operation(self.operations, *args, **kwargs)
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
         """Publish to a topic."""
-        return await self.operations.publish(topic, messages)
+        with self._plainly():
+            return await self.operations.publish(topic, messages)
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish to a work queue."""
-        return await self.operations.enqueue(queue, messages)
+        with self._plainly():
+            return await self.operations.enqueue(queue, messages)
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
@@ -87,9 +91,18 @@ class EmbeddedLink:
         """Begin a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
         begin = self.operations.open if kind == frames.TOPIC else self.operations.open_queue
-        channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
+        with self._plainly():
+            channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
         channel.opened = channel.feed.opened
         return channel
+
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Errors as the caller must hear them."""
+        try:
+            yield
+        except PenstockError as error:
+            raise self.operations.told(error) from None
 
 
 class _EmbeddedChannel:

@@ -62,9 +62,11 @@ class Connection(asyncio.Protocol):
         self._arrived: deque[bytes] = deque()
         self._bodies: Iterator[bytes] = iter(())
         """What has arrived and is not taken yet, and the frames in what came before it."""
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], int] = {}
         self._load = 0
         """What runs, weighed."""
+        self._is_full = False
+        """Whether no more is taken until half of what runs is done."""
         self._waits: set[asyncio.Task[None]] = set()
         """Requests that wait for a message."""
         self.is_writable = True
@@ -162,10 +164,11 @@ class Connection(asyncio.Protocol):
         """Take frames for as long as there is room for what they ask for; the rest waits here, and then in the socket."""
         most, transport = self._door.limits.max_running, self._transport
         try:
-            while self.is_writable and self._load < most and not transport.is_closing():
+            while self.is_writable and not self._is_full and not transport.is_closing():
                 body = next(self._bodies, None)
                 if body is not None:
                     self._take(body)
+                    self._is_full = self._load >= most
                 elif self._arrived:
                     self._bodies = self._inbox.feed(self._arrived.popleft())
                 else:
@@ -176,7 +179,7 @@ class Connection(asyncio.Protocol):
         self._read_or_not()
 
     def _read_or_not(self) -> None:
-        wanted = self.is_writable and self._load < self._door.limits.max_running
+        wanted = self.is_writable and not self._is_full
         if wanted and not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
         elif not wanted and self._transport.is_reading():
@@ -209,7 +212,7 @@ class Connection(asyncio.Protocol):
                 self._admit()
             self._answer(request, operations)
         except PenstockError as error:
-            self._write(frames.refused(call, error))
+            self._refuse(call, error)
             if self._operations is None:
                 self._transport.close()
         except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
@@ -289,7 +292,10 @@ class Connection(asyncio.Protocol):
         if waits and len(self._waits) >= self._door.limits.max_waits:
             raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, wanted fewer")
         work = method(**{name: getattr(arguments, name) for name in known.parameters})
-        self._run(request.call, work, 0 if waits else CALL_LOAD)
+        if waits:
+            self._wait(request.call, work)
+        else:
+            self._run(request.call, work, CALL_LOAD)
 
     def _open(self, request: Open, operations: Operations) -> None:
         if request.kind not in {frames.TOPIC, frames.QUEUE}:
@@ -324,28 +330,35 @@ class Connection(asyncio.Protocol):
             self._write(frames.done(request.call, Settled(failed)))
 
     def _run(self, call: int, work: Coroutine[None, None, object], load: int = 1) -> None:
-        """Run what takes time beside the rest. What only waits is no load: the client's other frames go on being read."""
+        """Run what takes time beside the rest."""
         task = self._loop.create_task(self._finish(call, work))
-        tasks = self._running if load else self._waits
-        tasks.add(task)
+        self._running[task] = load
         self._load += load
-        task.add_done_callback(lambda done: self._ran(done, load))
+        task.add_done_callback(self._ran)
 
-    def _ran(self, task: asyncio.Task[None], load: int) -> None:
-        self._running.discard(task)
-        self._waits.discard(task)
-        was_full = self._load >= self._door.limits.max_running
-        self._load -= load
-        if was_full:
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._load -= self._running.pop(task)
+        if self._is_full and self._load <= self._door.limits.max_running // 2:
+            # Half of it at once: to begin one for each that ends would cost a look at the socket each time.
+            self._is_full = False
             self._take_more()
+
+    def _wait(self, call: int, work: Coroutine[None, None, object]) -> None:
+        """Run what only waits, which is no load: the client's other frames go on being read."""
+        task = self._loop.create_task(self._finish(call, work))
+        self._waits.add(task)
+        task.add_done_callback(self._waits.discard)
 
     async def _finish(self, call: int, work: Coroutine[None, None, object]) -> None:
         try:
             self._write(frames.done(call, await work))
         except PenstockError as error:
-            self._write(frames.refused(call, error))
+            self._refuse(call, error)
         except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
             self._fail(call, error)
+
+    def _refuse(self, call: int, error: PenstockError) -> None:
+        self._write(frames.refused(call, error if self._operations is None else self._operations.told(error)))
 
     def _fail(self, call: int, error: Exception) -> None:
         # Only where it happened: the text may hold a payload.
@@ -366,7 +379,8 @@ class Connection(asyncio.Protocol):
     def end(self, stream: int, error: PenstockError | None) -> None:
         """A stream is over."""
         self._streams.pop(stream, None)
-        self._write(frames.ended(stream, error))
+        told = self._operations.told(error) if error is not None and self._operations is not None else error
+        self._write(frames.ended(stream, told))
 
 
 class _Stream:

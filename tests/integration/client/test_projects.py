@@ -1,0 +1,65 @@
+"""A project other than the default one: its names stand alone for who works in it, in errors too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock import Message, NewMessage, PubSub, QueueConfig, SubscriptionOptions
+from penstock.errors import AlreadyExists, NotFound, OutOfRange, QueueFull, SubscriptionFull
+from penstock.testing.server import LocalServer
+
+
+@asynccontextmanager
+async def opened(where: str) -> AsyncIterator[PubSub]:
+    if where == "embedded":
+        async with PubSub(project="shop") as pubsub:
+            yield pubsub
+    else:
+        with LocalServer() as server:
+            async with PubSub(server.url, project="shop") as pubsub:
+                yield pubsub
+
+
+@pytest.mark.parametrize("where", ["embedded", "server"])
+def test_errors_name_things_as_the_caller_knows_them(where: str) -> None:
+    async def scenario() -> None:
+        async with opened(where) as pubsub:
+            topic = await pubsub.topic("orders").create()
+            with pytest.raises(AlreadyExists, match="Topic already exists: orders"):
+                await topic.create()
+            with pytest.raises(NotFound, match="Topic not found: nosuch"):
+                await pubsub.topic("nosuch").delete()
+            with pytest.raises(NotFound, match="Topic not found: nosuch"):
+                await pubsub.topic("nosuch").publish_message(b"x")
+            with pytest.raises(NotFound, match="Subscription not found: nosuch"):
+                await pubsub.subscription("nosuch").pull()
+            subscription = topic.subscription("billing")
+            await subscription.create(SubscriptionOptions(max_messages=1, overflow="reject"))
+            await topic.publish_message(b"x")
+            with pytest.raises(SubscriptionFull, match="Subscription is full: billing; nothing was published to topic 'orders'"):
+                await pubsub.link.publish("orders", [Message(b"y")])
+            with pytest.raises(OutOfRange, match="offset 9 of 'orders'"):
+                await subscription.seek(offset=9)
+            queue = await pubsub.queue("mail").create(QueueConfig(max_depth=1))
+            await queue.publish("x")
+            with pytest.raises(QueueFull, match="Queue is full: mail"):
+                await pubsub.link.enqueue("mail", [NewMessage("y")])
+            with pytest.raises(NotFound, match="Queue not found: nosuch"):
+                await pubsub.queue("nosuch").stats()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("where", ["embedded", "server"])
+def test_a_stream_of_what_is_not_there_says_so_plainly(where: str) -> None:
+    async def scenario() -> None:
+        async with opened(where) as pubsub:
+            with pytest.raises(NotFound, match="Subscription not found: nosuch"):
+                async for _ in pubsub.subscription("nosuch"):
+                    pass
+
+    asyncio.run(scenario())

@@ -233,7 +233,7 @@ ANSWERS: dict[str, tuple[bytes, list[object]]] = {
 }
 
 
-WEIRD = [
+WEIRD: list[object] = [
     *(None, True, -1, 0, 2**63, 2**64 - 1, NAN, INF, -0.5, 1e300),
     *("", "\0", "a/b", "projects/p/topics/t", "x" * 100_000, "0" * 30, "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"),
     *(b"", b"\xff" * 10, [], [None], ["x"] * 1_000, [[]], {}, {"a": 1}, {"": []}),
@@ -245,6 +245,7 @@ WEIRD = [
 def server() -> Iterator[LocalServer]:
     with LocalServer() as server, RawClient(server.server.native_port or 0) as client:
         client.greet()
+        client.call("create_topic", topic="quiet")  # nobody listens: what is left there is in nobody's way
         client.call("create_topic", topic="topic")
         client.call("create_subscription", subscription="sub", topic="topic", options={})
         client.call("create_queue", queue="work", config={})
@@ -415,10 +416,19 @@ def test_a_hundred_connections_that_say_nothing_and_a_hundred_that_leave_harm_no
         one.socket.close()
 
 
+@pytest.fixture(scope="module")
+def playground() -> Iterator[int]:
+    """The port of a server in which anything may be made and deleted."""
+    with LocalServer() as server:
+        yield server.server.native_port or 0
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_no_argument_makes_an_operation_fail_inside(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_argument_makes_an_operation_fail_inside(name: str, playground: int, caplog: pytest.LogCaptureFixture) -> None:
     good = arguments_of(name)
-    with LocalServer() as server, RawClient(server.server.native_port or 0) as client:
+    if "wait" in good:
+        good["wait"] = 0
+    with RawClient(playground) as client:
         client.greet()
         client.call("create_topic", topic="some-name")
         client.call("create_subscription", subscription="some-name", topic="some-name", options={})
@@ -427,8 +437,31 @@ def test_no_argument_makes_an_operation_fail_inside(name: str, caplog: pytest.Lo
         client.call("create_schema", schema="some-name", kind="AVRO", definition='"string"')
         for argument in good:
             for value in WEIRD:
-                kind, _, *rest = client.call(
-                    name, **{**good, "wait": 0, argument: value} if "wait" in good else {**good, argument: value}
-                )
+                kind, _, *rest = client.call(name, **{**good, argument: value})
                 assert kind == DONE or (rest[0] != "unknown" and rest[-1]), (argument, value, rest)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+FIELDS: dict[str, tuple[int, list[object], list[object]]] = {
+    "publish": (PUBLISH, ["quiet"], [b"x", {}, "", 5, None, None, None, None]),
+    "enqueue": (ENQUEUE, ["work"], ["x", 5, None, None, None, None, None, None, None]),
+    "nack": (SETTLE, [1, []], [1, True, None, None, False]),
+    "limits": (OPEN, [9, 0, "sub", "weird"], [10, MIB, 30.0, False, True]),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_field_makes_a_frame_fail_inside(name: str, port: int) -> None:
+    kind, before, fields = FIELDS[name]
+    with RawClient(port) as client:
+        opened(client, consumer="weird")
+        client.send(ADJUST, 1, [10, MIB, 30.0, False, True])
+        for place in range(len(fields)):
+            for value in WEIRD:
+                changed = [*fields[:place], value, *fields[place + 1 :]]
+                given = changed if name == "limits" else [changed]
+                answer = client.ask(kind, 5, *before, given)
+                assert answer[0] == DONE or (answer[2] != "unknown" and answer[-1]), (place, value, answer)
+                if name == "limits" and answer[0] == DONE:
+                    client.ask(CLOSE, 9)
+        assert client.is_answered()

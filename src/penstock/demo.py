@@ -1,4 +1,4 @@
-"""`python -m penstock.demo`: a broker at work, then a server, in the terminal, in well under a minute.
+"""`python -m penstock.demo`: a broker at work, a server, its clients, a worker, in the terminal, in well under a minute.
 
 Everything shown is real: a broker with a data directory, the machine's clock, processes that are killed, the clients of others.
 Every sentence marked "proved" was checked a moment before; the demo ends with exit code 1 at the first that does not hold.
@@ -25,6 +25,7 @@ from penstock import (
     __version__,
 )
 from penstock.clock import monotonic
+from penstock.demo_client import ClientDemo
 from penstock.demo_crash import PUBLISHERS, crash, recover
 from penstock.demo_screen import ClaimFailed, Screen
 from penstock.demo_server import ServerDemo
@@ -36,6 +37,7 @@ KILLS = (500, 1_000, 1_500, 2_000, 5_000)
 YOURSELF = (
     "Start a server yourself (docs/quickstart.md goes on from there):",
     "  .venv/bin/penstock serve",
+    '  async with PubSub("http://127.0.0.1:8085") as pubsub: ...',
     "  open http://127.0.0.1:8085/docs, or export PUBSUB_EMULATOR_HOST=127.0.0.1:8086",
 )
 
@@ -333,13 +335,14 @@ def main() -> int:
     """Run the demo; 0 when every claim held."""
     screen = Screen()
     screen.title(
-        f"Penstock {__version__}: a broker at work, then a server",
+        f"Penstock {__version__}: a broker at work, a server, its clients, a worker",
         "Real processes, files, clients and time. Each claim is checked.",
     )
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory:
             Demo(screen, Path(directory)).run()
             ServerDemo(screen, Path(directory) / "server").run()
+            ClientDemo(screen, Path(directory) / "client").run()
     except ClaimFailed as failure:
         screen.fail(str(failure))
         return 1

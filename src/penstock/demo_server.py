@@ -42,12 +42,12 @@ class ServerDemo:
 
     def run(self) -> None:
         """All steps, in order, as far as what they need is installed."""
-        missing = sorted({extra for module, extra in NEEDED.items() if not _is_installed(module)})
+        missing = missing_extras()
         if missing:
             self.screen.step("The server")
             self.screen.say(f"Left out: it needs more libraries, pip install 'penstock[{','.join(missing)}]'.")
             return
-        with self._started() as server:
+        with serving(self.directory) as server:
             self.http(server)
             if self._has(SYNAP, "Work queues with synap-sdk"):
                 self.queues(server)
@@ -62,16 +62,6 @@ class ServerDemo:
         if not is_there:
             self.screen.say(f"Left out: the client is not installed, pip install {client}.")
         return is_there
-
-    @contextmanager
-    def _started(self, **options: object) -> Iterator[ServerProcess]:
-        from penstock.testing.server import ServerProcess  # noqa: PLC0415  # needs the server's libraries
-
-        try:
-            with ServerProcess(self.directory, **options) as server:
-                yield server
-        except (RuntimeError, OSError) as error:  # it did not start, or did not answer
-            raise ClaimFailed(f"the server serves: {error}") from error
 
     def http(self, server: ServerProcess) -> None:
         """What any program can do that speaks HTTP."""
@@ -178,7 +168,7 @@ class ServerDemo:
             f"Google's client publishes {total:,} messages under {KEYS} ordering keys. The server is killed {len(KILLS)} times in"
             " the middle and started again on its data directory; the client finds it again by itself."
         )
-        with client_errors(), self._started() as first, Google(first.grpc) as google:
+        with client_errors(), serving(self.directory) as first, Google(first.grpc) as google:
             topic = google.topic("readings")
             archive = google.subscription("archive", topic, enable_message_ordering=True)
             load = Load(google, topic, [f"sensor {number}" for number in range(KEYS)])
@@ -186,9 +176,9 @@ class ServerDemo:
             started = monotonic()
             sending.start()
             self._kill(first, load, KILLS[0])
-            with self._started(port=first.port, grpc_port=first.grpc_port) as second:
+            with serving(self.directory, port=first.port, grpc_port=first.grpc_port) as second:
                 self._kill(second, load, KILLS[1])
-            with self._started(port=first.port, grpc_port=first.grpc_port) as third:
+            with serving(self.directory, port=first.port, grpc_port=first.grpc_port) as third:
                 load.wait(total)
                 sending.join()
                 took = (monotonic() - started) / SECOND
@@ -213,6 +203,23 @@ class ServerDemo:
         load.wait(after)
         server.kill()
         self.screen.say(f"  killed when {len(load.confirmed):,} were confirmed")
+
+
+@contextmanager
+def serving(directory: Path, **options: object) -> Iterator[ServerProcess]:
+    """A server as a process of its own, on that data directory."""
+    from penstock.testing.server import ServerProcess  # noqa: PLC0415  # needs the server's libraries
+
+    try:
+        with ServerProcess(directory, **options) as server:
+            yield server
+    except (RuntimeError, OSError) as error:  # it did not start, or did not answer
+        raise ClaimFailed(f"the server serves: {error}") from error
+
+
+def missing_extras() -> list[str]:
+    """What has to be installed for a server, by the names of Penstock's extras."""
+    return sorted({extra for module, extra in NEEDED.items() if not _is_installed(module)})
 
 
 def _is_installed(module: str) -> bool:

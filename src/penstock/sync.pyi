@@ -27,6 +27,7 @@ class IncomingMessage:
     receipt: int
     received_at: int
     deadline: int
+    end_at: int
 
     @property
     def id(self) -> str:
@@ -78,6 +79,9 @@ class IncomingMessage:
 
     def json(self) -> Any:
         """The payload, read as JSON."""
+
+    def begin(self) -> None:
+        """Say that somebody begins to work on it: should this process die over it, the try counts. Streams say it themselves."""
 
     def ack(self) -> None:
         """Settle it for good."""

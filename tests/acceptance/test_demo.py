@@ -26,6 +26,8 @@ STEPS = [
     "12. Work queues with synap-sdk",
     "13. Topics with Google's own client",
     "14. kill -9 of the server, under load",
+    "15. The client: kill -9 of the server while events stream",
+    "16. A worker",
 ]
 
 # Runs the demo after a line that breaks something in this process.
@@ -36,6 +38,18 @@ SERVER_ONLY = (
     "import pathlib, sys\n{line}\nfrom penstock.demo_screen import Screen\nfrom penstock.demo_server import ServerDemo\n"
 )
 SERVER_ONLY += "ServerDemo(Screen(), pathlib.Path(sys.argv[1])).run()"
+
+# Runs the client's steps alone, after a line that breaks something in this process.
+CLIENT_ONLY = """
+import pathlib, sys
+from penstock import demo_client
+from penstock.demo_screen import ClaimFailed, Screen
+{line}
+try:
+    demo_client.ClientDemo(Screen(), pathlib.Path(sys.argv[1])).run()
+except ClaimFailed as failure:
+    sys.exit(str(failure))
+"""
 
 
 class Run(NamedTuple):
@@ -86,7 +100,38 @@ def test_no_confirmed_message_is_lost_in_the_crash(demo: Run) -> None:
 
 def test_no_confirmed_message_is_lost_when_the_server_is_killed(demo: Run) -> None:
     assert "proved 8,000 confirmed over the network, 0 lost" in demo.out
-    assert demo.out.count("  killed when ") == 2
+    assert len(re.findall(r"  killed when [\d,]+ were confirmed$", demo.out, flags=re.MULTILINE)) == 2
+
+
+def step(demo: Run, number: int) -> str:
+    return re.split(r"^\d+\. .*$", demo.out, flags=re.MULTILINE)[number]
+
+
+def test_what_the_client_was_told_is_safe_comes_once_stored_and_in_order(demo: Run) -> None:
+    shown = step(demo, 15)
+    numbers = re.search(r"confirmed +received +lost +stored twice +delivered again +out of order *\n(.*)", shown)
+    assert numbers is not None
+    confirmed, received, lost, twice, again, out_of_order = numbers[1].replace(",", "").split()
+    assert (confirmed, received, lost, twice, out_of_order) == ("4000", "4000", "0", "0", "0")
+    assert int(again) < 2_000  # only what was acked in the last moment before the kill
+    assert "proved 4,000 confirmed to the client, 0 lost" in shown
+    killed = re.search(r"killed when ([\d,]+) were confirmed and ([\d,]+) received", shown)
+    assert killed is not None
+    assert 2_000 <= int(killed[1].replace(",", "")) < 4_000
+
+
+def test_a_task_that_failed_twice_succeeds_and_its_whole_life_is_shown(demo: Run) -> None:
+    shown = step(demo, 16)
+    runs = re.findall(r"^  (mail|charge|invoice) +(\d) +(\w+)", shown, flags=re.MULTILINE)
+    assert [run[1:] for run in runs if run[0] == "mail"] == [("1", "succeeded")]
+    assert [run[1:] for run in runs if run[0] == "charge"] == [("1", "retried"), ("2", "retried"), ("3", "succeeded")]
+    assert [run[1:] for run in runs if run[0] == "invoice"] == [("1", "retried"), ("2", "dead")]
+    life = re.findall(r"^  (\d+\.\d\d) s +(\w+) +charges", shown, flags=re.MULTILINE)
+    assert [kind for _, kind in life] == ["published", "leased", "nacked", "leased", "nacked", "leased", "acked"]
+    at = [float(seconds) for seconds, _ in life]
+    assert at == sorted(at)
+    assert at[3] - at[2] >= 0.18
+    assert at[5] - at[4] >= 0.38
 
 
 def test_the_demo_ends_with_how_to_start_a_server(demo: Run) -> None:
@@ -110,6 +155,21 @@ def test_a_claim_that_does_not_hold_ends_the_demo_loudly(tmp_path: Path) -> None
     assert "FAILED every subscription got every message" in result.out
     assert "The demo failed" in result.out.strip().splitlines()[-2] + result.out.strip().splitlines()[-1]
     assert result.left_behind == []
+
+
+@pytest.mark.parametrize(
+    ("line", "failed"),
+    [
+        ("demo_client.IncomingMessage.ack = lambda message: message.modify_ack_deadline(0)", "within"),
+        ("demo_client.PATIENCE = 0.01", "4,000 events are confirmed and received within 0.01 s"),
+    ],
+)
+def test_a_promise_of_the_client_that_does_not_hold_ends_the_demo_loudly(line: str, failed: str, tmp_path: Path) -> None:
+    line += "; demo_client.PATIENCE = min(demo_client.PATIENCE, 3)"
+    result = run(tmp_path, "-c", CLIENT_ONLY.format(line=line), str(tmp_path / "data"))
+
+    assert result.code == 1
+    assert failed in result.err
 
 
 def test_an_error_of_the_broker_ends_the_demo_loudly(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ BATCH = 250
 BATCH_BYTES = 1024 * 1024
 GRACE_SECONDS = 10.0
 MAX_ERROR_CHARACTERS = 1_000
+LOST = "its consumer was lost while working on it"
+"""The error of a delivery that may have killed who worked on it."""
 
 Find = Callable[[Catalog, str], Queue]
 
@@ -63,6 +65,8 @@ class Feeds:
         self._open: dict[tuple[int, str], list[Feed]] = {}
         self._leaving: dict[tuple[int, str], asyncio.TimerHandle] = {}
         """Consumers whose connection was lost a moment ago."""
+        self.begun: dict[tuple[int, str], set[int]] = {}
+        """Receipts of what consumers are working on."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -111,7 +115,7 @@ class Feeds:
             del self._open[key]
             if keep_seconds > 0:
                 loop = asyncio.get_running_loop()
-                self._leaving[key] = loop.call_later(keep_seconds, self._release, key)
+                self._leaving[key] = loop.call_later(keep_seconds, self._bury, key)
             else:
                 self._release(key)
 
@@ -123,8 +127,21 @@ class Feeds:
             leaving.cancel()
         self._leaving.clear()
 
+    def _bury(self, key: tuple[int, str]) -> None:
+        """A consumer did not come back. What it was working on may be what has killed it, so that counts as a try."""
+        number, consumer = key
+        with self.broker.lock:
+            queue = self.broker.catalog.queues.get(number)
+            if queue is not None and not queue.policy.exactly_once:
+                begun = self.begun.get(key, set())
+                suspects = [lease for lease in _held(queue, consumer) if receipt_of(lease) in begun]
+                if suspects:
+                    self.broker.settle(queue, suspects, self.broker.clock.now(), _nack(Nack(0, error=LOST)))
+        self._release(key)
+
     def _release(self, key: tuple[int, str]) -> None:
         self._leaving.pop(key, None)
+        self.begun.pop(key, None)
         number, consumer = key
         with self.broker.lock:
             queue = self.broker.catalog.queues.get(number)
@@ -134,8 +151,7 @@ class Feeds:
 
     def _give_back_lost(self, queue: Queue, consumer: str, held: set[int], now: int) -> None:
         with self.broker.lock:
-            leases = [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
-            lost = [lease for lease in leases if receipt(lease.offset, lease.attempt, lease.epoch) not in held]
+            lost = [lease for lease in _held(queue, consumer) if receipt_of(lease) not in held]
             if lost:
                 self.broker.settle(queue, lost, now, Queue.give_back)
 
@@ -205,11 +221,15 @@ class Feed:
             self._sink.end(error)
 
     def settle(
-        self, acks: list[int], nacks: list[Nack] | None = None, deadlines: list[tuple[list[int], float]] | None = None
+        self,
+        acks: list[int],
+        nacks: list[Nack] | None = None,
+        deadlines: list[tuple[list[int], float]] | None = None,
+        begun: list[int] | None = None,
     ) -> list[int]:
         """End deliveries or move their deadlines; returns the receipts that were not live any more.
 
-        Settled is all or, when an argument is wrong, nothing.
+        Settled is all or, when an argument is wrong, nothing. `begun` are deliveries that the consumer works on from now on.
         """
         verbs: list[tuple[list[int], Settlement]] = [(acks, Queue.ack)] if acks else []
         verbs += [([nack.receipt], _nack(nack)) for nack in nacks or ()]
@@ -223,7 +243,25 @@ class Feed:
                 return [one for receipts, _ in verbs for one in receipts]
             for receipts, verb in verbs:
                 self._settle(queue, receipts, verb, now, failed)
+        self._note(acks, nacks or [], begun or [])
         return failed
+
+    def _note(self, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
+        """Remember what the consumer works on."""
+        key = (self.number, self.consumer)
+        known = self._feeds.begun.get(key)
+        if known is None:
+            if not begun:
+                return
+            known = self._feeds.begun[key] = set()
+        known.update(begun)
+        known.difference_update(acks)
+        known.difference_update(nack.receipt for nack in nacks)
+        if len(known) > 2 * self._limits.max_messages + BATCH:
+            # Leases that ran out are never settled.
+            with self._broker.lock:
+                queue = self._broker.catalog.queues.get(self.number)
+                known &= {receipt_of(lease) for lease in _held(queue, self.consumer)} if queue is not None else set()
 
     async def confirmed(self) -> None:
         """Return when what was settled so far cannot be undone by a crash, where that was promised."""
@@ -234,7 +272,7 @@ class Feed:
         live: dict[int, Lease] = {}
         for one in receipts:
             lease = queue.lease_of(offset_of(one))
-            if lease is None or receipt(lease.offset, lease.attempt, lease.epoch) != one or lease.offset in live:
+            if lease is None or receipt_of(lease) != one or lease.offset in live:
                 failed.append(one)
             else:
                 live[lease.offset] = lease
@@ -322,6 +360,16 @@ class Feed:
         with self._broker.lock:
             self._broker.bells.take_down(self.number, self._nudge.ring)
         self._rest.close()
+
+
+def receipt_of(lease: Lease) -> int:
+    """The receipt of a live delivery."""
+    return receipt(lease.offset, lease.attempt, lease.epoch)
+
+
+def _held(queue: Queue, consumer: str) -> list[Lease]:
+    """What a consumer holds, in order. Call it with the lock held."""
+    return [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
 
 
 def checked(limits: Limits) -> int:

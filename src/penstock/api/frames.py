@@ -147,6 +147,8 @@ class Settle(Frame, tag=5):
     nacks: Annotated[list[Nack], msgspec.Meta(max_length=MAX_VERDICTS)] = []
     deadlines: Annotated[list[tuple[Receipts, float]], msgspec.Meta(max_length=MAX_VERDICTS)] = []
     """Receipts, and seconds from now; 0 gives back."""
+    begun: Receipts = []
+    """Somebody has begun to work on these: should the consumer be lost, the try counts."""
 
 
 class Nack(msgspec.Struct, array_like=True, gc=False):

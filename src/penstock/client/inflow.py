@@ -64,6 +64,7 @@ class Inflow(Generic[M]):
         if running is None:
             message.is_worked_on = False
         else:
+            message.begin()
             self._events.keep(self._finish(message, running))
 
     def drain(self) -> list[M]:
@@ -94,7 +95,9 @@ class Inflow(Generic[M]):
                 if asking.done() and self._waiting:
                     self._wake()  # it was told of a message: another one must be
                 raise
-        return self._waiting.popleft()
+        message = self._waiting.popleft()
+        message.begin()
+        return message
 
     @contextmanager
     def working(self, message: M) -> Iterator[None]:

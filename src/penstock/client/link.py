@@ -43,8 +43,13 @@ class Channel(Protocol):
 
     opened: Opened
 
-    def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
-        """End deliveries, by their receipts, or give them other deadlines. Nobody hears whether that came in time."""
+    def settle(
+        self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
+    ) -> None:
+        """End deliveries, by their receipts, or give them other deadlines. Nobody hears whether that came in time.
+
+        `begun` are deliveries that somebody works on from now on: should this process die over one of them, its try counts.
+        """
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
         """Acks and nacks that were given to `settle` and may not have arrived, once the channel is over."""

@@ -36,6 +36,9 @@ class AckResponse(IntEnum):
 class Holder(Protocol):
     """Who a delivery is settled with. May be called from any thread."""
 
+    def begin(self, message: IncomingMessage) -> None:
+        """Somebody begins to work on it."""
+
     def ack(self, message: IncomingMessage) -> None:
         """Settle it for good."""
 
@@ -153,6 +156,11 @@ class IncomingMessage:
             return msgspec.json.decode(self._parcel.message.data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
+
+    def begin(self) -> None:
+        """Say that somebody begins to work on it: should this process die over it, the try counts. Streams say it themselves."""
+        if not self._is_settled:
+            self._holder.begin(self)
 
     def ack(self) -> None:
         """Settle it for good."""

@@ -33,6 +33,9 @@ ACK = Wish()
 class Nobody:
     """Holds what was only looked at: it cannot be settled."""
 
+    def begin(self, message: IncomingMessage) -> None:
+        """Nobody works on it."""
+
     def ack(self, message: IncomingMessage) -> None:
         """Nothing to settle."""
 
@@ -59,6 +62,9 @@ class PullHolder:
         self._thread = threading.get_ident()
         self._wishes: dict[Wish, list[IncomingMessage]] = {}
         self._running: set[asyncio.Task[Any]] = set()
+
+    def begin(self, message: IncomingMessage) -> None:
+        """Its lease runs out by itself, and counts as a try, when nobody settles it."""
 
     def ack(self, message: IncomingMessage) -> None:
         """Settle it for good."""

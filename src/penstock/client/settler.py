@@ -50,6 +50,7 @@ class Settler:
         self._acks: list[int] = []
         self._nacks: list[Nack] = []
         self._deadlines: dict[float, list[int]] = {}
+        self._begun: list[int] = []
         self._is_due = False
         self._is_over = False
 
@@ -90,6 +91,10 @@ class Settler:
     def pending(self) -> list[int]:
         """Receipts of what was settled here and may not have arrived yet."""
         return [*self._acks, *(nack.receipt for nack in self._nacks)]
+
+    def begin(self, message: IncomingMessage) -> None:
+        """Somebody begins to work on it."""
+        self._across(self._begin, message.receipt)
 
     def ack(self, message: IncomingMessage) -> None:
         """Settle it for good."""
@@ -155,16 +160,21 @@ class Settler:
         channel = self._channel
         if self._is_over:
             self._drop()
-        elif channel is not None and (self._acks or self._nacks or self._deadlines):
+        elif channel is not None and (self._acks or self._nacks or self._deadlines or self._begun):
             acks, nacks, deadlines = self._acks, self._nacks, self._deadlines
-            self._acks, self._nacks, self._deadlines = [], [], {}
+            begun = [receipt for receipt in self._begun if receipt in self._held]
+            self._acks, self._nacks, self._deadlines, self._begun = [], [], {}, []
             try:
-                channel.settle(acks, nacks, [(receipts, seconds) for seconds, receipts in deadlines.items()])
+                channel.settle(acks, nacks, [(receipts, seconds) for seconds, receipts in deadlines.items()], begun)
             except PenstockError as error:
                 log.warning("%d acks and %d nacks have no effect: %s", len(acks), len(nacks), error)
             if deadlines:
                 self._on_move()
         self._on_change()
+
+    def _begin(self, receipt: int) -> None:
+        self._begun.append(receipt)
+        self._soon()
 
     def _nack(self, nack: Nack) -> None:
         self._nacks.append(nack)
@@ -182,6 +192,7 @@ class Settler:
         self._acks.clear()
         self._nacks.clear()
         self._deadlines.clear()
+        self._begun.clear()
 
     def _soon(self) -> None:
         if not self._is_due:

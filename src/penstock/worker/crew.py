@@ -152,11 +152,13 @@ class Crew:
             return
         self._running.add(run)
         self._idle.clear()
+        # Said first, and the work begun a turn later: one that kills this process must be known to have been tried.
+        message.begin()
         if task.is_async:
             run.future = self._loop.create_task(self._perform(run, task, call), context=self._context.copy())
         else:
             function = partial(task.function, *call.args, **call.kwargs)
-            self._threads.run(function, partial(self._returned, run))
+            self._loop.call_soon(self._threads.run, function, partial(self._returned, run))
             if task.options.time_limit is not None:
                 run.timer = self._loop.call_later(task.options.time_limit, self._overrun, run, task)
 
@@ -173,7 +175,9 @@ class Crew:
                 self._return(run)
                 return
             error = problem  # its own: it awaited something that was cancelled
-        except (Exception, SystemExit) as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+        except GeneratorExit:  # the loop is gone
+            raise
+        except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
             error = problem
         self._finish(run, error)
 
@@ -216,8 +220,10 @@ class Crew:
     def _finish(self, run: Run, error: BaseException | None) -> None:
         """A call has ended, if it has not been given up."""
         if not run.is_over:
-            self._settle(run, error)
-            self._end(run)
+            try:
+                self._settle(run, error)
+            finally:
+                self._end(run)
 
     def _return(self, run: Run) -> None:
         """Give up a call: somebody else gets its message."""

@@ -7,6 +7,7 @@ called, and there is one connection.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -35,7 +36,7 @@ class Home:
     @property
     def is_settled(self) -> bool:
         """Whether there is a connection, or one is being made."""
-        return self._place is not None and self._place.loop.is_running()
+        return self._place is not None and self._place.is_alive
 
     async def call(self, work: Work[T]) -> T:
         """Do something with the client; from any loop."""
@@ -69,7 +70,7 @@ class Home:
         with self._lock:
             place, self._place = self._place, None
             portal, self._portal = self._portal, None
-        if place is not None and place.loop.is_running():
+        if place is not None and place.is_alive:
             if place.calls:
                 await asyncio.wait([asyncio.wrap_future(call) for call in place.calls.copy()])
             if place.loop is asyncio.get_running_loop():
@@ -82,7 +83,7 @@ class Home:
     def _settled(self) -> _Place:
         """Where the client lives; one that lives nowhere comes to the running loop."""
         with self._lock:
-            if self._place is None or not self._place.loop.is_running():
+            if not self.is_settled:
                 self._settle()
             assert self._place is not None, "it has been settled"
             return self._place
@@ -113,9 +114,15 @@ class _Place:
         self._make = make
         self._given = given
         self.loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self.opening = self.loop.create_task(self._open())
         self.calls: set[Future[Any]] = set()
         """What others wait for."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop turns, in this process: of a fork's the thread that turned it is not there."""
+        return self.loop.is_running() and self._process == os.getpid()
 
     async def do(self, work: Work[T]) -> T:
         """Do something, here."""
@@ -131,8 +138,9 @@ class _Place:
     async def close(self) -> None:
         """Close the client, unless it is somebody else's."""
         if self._given is None:
-            pubsub = await self.opening
-            await pubsub.close()
+            await asyncio.wait([self.opening])
+            if not self.opening.cancelled() and self.opening.exception() is None:  # otherwise who opened it was told
+                await self.opening.result().close()
 
     async def _open(self) -> PubSub:
         if self._given is not None:

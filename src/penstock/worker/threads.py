@@ -74,6 +74,6 @@ def _called(function: Callable[[], Any]) -> BaseException | None:
         if inspect.iscoroutine(result):
             result.close()
             return TypeError("the function returned a coroutine: declare it with `async def`")
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+    except BaseException as error:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
         return error
     return None

@@ -43,13 +43,13 @@ L = TypeVar("L", bound=Listener)
 log = logging.getLogger("penstock.worker")
 
 DEFAULT_SERVER = "http://127.0.0.1:8085"
-SERVER_VARIABLE, TOKEN_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN"
+SERVER_VARIABLE, TOKEN_VARIABLE, PROJECT_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROJECT"
 PREFETCH_FACTOR = 4
 """So many messages for each task that may run: the next ones are here before they are needed."""
 LEASE_SECONDS = 60
 FOREVER_SECONDS = 366 * 86_400
 CANCEL_SECONDS = 5.0
-"""How long a cancelled task has to come to its end; after a second signal, a fifth of that."""
+"""How long cancelled tasks, and listeners, have to come to their end; after a second signal, tasks have a fifth of that."""
 
 _LEVELS = {
     Outcome.SUCCEEDED: logging.INFO,
@@ -66,7 +66,7 @@ class Worker:
 
     `Worker("http://host:8085", token="…")` works for a server, `Worker(data_dir="…")` on a broker in this process,
     `Worker(pubsub=…)` through a client that somebody else opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and
-    PENSTOCK_TOKEN) when it is needed. At most `concurrency` tasks run at once.
+    PENSTOCK_TOKEN, PENSTOCK_PROJECT) when it is needed. At most `concurrency` tasks run at once.
     """
 
     def __init__(
@@ -178,26 +178,40 @@ class Worker:
         """Work until SIGTERM or SIGINT, or until `stop`. Raises what made it impossible to go on."""
         with self._signals():
             try:
-                await self.start(queues)
-                await self._over.wait()
-                await self.stop()
+                if await self._started(queues):
+                    await self._over.wait()
+                    await self.stop()
             finally:
                 await self.close()
         if self._failure is not None:
             raise self._failure
 
+    async def _started(self, queues: Collection[str] | None) -> bool:
+        """Start; False when a signal came first, perhaps while the server was looked for."""
+        starting, told = asyncio.ensure_future(self.start(queues)), asyncio.ensure_future(self._over.wait())
+        try:
+            await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+        finally:
+            for one in (starting, told):
+                one.cancel()
+            await asyncio.gather(starting, told, return_exceptions=True)
+        return self._crew is not None
+
     async def start(self, queues: Collection[str] | None = None) -> None:
         """Begin to work in the running loop, for all queues of the tasks or for some of them. Does nothing when it works."""
         if self._crew is not None:
             return
+        # Before the first wait: a signal that comes while the server is looked for must not be forgotten.
+        self._over.clear()
+        self._hurry.clear()
         names = self._chosen(queues)
         pubsub = await self._home.move_here()
         if self._create_queues:
             for name in names:
                 await self._create(pubsub, name)
         self._failure, self._stopping = None, None
-        self._over.clear()
-        self._hurry.clear()
         self._crew = Crew(self._tasks, self._concurrency, self._stats, tell=self._tell, is_heard=self._is_heard)
         options = SubscriberOptions(
             flow_control=FlowControl(max_messages=self._prefetch or PREFETCH_FACTOR * self._concurrency),
@@ -280,7 +294,8 @@ class Worker:
         if self._data_dir is not None:
             return PubSub(data_dir=self._data_dir, project=self._project)
         server = self._server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
-        return PubSub(server, token=self._token or os.environ.get(TOKEN_VARIABLE) or None, project=self._project)
+        token = self._token or os.environ.get(TOKEN_VARIABLE) or None
+        return PubSub(server, token=token, project=self._project or os.environ.get(PROJECT_VARIABLE) or None)
 
     async def _create(self, pubsub: PubSub, name: str) -> None:
         """Create a queue that is missing. One who may not create queues may still work for those that exist."""
@@ -310,7 +325,11 @@ class Worker:
         hurry.cancel()
         await ends
         crew.close()
-        await self._heard()
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._heard()
+        except TimeoutError:
+            log.warning("worker=stopping problem=a listener still runs after %g s; it is left alone", CANCEL_SECONDS)
         self._crew, self._lanes = None, []
         stats = self._stats
         log.info(

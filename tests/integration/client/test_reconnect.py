@@ -159,6 +159,24 @@ def test_a_question_is_asked_again_and_a_change_is_not(server: LocalServer, prox
     run(scenario)
 
 
+def test_a_change_that_was_not_sent_yet_waits_for_the_server(proxy: FaultyProxy, names: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with PubSub(f"penstock://{proxy.address}") as pubsub:
+            proxy.refuse()
+            proxy.cut()
+            await until(lambda: proxy.connections == 0, "the cut")
+            with pytest.raises(ServerUnreachable):
+                await PubSub(f"penstock://{proxy.address}").open()
+            assert not pubsub.link._connection.is_usable  # type: ignore[attr-defined]  # so that it cannot have been sent
+            creating = asyncio.ensure_future(pubsub.topic(names[0]).create())
+            await asyncio.sleep(0.2)
+            assert not creating.done()
+            proxy.accept()
+            await creating
+
+    run(scenario)
+
+
 def test_it_gives_up_and_says_where_why_and_after_how_long(proxy: FaultyProxy) -> None:
     async def scenario() -> None:
         async with PubSub(f"penstock://{proxy.address}", give_up_seconds=0.4) as pubsub:

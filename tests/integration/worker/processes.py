@@ -14,7 +14,7 @@ from typing import Self
 PATIENCE = 30.0
 
 APP = """
-import asyncio, os, pathlib, time
+import asyncio, os, pathlib, signal, time
 from penstock.worker import Worker
 
 worker = Worker()
@@ -27,6 +27,10 @@ async def work(name):
     say("began", name)
     await asyncio.sleep(600 if "HANG" in os.environ else 0)
     say("ended", name)
+
+@worker.task("q")
+def dies(name):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 @worker.task("q")
 def until_there_is(path):

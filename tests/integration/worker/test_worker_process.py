@@ -13,7 +13,7 @@ import pytest
 
 from penstock import PubSub, QueueConfig
 from penstock.testing.server import LocalServer, ServerProcess
-from penstock.work import QueueStats
+from penstock.work import DeadLetter, QueueStats
 from penstock.worker import Worker
 from tests.integration.client.quiet import run
 from tests.integration.client.stats import stats_are
@@ -26,8 +26,8 @@ def server() -> Iterator[LocalServer]:
         yield server
 
 
-def send(server: str, *names: str, task: str = "work") -> None:
-    worker = Worker(server, queue_config=QueueConfig(max_retries=0))
+def send(server: str, *names: str, task: str = "work", retries: int = 0) -> None:
+    worker = Worker(server, queue_config=QueueConfig(max_retries=retries))
     task_of = worker.task("q", name=task)(lambda name: None)
 
     async def scenario() -> None:
@@ -48,12 +48,43 @@ def looked_at(server: str) -> QueueStats:
     return found[0]
 
 
+def letters(server: str) -> list[DeadLetter]:
+    found: list[DeadLetter] = []
+
+    async def scenario() -> None:
+        async with PubSub(server) as pubsub:
+            found.extend(await pubsub.queue("q").dead_letters())
+
+    run(scenario)
+    return found
+
+
+@pytest.mark.crash
+def test_a_task_that_kills_its_worker_becomes_a_dead_letter_and_harms_nobody_else(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.api.feed.GRACE_SECONDS", 0.2)
+    send(server.url, "poison", task="dies", retries=1)
+    send(server.url, *(f"waits-{number}" for number in range(20)), retries=1)
+    for _ in range(2):  # the first try and the retry
+        with WorkerProcess(tmp_path, server.url, "--concurrency", "1") as victim:
+            assert victim.wait() == -signal.SIGKILL
+    with WorkerProcess(tmp_path, server.url, "--concurrency", "1") as heir:
+        ended = {heir.wait_for("ended").split()[-1] for _ in range(20)}
+        heir.signal(signal.SIGTERM)
+        assert heir.wait() == 0
+
+    assert ended == {f"waits-{number}" for number in range(20)}
+    [letter] = letters(server.url)
+    assert (letter.attempts, letter.last_error) == (2, "its consumer was lost while working on it")
+
+
 @pytest.mark.crash
 def test_a_task_whose_worker_is_killed_runs_again_elsewhere(
     server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.api.feed.GRACE_SECONDS", 0.2)
-    send(server.url, "a", "b", "c")
+    send(server.url, "a", "b", "c", retries=1)
     with WorkerProcess(tmp_path, server.url, "--concurrency", "2", HANG="1") as victim:
         began = {victim.wait_for("began")[-1], victim.wait_for("began")[-1]}
         victim.signal(signal.SIGKILL)

@@ -258,6 +258,56 @@ def test_what_a_lost_consumer_holds_goes_back_after_the_grace(monkeypatch: pytes
     scenario(play)
 
 
+def test_what_a_lost_consumer_worked_on_counts_as_a_try_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.02)
+
+    async def play(stand: Stand) -> None:
+        stand.publish(b"killer", b"done", b"prefetched", b"failed")
+        basket = stand.open()
+        await stand.quiet()
+        killer, done, _, failed = basket.receipts
+        feed_of(basket).settle([], [], [], [killer, done, failed])
+        feed_of(basket).settle([done], [Nack(failed, delay=60)])
+        feed_of(basket).close(keep=True)
+        other = stand.open("other")
+        while len(other.data) < 2:
+            other.filled.clear()
+            await other.filled.wait()
+        assert dict(zip(other.data, other.attempts, strict=True)) == {b"killer": 2, b"prefetched": 1}
+
+    scenario(play)
+
+
+def test_what_a_consumer_worked_on_when_it_closed_does_not_count() -> None:
+    async def play(stand: Stand) -> None:
+        stand.publish(b"a")
+        basket = stand.open()
+        await stand.quiet()
+        feed_of(basket).settle([], [], [], basket.receipts)
+        feed_of(basket).close()
+        other = stand.open("other")
+        await stand.quiet()
+        assert other.attempts == [1]
+
+    scenario(play)
+
+
+def test_what_is_worked_on_is_forgotten_when_its_lease_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 2)
+
+    async def play(stand: Stand) -> None:
+        basket = stand.open(messages=1, ack_deadline=1)
+        for _ in range(20):
+            stand.publish(b"a")
+            await stand.quiet()
+            feed_of(basket).settle([], [], [], basket.receipts[-1:])
+            stand.clock.advance(2)
+            await stand.quiet()
+        assert len(stand.service.feeds.begun[feed_of(basket).number, feed_of(basket).consumer]) <= 4
+
+    scenario(play)
+
+
 def test_a_consumer_that_comes_back_in_time_keeps_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
 

@@ -249,6 +249,49 @@ def test_a_refusal_that_may_pass_is_tried_again() -> None:
     run(scenario)
 
 
+def test_a_server_that_hangs_up_over_and_over_loses_nobody() -> None:
+    async def answer(client: Scripted, request: frames.Request) -> None:
+        if client.number < 10:
+            client.hang_up()
+        else:
+            client.say(frames.done(call_of(request), [f"id {call_of(request)}"]))
+
+    async def scenario() -> None:
+        async with Server(answer) as server:
+            link = RemoteLink(server.address)
+            await link.start()
+            answers = await asyncio.gather(*(link.publish("t", [Message(b"%d" % number)]) for number in range(20)))
+            assert len({answer[0] for answer in answers}) == 20
+            last = [request.messages[0].data for number, request in server.heard if number == 10]  # type: ignore[union-attr]
+            assert last == [b"%d" % number for number in range(20)]
+            await link.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("last_words", [b"", frames.framed(frames.Leaving())], ids=["hangs up", "leaves"])
+def test_a_server_that_greets_and_ends_in_one_breath_is_tried_again(last_words: bytes) -> None:
+    async def answer(client: Scripted, request: frames.Request) -> None:
+        if isinstance(request, Hello):
+            client.say(frames.done(request.call, WELCOME))
+            if 1 < client.number < 5:
+                client.say(last_words)
+                client.hang_up()
+        elif client.number == 1:
+            client.hang_up()
+        else:
+            client.say(frames.done(call_of(request), ["id"]))
+
+    async def scenario() -> None:
+        async with Server(answer, greets=False) as server:
+            link = RemoteLink(server.address)
+            await link.start()
+            assert await link.publish("t", [Message(b"x")]) == ["id"]
+            await link.close()
+
+    run(scenario)
+
+
 def test_a_server_that_is_stopping_still_answers_and_what_is_new_comes_after_it() -> None:
     async def answer(client: Scripted, request: frames.Request) -> None:
         if client.number == 1 and len(server.heard) == 2:

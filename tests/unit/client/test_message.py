@@ -23,6 +23,9 @@ class Holder:
         self.told: list[Any] = []
         self._response = response
 
+    def begin(self, message: IncomingMessage) -> None:
+        raise AssertionError("streams say it")
+
     def ack(self, message: IncomingMessage) -> None:
         self.told.append("ack")
 

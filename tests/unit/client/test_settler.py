@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,12 +29,16 @@ class ScriptedChannel:
 
     def __init__(self, error: PenstockError | None = None, failed: list[int] | None = None) -> None:
         self.settled: list[Any] = []
+        self.begun: list[int] = []
         self._error, self._failed = error, failed or []
 
-    def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
+    def settle(
+        self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
+    ) -> None:
         if self._error is not None:
             raise self._error
         self.settled.append((acks, nacks, deadlines))
+        self.begun += begun
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
         if self._error is not None:
@@ -196,3 +201,16 @@ def test_a_message_that_outlives_its_loop_is_settled_without_effect() -> None:
         thread.start()
         thread.join()
     assert desk.settler.pending == []
+
+
+@in_loop
+async def test_what_somebody_begins_to_work_on_is_said_unless_it_is_done_in_the_same_turn() -> None:
+    desk, channel = Desk(), ScriptedChannel()
+    desk.settler.use(channel)
+    slow, quick, *_ = desk.messages
+    slow.begin()
+    quick.begin()
+    quick.ack()
+    quick.begin()
+    await asyncio.sleep(0)
+    assert (channel.begun, channel.settled) == ([slow.receipt], [([quick.receipt], [], [])])

@@ -37,12 +37,15 @@ class ConnectionLost(Exception):
 class Request:
     """A request as it goes over the wire, and its answer: it may be sent again, as it is, on the next connection."""
 
-    __slots__ = ("answer", "call", "data", "is_repeatable", "since")
+    __slots__ = ("answer", "call", "data", "is_patient", "is_repeatable", "since")
 
-    def __init__(self, call: int, frame: object, *, is_repeatable: bool = False) -> None:
+    def __init__(self, call: int, frame: object, *, is_repeatable: bool = False, is_patient: bool = True) -> None:
         self.call = call
         self.data = frames.framed(frame)
         self.is_repeatable = is_repeatable
+        """Whether asking twice does nothing twice."""
+        self.is_patient = is_patient
+        """Whether it waits for a connection for longer than one try."""
         self.since = 0
         """When it began to wait for a connection; 0 when it never had to."""
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -122,6 +125,9 @@ class Connection(asyncio.Protocol):
         except BaseException:
             connection.abort("")
             raise
+        if not connection.is_usable:  # it ended in the same turn of the loop
+            connection.abort("")
+            raise ConnectionResetError(connection.problem)
         connection._inbox.limit = MAX_FRAME_BYTES
         connection._max_request = welcome.max_frame_bytes
         connection._ping()
@@ -164,7 +170,7 @@ class Connection(asyncio.Protocol):
         """End the connection when everything is written."""
         self.is_usable = False
         self.problem = self.problem or "it was closed here"
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def abort(self, problem: str) -> None:
@@ -204,10 +210,11 @@ class Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         """Write it with whatever else comes in the same turn of the loop."""
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what there is now, instead of at the end of the turn."""
         out, self._out = self._out, []
         if out and not self._transport.is_closing():
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -123,8 +123,10 @@ class _EmbeddedChannel:
         """From the feed."""
         self._receiver.ended(self, error)
 
-    def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
-        """End deliveries."""
+    def settle(
+        self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
+    ) -> None:
+        """End deliveries. What has begun need not be said: who dies here takes the broker along, and leases run out."""
         self.feed.settle(acks, nacks, deadlines)
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:

@@ -18,7 +18,7 @@ import logging
 import random
 import secrets
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -182,7 +182,7 @@ class RemoteLink:
                 return connection
             # A sign of life as good as any: whoever waits wants to hear that somebody answers.
             call = next(self._calls)
-            request = Request(call, frames.Ping(call), is_repeatable=is_patient)
+            request = Request(call, frames.Ping(call), is_repeatable=is_patient, is_patient=is_patient)
             self._wait_for_connection([request])
             try:
                 await request.answer
@@ -195,7 +195,8 @@ class RemoteLink:
         for request in requests:
             request.since = request.since or now
         self._line += requests
-        if self._seeking is None and self._line:
+        # One that is done may not have been forgotten yet: that happens in the next turn of the loop.
+        if self._line and (self._seeking is None or self._seeking.done()):
             self._seeking = asyncio.get_running_loop().create_task(self._seek(), name=f"penstock connection to {self.address}")
             self._seeking.add_done_callback(self._sought)
 
@@ -249,7 +250,7 @@ class RemoteLink:
         now, soonest = monotonic(), MAX_PAUSE
         line, self._line = self._line, []
         for request in line:
-            if not request.is_repeatable:
+            if not request.is_patient:
                 request.fail(ServerUnreachable(self.address, problem))
             elif now - request.since >= self._give_up:
                 waited = round((now - request.since) / SECOND, 1)
@@ -321,14 +322,18 @@ class _RemoteChannel(StreamEnd):
                 self._connection.send(frames.Close(self.number))
             raise
 
-    def settle(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> None:
+    def settle(
+        self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
+    ) -> None:
         """End deliveries."""
         if acks or nacks:
             call = self._connection.next_call()
             self._unconfirmed[call] = (acks, nacks)
-            self._connection.announce(call, self, Settle(call, self.number, acks, nacks, deadlines))
-        else:
-            self._connection.send(Settle(0, self.number, acks, nacks, deadlines))
+            self._connection.announce(call, self, Settle(call, self.number, acks, nacks, deadlines, [*begun]))
+        elif deadlines or begun:
+            self._connection.send(Settle(0, self.number, acks, nacks, deadlines, [*begun]))
+        if begun:
+            self._connection.flush()  # it must be out before the work begins
 
     def answered(self, call: int, result: bytes) -> None:
         """It is open, or acks have arrived."""

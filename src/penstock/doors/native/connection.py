@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
                 failed = [*request.acks, *(nack.receipt for nack in request.nacks), *moved]
                 self._write(frames.done(request.call, Settled(failed)))
             return
-        failed = stream.feed.settle(request.acks, request.nacks, request.deadlines)
+        failed = stream.feed.settle(request.acks, request.nacks, request.deadlines, request.begun)
         if not request.call:
             return
         if stream.feed.opened.exactly_once:

@@ -12,6 +12,7 @@ An attempt is one delivery of the message, the first being 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from penstock.backoff import exponential
@@ -24,11 +25,12 @@ MAX_DELAY_SECONDS = 366 * 86_400
 class Retry(Exception):
     """Raised by a task to be tried again, after `delay` seconds, or after the task's backoff. It counts as a try."""
 
-    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
+    delay: float | None = None
+
+    def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(reason)
-        self.delay = delay
         if delay is not None:
-            micros(delay, "delay", maximum=MAX_DELAY_SECONDS)
+            self.delay = micros(delay, "delay", maximum=MAX_DELAY_SECONDS) / SECOND
 
 
 class Reject(Exception):

@@ -14,10 +14,9 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.events import DeadRemoved
 from penstock.broker.core.image import DeadLetterEntry
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Batch, check_name, check_text, plain_text
+from penstock.broker.core.message import Batch, StoredMessage, check_name, check_text, plain_text
 from penstock.broker.core.policy import Duration, QueueConfig, as_plain, check_ack_deadline, check_count, check_flag, queue_policy
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
 from penstock.broker.settlement import Settlement, release
 from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, micros, to_datetime
@@ -312,15 +311,42 @@ class QueueManager(Face):
                 paused=entry.paused,
             )
 
-    def dead_letters(self, queue: str, limit: int | None = None) -> DeadLetters:
-        """The dead letters of a queue, oldest first."""
+    def dead_letters(
+        self,
+        queue: str,
+        limit: int | None = None,
+        *,
+        message_ids: Sequence[str] | None = None,
+        max_bytes: int | None = None,
+    ) -> DeadLetters:
+        """The dead letters of a queue, oldest first; or those of these ids that are there, in the order of the ids.
+
+        `max_bytes` ends the list before the payloads become more than that; a first one comes in any case.
+        """
         if limit is not None:
             check_count(limit, "limit", 1)
         broker = self.broker
+        found: DeadLetters = []
         with broker.present():
             entry = broker.catalog.work_queue(queue)
             stream = broker.catalog.streams[entry.stream]
-            return [self._dead_letter(entry, stream, letter) for letter in [*entry.dead.values()][:limit]]
+            offsets = [*entry.dead] if message_ids is None else _offsets(entry, message_ids)
+            for letter in [entry.dead[offset] for offset in offsets if offset in entry.dead][:limit]:
+                message = broker.message(stream, letter.offset)
+                if message is None:
+                    raise MessageNotFound(message_id(letter.publish_at, stream.number, letter.offset))
+                if max_bytes is not None:
+                    max_bytes -= message.size
+                    if max_bytes < 0 and found:
+                        break
+                found.append(_dead_letter(entry, letter, message))
+        return found
+
+    def dead_letter_ids(self, queue: str) -> Ids:
+        """The ids of the dead letters of a queue, oldest first: for who reads many of them piece by piece."""
+        with self.broker.present():
+            entry = self.broker.catalog.work_queue(queue)
+            return [message_id(letter.publish_at, entry.stream, letter.offset) for letter in entry.dead.values()]
 
     def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back into its queue: same id, no retries counted, no time to live."""
@@ -432,19 +458,17 @@ class QueueManager(Face):
         broker.reschedule(entry)
         broker.bells.ring(entry.number)
 
-    def _dead_letter(self, entry: Queue, stream: Stream, letter: DeadLetterEntry) -> DeadLetter:
-        message = self.broker.message(stream, letter.offset)
-        if message is None:
-            raise MessageNotFound(message_id(letter.publish_at, stream.number, letter.offset))
-        retries = max(letter.attempts - 1, 0)
-        return DeadLetter(
-            queue_message(entry, letter.offset, message, retries),
-            letter.reason,
-            entry.name,
-            to_datetime(letter.at),
-            letter.attempts,
-            letter.error,
-        )
+
+def _dead_letter(entry: Queue, letter: DeadLetterEntry, message: StoredMessage) -> DeadLetter:
+    retries = max(letter.attempts - 1, 0)
+    return DeadLetter(
+        queue_message(entry, letter.offset, message, retries),
+        letter.reason,
+        entry.name,
+        to_datetime(letter.at),
+        letter.attempts,
+        letter.error,
+    )
 
 
 def _offsets(entry: Queue, message_ids: Sequence[str]) -> Offsets:

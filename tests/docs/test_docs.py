@@ -26,6 +26,7 @@ from penstock import (
     testing,
 )
 from penstock.errors import PenstockError
+from penstock.testing.server import LocalServer
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name, prose, table_rows
 
 README = ROOT / "README.md"
@@ -110,8 +111,26 @@ def test_the_readme_example_has_fifteen_lines_and_says_what_happened(
         exec(compile(first.text, "README.md", "exec"), {})
 
     assert len(first.text.splitlines()) == 15
-    once = r"safe on disk: \['[0-9a-f]{30}'\]\n[0-9a-f]{30} b'order 1' \{'country': 'FR'\} 1\nleft: 0\n"
-    assert re.fullmatch(once * 2, capsys.readouterr().out)
+    said = capsys.readouterr().out
+    once = r"safe on disk: ([0-9a-f]{30})\n([0-9a-f]{30}) b'order 1' \{'country': 'FR'\} 1\n"
+    ids = re.fullmatch(once * 2, said)
+    assert ids, said
+    assert (ids[1], ids[3]) == (ids[2], ids[4]), "each run receives what it published: the first one's ack lasts"
+    assert ids[1] < ids[3]
+
+
+def test_the_readme_example_runs_on_a_server_when_its_address_takes_the_place_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = next(block for block in blocks(read(README)) if block.language == "python")
+    with LocalServer() as server:
+        moved = first.text.replace('data_dir="penstock-data"', repr(server.url))
+        assert moved != first.text
+        exec(compile(moved, "README.md", "exec"), {})
+
+    assert re.fullmatch(r"safe on disk: ([0-9a-f]{30})\n\1 b'order 1' \{'country': 'FR'\} 1\n", capsys.readouterr().out)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_readme_and_the_index_name_every_page() -> None:

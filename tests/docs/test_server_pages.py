@@ -24,6 +24,8 @@ from tests.docs.walk import Walk, agrees, steps
 
 pytestmark = pytest.mark.slow
 
+WORKER_IS_DONE = """until penstock queue stats emails --json | grep -q '"acked_total": 1'; do sleep 0.1; done"""
+
 
 def read(page: str) -> str:
     return (ROOT / page).read_text(encoding="utf-8")
@@ -40,7 +42,9 @@ def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
 
 def test_the_readme_does_with_a_server_what_it_shows(tmp_path: Path) -> None:
     with Walk(tmp_path) as walk:
-        walk.follow(section(read("README.md"), "The server"))
+        for heading in ("The server", "Workers", "The command line"):
+            walk.follow(section(read("README.md"), heading))
+        walk.follow(f"```console\n$ {WORKER_IS_DONE}\n```\n")
 
 
 def test_the_tests_that_the_testing_page_shows_pass(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""Walks a page as a reader would: saves its programs, types its commands into a shell, starts and stops its server.
+"""Walks a page as a reader would: saves its programs, types its commands into a shell, starts and stops servers and workers.
 
 - a Python block that begins with `# name.py` is saved under that name;
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
-- `penstock serve` runs beside the shell, as in a terminal of its own, until a block begins with `^C`.
+- `penstock serve` and `penstock worker` run beside the shell, each as in a terminal of its own, until a block begins with `^C`,
+  which is for the one that was started last.
 
 What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
 free ones, so that a server of somebody else does not matter.
@@ -28,7 +29,7 @@ from tests.docs.pages import Block, blocks
 
 PATIENCE_SECONDS = 30
 PORTS = ("8085", "8086", "8087")
-SERVE = "penstock serve"
+BESIDE = ("penstock serve", "penstock worker")
 ANYTHING = "…"
 INDENT = "    "
 
@@ -41,6 +42,7 @@ _SHAPES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "MINUTE"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "MOMENT"),
     (r"^\d\d:\d\d:\d\d ", "TIME "),
+    (r"\+\d+(?:\.\d+)? (?:µs|ms|s)\b", "AFTER"),
     (r"\b\d+\.\d\d s\b", "SECONDS"),
     (r"\b\d+(?:\.\d+)?e?-?\d* ms\b", "MILLISECONDS"),
     (r'"ackId":"[^"]+"', '"ackId":"ACK-ID"'),
@@ -48,7 +50,7 @@ _SHAPES = (
 
 
 class Step(NamedTuple):
-    """One command with the output that the page shows, or ^C with what the server says then."""
+    """One command with the output that the page shows, or ^C with what the server or worker says then."""
 
     line: int
     command: str
@@ -96,7 +98,7 @@ class Walk:
             "PENSTOCK_NATIVE_PORT": self._ports["8087"],
             "PYTHONUNBUFFERED": "1",
         }
-        self._server: subprocess.Popen[bytes] | None = None
+        self._beside: list[subprocess.Popen[bytes]] = []
         self._shell = self._run(["bash", "--noprofile", "--norc"])
         self._type("exec 2>&1")
 
@@ -118,19 +120,17 @@ class Walk:
         if step.command == "^C":
             return self._stop()
         command = self._moved(step.command)
-        return self._serve(command, len(step.shown)) if command.startswith(SERVE) else self._type(command)
+        return self._start(command, len(step.shown)) if command.startswith(BESIDE) else self._type(command)
 
-    def _serve(self, command: str, count: int) -> list[str]:
-        assert self._server is None, "the server of before still runs"
-        self._server = self._run(["bash", "-c", f"exec {command} 2>&1"])
-        return self._read(self._server, lambda lines: len(lines) >= count)
+    def _start(self, command: str, count: int) -> list[str]:
+        self._beside.append(self._run(["bash", "-c", f"exec {command} 2>&1"]))
+        return self._read(self._beside[-1], lambda lines: len(lines) >= count)
 
     def _stop(self) -> list[str]:
-        assert self._server is not None, "no server runs"
-        self._server.send_signal(signal.SIGINT)
-        lines = self._read(self._server, lambda _: False)
-        server, self._server = self._server, None
-        assert _end(server) == 0, "a server that is stopped ends well"
+        assert self._beside, "neither a server nor a worker runs"
+        self._beside[-1].send_signal(signal.SIGINT)
+        lines = self._read(self._beside[-1], lambda _: False)
+        assert _end(self._beside.pop()) == 0, "what is stopped ends well"
         return lines
 
     def _type(self, command: str) -> list[str]:
@@ -182,11 +182,10 @@ class Walk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in (self._server, self._shell):
-            if process is not None:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                _end(process)
+        for process in (*self._beside, self._shell):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -64,7 +64,7 @@ QUEUE_MANAGER = {
     "delete": "queue",
     "list": "",
     "stats": "queue",
-    "dead_letters": "queue limit",
+    "dead_letters": "queue limit *message_ids *max_bytes",
     "retry_dead_letter": "queue message_id",
     "purge_dead_letters": "queue message_ids",
     "redrive": "queue where limit *message_ids",

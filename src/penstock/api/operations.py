@@ -17,7 +17,7 @@ from penstock.access import Principal, Verb
 from penstock.api.feed import Feed, Sink, opened
 from penstock.api.frames import Limits, Parcel
 from penstock.api.parcels import parcel
-from penstock.api.queue_operations import QueueOperations
+from penstock.api.queue_operations import MAX_ANSWERED, QueueOperations
 from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
 from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 MAX_LISTED = 1_000
 MAX_PULL_SECONDS = 60.0
-MAX_PULLED = 4 * 1024 * 1024
-"""Bytes that one answer holds; a larger message comes alone."""
 
 
 class Operations(QueueOperations, SchemaOperations):
@@ -164,10 +162,15 @@ class Operations(QueueOperations, SchemaOperations):
             rules.check_pulled(queue)
         with rules.in_use(queue.number):
             queue, leases = await self._aio.lease(
-                Catalog.subscription, name, min(max_messages, MAX_LISTED), ack_deadline=deadline, max_bytes=MAX_PULLED, wait=span
+                Catalog.subscription,
+                name,
+                min(max_messages, MAX_LISTED),
+                ack_deadline=deadline,
+                max_bytes=MAX_ANSWERED,
+                wait=span,
             )
             if leases and rules.transforms(queue):
-                leases = await rules.ready(queue, leases, MAX_PULLED)
+                leases = await rules.ready(queue, leases, MAX_ANSWERED)
         return Pulled(opened(queue), [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases])
 
     async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
@@ -185,7 +188,7 @@ class Operations(QueueOperations, SchemaOperations):
                 for offset in queue.upcoming(most):
                     message = broker.message(stream, offset) if stream is not None else None
                     size += message.size if message is not None else 0
-                    if parcels and size > MAX_PULLED:
+                    if parcels and size > MAX_ANSWERED:
                         break
                     if message is not None:
                         parcels.append(parcel(offset, queue.attempts(offset) + 1, 0, message))

@@ -27,6 +27,9 @@ from penstock.work import DeadLetter, QueueMessage, QueueStats
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MAX_ANSWERED = 4 * 1024 * 1024
+"""How many bytes of payloads one answer holds; a larger message comes alone."""
+
 
 class QueueOperations:
     """What one caller may ask of the work queues of one project."""
@@ -114,9 +117,13 @@ class QueueOperations:
         """Hand out again."""
         await self._queues.resume(queue)
 
-    async def dead_letters(self, queue: str, limit: int | None = None) -> list[DeadLetter]:
-        """The dead letters of a queue, oldest first."""
-        return await self._queues.dead_letters(queue, limit)
+    async def dead_letter_ids(self, queue: str) -> list[str]:
+        """The ids of the dead letters of a queue, oldest first."""
+        return await self._queues.dead_letter_ids(queue)
+
+    async def dead_letters(self, queue: str, message_ids: list[str]) -> list[DeadLetter]:
+        """The dead letters of these ids that are there, in their order, as many as an answer holds: ask again for the rest."""
+        return await self._queues.dead_letters(queue, message_ids=message_ids, max_bytes=MAX_ANSWERED)
 
     async def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back into its queue."""

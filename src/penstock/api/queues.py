@@ -240,10 +240,17 @@ class ProjectQueues:
         """Hand out again."""
         await self._soon(self._manager.resume, Verb.MANAGE, queue)
 
-    async def dead_letters(self, queue: str, limit: int | None = None) -> DeadLetters:
-        """The dead letters of a queue, oldest first."""
-        letters = await self._soon(self._manager.dead_letters, Verb.READ, queue, limit)
+    async def dead_letters(
+        self, queue: str, limit: int | None = None, message_ids: Sequence[str] | None = None, max_bytes: int | None = None
+    ) -> DeadLetters:
+        """The dead letters of a queue, oldest first; or those of these ids that are there, as far as `max_bytes` goes."""
+        read = partial(self._manager.dead_letters, limit=limit, message_ids=message_ids, max_bytes=max_bytes)
+        letters = await self._soon(read, Verb.READ, queue)
         return [replace(letter, original_queue=queue) for letter in letters]
+
+    async def dead_letter_ids(self, queue: str) -> Ids:
+        """The ids of the dead letters of a queue, oldest first."""
+        return await self._soon(self._manager.dead_letter_ids, Verb.READ, queue)
 
     async def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back."""

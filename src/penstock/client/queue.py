@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from penstock.client.message import Holder, IncomingMessage
 from penstock.client.pulled import QueueHolder
 from penstock.client.queue_publisher import QueuePublisher
 from penstock.durations import micros
-from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, NotFound
+from penstock.errors import AlreadyExists, InvalidArgument, NotFound
 from penstock.ids import parse_message_id
 from penstock.work import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CONFIG_SETTINGS = frozenset(field.name for field in fields(QueueConfig))
 MAX_DELAY_SECONDS = 366 * 86_400
+LETTERS = 500
+"""How many dead letters are asked for at once."""
 
 
 class QueueTask(IncomingMessage):
@@ -217,7 +219,9 @@ class WorkQueue(Consumer[QueueTask]):
 
     async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages that could not be processed, and why, oldest first."""
-        return await self.link.call(Operations.dead_letters, self.name, limit)
+        if limit is not None:
+            check_count(limit, "limit", 1)
+        return [letter async for letter in self._letters(limit)]
 
     async def retry_dead_letter(self, message_id: str) -> None:
         """Put one dead letter back into the queue, as new."""
@@ -229,19 +233,24 @@ class WorkQueue(Consumer[QueueTask]):
             return await self.link.call(Operations.redrive_dead_letters, self.name, limit)
         if limit is not None:
             check_count(limit, "limit", 0)
-        chosen = [letter.message.message_id for letter in await self.dead_letters() if where(letter)]
-        return sum([await self._redriven(one) for one in chosen[:limit]])
+        chosen = [letter.message.message_id async for letter in self._letters() if where(letter)]
+        return await self.link.call(Operations.redrive_dead_letters, self.name, None, chosen[:limit])
 
     async def purge_dead_letters(self) -> int:
         """Remove all dead letters; returns how many."""
         return await self.link.call(Operations.purge_dead_letters, self.name)
 
-    async def _redriven(self, message_id: str) -> bool:
-        try:
-            await self.retry_dead_letter(message_id)
-        except MessageNotFound:  # somebody else was faster
-            return False
-        return True
+    async def _letters(self, limit: int | None = None) -> AsyncIterator[DeadLetter]:
+        """The dead letters of one moment, read piece by piece: there may be many, and large ones."""
+        rest = (await self.link.call(Operations.dead_letter_ids, self.name))[:limit]
+        while rest:
+            asked, rest = rest[:LETTERS], rest[LETTERS:]
+            letters = await self.link.call(Operations.dead_letters, self.name, asked)
+            if letters and letters[-1].message.message_id != asked[-1]:
+                # The answer was full, or the last ones are gone.
+                rest = asked[asked.index(letters[-1].message.message_id) + 1 :] + rest
+            for letter in letters:
+                yield letter
 
     def _give_back(self, message: IncomingMessage, error: Exception) -> None:
         assert isinstance(message, QueueTask), "a queue brings nothing else"

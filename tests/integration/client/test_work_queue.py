@@ -235,6 +235,27 @@ def test_a_task_that_is_given_back_comes_again_and_then_becomes_a_dead_letter(ma
     run(scenario)
 
 
+def test_dead_letters_are_read_piece_by_piece_whatever_their_number_and_size(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.queue.LETTERS", 4)
+    monkeypatch.setattr("penstock.api.queue_operations.MAX_ANSWERED", 250)
+
+    async def scenario() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("tasks").create()
+            payloads = [f"{number}{'x' * (100 if number % 3 else 1_000)}" for number in range(11)]
+            await queue.publish_many([NewMessage(payload) for payload in payloads])
+            for task in await queue.consume(11, prefetch=11):
+                task.nack(requeue=False)
+            await stats_are(queue, dead_letters=11)
+
+            assert [letter.message.payload for letter in await queue.dead_letters()] == payloads
+            assert [letter.message.payload for letter in await queue.dead_letters(5)] == payloads[:5]
+            assert await queue.redrive(lambda letter: letter.message.payload in payloads[7:], limit=3) == 3
+            await stats_are(queue, dead_letters=8, depth=3)
+
+    run(scenario)
+
+
 def test_dead_letters_are_redriven_by_what_they_say(make: Make) -> None:
     async def scenario() -> None:
         async with make() as pubsub:

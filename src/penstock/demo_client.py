@@ -54,7 +54,7 @@ class ClientDemo:
         screen = self.screen
         screen.step("The client: kill -9 of the server while events stream")
         screen.say(
-            f"PubSub({server.url!r}): {CUSTOMERS} customers publish {EACH} events each, each when the one before is"
+            f"PubSub({server.url!r}): {CUSTOMERS} customers publish {EACH} events each, the next when the last is"
             " confirmed. A subscription streams them, in order for each customer. In the middle the server is killed, and"
             " started again on its data directory."
         )

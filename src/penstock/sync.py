@@ -112,7 +112,8 @@ def _iterate(self: Blocking) -> Iterator[Any]:
                 return
             yield _wrapped(item, self._portal)
     finally:
-        if isinstance(iterator, AsyncGenerator) and self._portal.is_alive:
+        # Garbage is collected in any thread. In the loop's own nobody need care: a loop closes what is left of its iterators.
+        if isinstance(iterator, AsyncGenerator) and self._portal.is_alive and not self._portal.is_here:
             self._portal.call(iterator.aclose)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.cli.main import COMMANDS
+from tests.acceptance.command import Penstock
 from tests.docs.pages import ROOT
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
@@ -99,10 +100,13 @@ def test_help_loads_no_library_of_the_server(folder: Path) -> None:
         ("token create --name x --expires 0", "penstock: --expires is '0', wanted a duration"),
         ("token create --name x --project a/b", "penstock: project is 'a/b', wanted"),
         ("token revoke xyz", "penstock: that is not the id of a token"),
+        ("--json topic list", "penstock: unknown flag --json"),
+        ("worker app:worker --concurrency many", "penstock worker: argument --concurrency: 'many' is not a whole number"),
+        ("publish", "penstock publish: the following arguments are required: TOPIC\n"),
     ],
 )
 def test_a_wrong_call_is_told_in_a_line_or_two(folder: Path, line: str, said: str) -> None:
-    code, out, err = run(folder, *line.split())
+    code, out, err = Penstock(folder)(*line.split())
 
     assert (code, out) == (2, "")
     assert err.startswith(said)
@@ -114,7 +118,7 @@ def test_every_command_is_on_its_page_and_answers_to_help(folder: Path) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f"`penstock {command.name}" in page
-        shown = run(folder, command.name, "--help")
+        shown = Penstock(folder)(command.name, "--help")
         assert (shown.code, shown.err) == (0, "")
         assert command.sentence in shown.out
 

@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,6 +59,20 @@ def test_messages_go_in_and_come_out_for_programs(penstock: Penstock) -> None:
         "delivery_attempt": 1,
         "priority": 7,
     }
+
+
+def test_flags_may_stand_between_arguments(penstock: Penstock, server: LocalServer) -> None:
+    penstock.good("publish orders --key k a --attribute x=y b -- -c")
+    assert penstock.good("pull billing --format raw").out == "a\nb\n-c\n"
+    [shown] = penstock("publish", "orders", "--json", "d").json["ids"]
+    assert shown in penstock.good(f"explain billing --limit 1 {shown}").out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_the_terminal_can_show(server: LocalServer, tmp_path: Path, encoding: str) -> None:
+    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PYTHONIOENCODING": encoding})
+    penstock("publish", "orders", "ünï ☃")
+    assert penstock.good("pull billing --json").json["data"] == "ünï ☃"
 
 
 def test_bytes_stay_as_they_are(penstock: Penstock, tmp_path: Path) -> None:
@@ -310,10 +323,8 @@ USAGE = [
 
 
 def test_a_wrong_call_is_told_with_its_exit_code(penstock: Penstock) -> None:
-    with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda row: penstock(*row[0].split()), WRONG))
-
-    for (line, code, said), found in zip(WRONG, done, strict=True):
+    for line, code, said in WRONG:
+        found = penstock(*line.split())
         assert found.code == code, f"{line}: {found}"
         assert found.err.startswith(said), f"{line}: {found.err}"
         assert len(found.err.splitlines()) <= 2, line

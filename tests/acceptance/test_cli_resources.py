@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -53,6 +52,14 @@ def test_the_life_of_a_topic(penstock: Penstock) -> None:
 
     assert penstock.good("topic delete orders letters --json").json == {"deleted": ["orders", "letters"]}
     assert penstock.good("topic list --json").json == []
+
+
+def test_what_was_done_before_an_error_is_told_to_programs_too(penstock: Penstock) -> None:
+    made = penstock("topic", "create", "a", "b", "x/y", "c", "--json")
+    assert (made.code, [topic["name"] for topic in made.json]) == (2, ["a", "b"])
+    gone = penstock("topic", "delete", "a", "--json", "nosuch", "b")
+    assert (gone.code, gone.json) == (3, {"deleted": ["a"]})
+    assert penstock("topic", "delete", "nosuch", "--json").out == ""
 
 
 def test_the_life_of_a_subscription(penstock: Penstock) -> None:
@@ -228,10 +235,8 @@ USAGE = [
 
 def test_a_wrong_call_is_told_with_its_exit_code(server: LocalServer, tmp_path: Path) -> None:
     penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
-    with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda row: penstock(*row[0].split()), WRONG))
-
-    for (line, code, said), found in zip(WRONG, done, strict=True):
+    for line, code, said in WRONG:
+        found = penstock(*line.split())
         assert (found.code, found.out) == (code, ""), line
         assert found.err.startswith(said), f"{line}: {found.err}"
         assert len(found.err.splitlines()) <= 4, line

@@ -99,8 +99,8 @@ def test_help_names_every_flag(folder: Path) -> None:
         ("app:send_email", 2, "penstock: app:send_email is of type Task, wanted a penstock.Worker\ndid you mean app:worker?\n"),
         ("empty:worker", 1, "penstock: the worker has no tasks\n"),
         ("lacking:worker", 1, "penstock: the module 'lacking' cannot be imported: ModuleNotFoundError: No module named"),
-        ("app:worker --concurrency 0", 2, "penstock: concurrency is 0, wanted an integer from 1 to"),
-        ("app:worker --concurrency many", 2, "argument --concurrency: invalid int value: 'many'"),
+        ("app:worker --concurrency 0", 2, "argument --concurrency: '0' is not a whole number from 1 to 10000"),
+        ("app:worker --concurrency many", 2, "argument --concurrency: 'many' is not a whole number"),
         (
             "app:worker --queues emial",
             2,

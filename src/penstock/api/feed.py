@@ -232,7 +232,7 @@ class Feed:
         Settled is all or, when an argument is wrong, nothing. `begun` are deliveries that the consumer works on from now on.
         """
         verbs: list[tuple[list[int], Settlement]] = [(acks, Queue.ack)] if acks else []
-        verbs += [([nack.receipt], _nack(nack)) for nack in nacks or ()]
+        verbs += [(receipts, _nack(nack)) for nack, receipts in _alike(nacks or [])]
         verbs += [(receipts, _deadline(seconds)) for receipts, seconds in deadlines or ()]
         now = self._aio.advance()
         failed: list[int] = []
@@ -243,10 +243,10 @@ class Feed:
                 return [one for receipts, _ in verbs for one in receipts]
             for receipts, verb in verbs:
                 self._settle(queue, receipts, verb, now, failed)
-        self._note(acks, nacks or [], begun or [])
+            self._note(queue, acks, nacks or [], begun or [])
         return failed
 
-    def _note(self, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
+    def _note(self, queue: Queue, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
         """Remember what the consumer works on."""
         key = (self.number, self.consumer)
         known = self._feeds.begun.get(key)
@@ -257,11 +257,9 @@ class Feed:
         known.update(begun)
         known.difference_update(acks)
         known.difference_update(nack.receipt for nack in nacks)
-        if len(known) > 2 * self._limits.max_messages + BATCH:
-            # Leases that ran out are never settled.
-            with self._broker.lock:
-                queue = self._broker.catalog.queues.get(self.number)
-                known &= {receipt_of(lease) for lease in _held(queue, self.consumer)} if queue is not None else set()
+        if len(known) > 2 * len(queue.holding(self.consumer).held) + BATCH:
+            # Leases that ran out are never settled, and a client may say what it likes.
+            known &= {receipt_of(lease) for lease in _held(queue, self.consumer)}
 
     async def confirmed(self) -> None:
         """Return when what was settled so far cannot be undone by a crash, where that was promised."""
@@ -383,6 +381,14 @@ def opened(queue: Queue) -> Opened:
     """What a consumer must know of what it consumes."""
     policy = queue.policy
     return Opened(queue.number, queue.stream, policy.max_attempts, policy.exactly_once, policy.ordered)
+
+
+def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
+    """Nacks that say the same, and their receipts: a stream that closes gives back a thousand at once."""
+    found: dict[tuple[object, ...], tuple[Nack, list[int]]] = {}
+    for nack in nacks:
+        found.setdefault((nack.requeue, nack.error, nack.delay, nack.unseen), (nack, []))[1].append(nack.receipt)
+    return found.values()
 
 
 def _nack(nack: Nack) -> Settlement:

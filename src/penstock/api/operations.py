@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
-
-import msgspec
+from operator import itemgetter
+from typing import ParamSpec, TypeVar
 
 from penstock.access import Principal, Verb
 from penstock.api.feed import Feed, Sink, opened
@@ -22,6 +21,7 @@ from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
 from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 from penstock.broker.catalog import Catalog
+from penstock.broker.core.image import Position
 from penstock.broker.core.message import Batch, Message, accept, check_producer, summarize
 from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, check_count
 from penstock.broker.core.queue import Queue
@@ -36,6 +36,7 @@ from penstock.projects import check_project
 from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
 from penstock.work import NewMessage
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_LISTED = 1_000
@@ -72,7 +73,8 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def list_topics(self) -> list[TopicMetadata]:
         """The topics of the project."""
-        return [replace(one, name=name) for one, name in self._listed(self._topics.get_all_topics(), lambda one: one.name)]
+        found = self._now(self._topics.get_all_topics)
+        return [replace(one, name=name) for one, name in self._listed(found, lambda one: one.name)]
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic; its subscriptions are detached."""
@@ -110,7 +112,7 @@ class Operations(QueueOperations, SchemaOperations):
     async def get_subscription(self, subscription: str) -> SubscriptionMetadata:
         """A subscription."""
         name = self._name(Verb.READ, subscription, "subscription")
-        found = self._topics.get_subscription(name)
+        found = self._now(self._topics.get_subscription, name)
         if found is None:
             raise SubscriptionNotFound(subscription)
         return self._plainly(found)
@@ -118,7 +120,7 @@ class Operations(QueueOperations, SchemaOperations):
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionMetadata]:
         """The subscriptions of the project, or those of one topic."""
         wanted = None if topic is None else self._name(Verb.READ, topic, "topic")
-        found = [one for one in self._topics.get_all_subscriptions() if wanted is None or one.topic == wanted]
+        found = [one for one in self._now(self._topics.get_all_subscriptions) if wanted is None or one.topic == wanted]
         return [self._plainly(one) for one, _ in self._listed(found, lambda one: one.name)]
 
     async def delete_subscription(self, subscription: str) -> None:
@@ -220,22 +222,15 @@ class Operations(QueueOperations, SchemaOperations):
         source = self._name(Verb.READ, subscription, "subscription")
         name = self._name(Verb.MANAGE, snapshot, "snapshot")
         await self._soon(self._topics.create_snapshot, name, source)
-        return next(one for one in await self.list_snapshots() if one.name == self._plain(name))
+        with self._aio.broker.lock:
+            return self._snapshot(name, self._aio.broker.catalog.snapshot(name))
 
     async def list_snapshots(self) -> list[SnapshotInfo]:
         """The snapshots of the project."""
-        with self._aio.broker.present():
-            catalog = self._aio.broker.catalog
-            found = [
-                SnapshotInfo(
-                    name,
-                    self._plain(catalog.streams[position.stream].name) if position.stream in catalog.streams else "",
-                    to_datetime(position.at),
-                    None if position.expires_at is None else to_datetime(position.expires_at),
-                )
-                for name, position in catalog.snapshots.items()
-            ]
-        return [msgspec.structs.replace(one, name=name) for one, name in self._listed(found, lambda one: one.name)]
+        self._aio.advance()
+        with self._aio.broker.lock:
+            found = self._listed([*self._aio.broker.catalog.snapshots.items()], itemgetter(0))
+            return [self._snapshot(name, position) for (name, position), _ in found]
 
     async def delete_snapshot(self, snapshot: str) -> None:
         """Forget a snapshot."""
@@ -300,14 +295,15 @@ class Operations(QueueOperations, SchemaOperations):
     async def overview(self) -> Overview:
         """Every topic, subscription and queue that the caller may read, in numbers."""
         metadata = await self.list_subscriptions()
-        with self._aio.broker.present() as now:
+        now = self._aio.advance()
+        with self._aio.broker.lock:
             streams = [*self._aio.broker.catalog.topics.values()]
         topics = {name: stream.next_offset for stream, name in self._listed(streams, lambda one: one.name)}
         subscriptions = []
         for one in metadata:
             scoped = self._name(Verb.READ, one.name, "subscription")
             try:
-                stats = self._topics.stats(scoped)
+                stats = self._now(self._topics.stats, scoped)
                 with self._aio.broker.lock:
                     is_paused = self._aio.broker.catalog.subscription(scoped).paused
             except NotFound:
@@ -347,7 +343,7 @@ class Operations(QueueOperations, SchemaOperations):
         return given
 
     def _found_topic(self, name: str, topic: str) -> TopicMetadata:
-        found = self._topics.get_topic(name)
+        found = self._now(self._topics.get_topic, name)
         if found is None:
             raise TopicNotFound(topic)
         return replace(found, name=self._plain(found.name))
@@ -391,6 +387,21 @@ class Operations(QueueOperations, SchemaOperations):
             project, name = self._service.projects.split(name_of(one))
             if project == self._project and self._principal.may(Verb.READ, project, name):
                 yield one, name
+
+    def _snapshot(self, name: str, position: Position) -> SnapshotInfo:
+        """A snapshot by the broker's name. Call it with the lock held."""
+        stream = self._aio.broker.catalog.streams.get(position.stream)
+        return SnapshotInfo(
+            self._plain(name),
+            self._plain(stream.name) if stream is not None else "",
+            to_datetime(position.at),
+            None if position.expires_at is None else to_datetime(position.expires_at),
+        )
+
+    def _now(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what needs nothing but memory."""
+        self._aio.advance()  # so that the call finds nothing due, which it would wait for
+        return function(*args, **kwargs)
 
     def _plainly(self, found: SubscriptionMetadata) -> SubscriptionMetadata:
         options = found.options

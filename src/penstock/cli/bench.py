@@ -71,7 +71,7 @@ def configure(parser: Parser) -> None:
 def run(found: argparse.Namespace) -> int:
     """Publish, consume, then time single messages; in a topic of its own, which is gone afterwards."""
     if not 0 < found.seconds <= LONGEST_SECONDS:
-        raise InvalidArgument.of("--seconds", found.seconds, f"a duration from 0 to {LONGEST_SECONDS} s")
+        raise InvalidArgument.of("--seconds", found.seconds, f"a duration above 0, of at most {LONGEST_SECONDS} s")
     if not 1 <= found.size <= LARGEST:
         raise InvalidArgument.of("--size", found.size, f"a size from 1 to {LARGEST} bytes")
 

@@ -54,15 +54,38 @@ class Parser(argparse.ArgumentParser):
 
     # The type of a namespace is the caller's, and argparse declares three overloads that all come to this.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does it, but what is left over is an error here, where the flags it may have meant are known."""
+        """As argparse does it, but arguments may stand behind flags, and what is then left over is an error.
+
+        argparse gives up on an argument that may be left out or repeated at the first flag: `publish TOPIC --key k DATA` would
+        have no DATA. What is left over is an error here, where the flags it may have meant are known.
+        """
         found, rest = super().parse_known_args(args, namespace)
+        end = rest.index("--") if "--" in rest else len(rest)
+        flags = [word for word in rest[:end] if word.startswith("-") and word != "-"]
+        if rest and not flags and self._takes(found, rest[:end] + rest[end + 1 :]):
+            rest = []
         if rest:
-            word = rest[0]
-            known = list(self._option_string_actions) if word.startswith("-") else []
+            word = (flags or rest)[0]
+            known = list(self._option_string_actions) if flags else []
             self.error(
                 f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{_suggestion(word.partition('=')[0], known)}"
             )
         return found, rest
+
+    def _takes(self, found: argparse.Namespace, words: list[str]) -> bool:
+        """Give words to the last argument; whether it has room for them."""
+        action = next(reversed(self._get_positional_actions()), None)
+        if action is None:
+            return False
+        values = [self._get_value(action, word) for word in words]
+        before = getattr(found, action.dest, None)
+        if action.nargs in {"*", "+"}:
+            setattr(found, action.dest, [*(before or ()), *values])
+        elif action.nargs == "?" and before is None and len(values) == 1:
+            setattr(found, action.dest, values[0])
+        else:
+            return False
+        return True
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """As argparse does it, with a suggestion in place of the list of all."""

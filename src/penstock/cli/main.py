@@ -41,7 +41,7 @@ INTERRUPTED = 130
 EXIT_CODES = {
     0: "done",
     FAILED: "it failed",
-    USAGE: "it was called wrongly, or a setting is wrong; nothing was done",
+    USAGE: "it was called wrongly, or a value was refused; what it says it did before that stays",
     MISSING: "something that it names does not exist",
     UNREACHABLE: "the server cannot be reached, or cannot do it now: trying again may help",
     INTERRUPTED: "interrupted by Ctrl-C",
@@ -94,7 +94,7 @@ def parser_of(called: Sequence[str]) -> Parser:
 
 
 def _run(words: list[str]) -> int:
-    parser = parser_of(words[:1])
+    parser = parser_of([word for word in words if not word.startswith("-")][:1])
     if not words:
         complain(parser.format_help().rstrip())
         return USAGE

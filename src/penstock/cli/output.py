@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, TextIO
+from typing import TextIO
 
 _UNSHOWN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSHOWN_BUT_LINES = re.compile(_UNSHOWN.pattern.replace(r"\x0a-", r"\x0b-"))
@@ -28,12 +28,12 @@ def complain(text: str) -> None:
 
 def say_json(value: object) -> None:
     """What was asked for, as one document."""
-    say(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    say(_json(value, indent=2))
 
 
 def say_json_line(value: object) -> None:
     """One of a stream of things, as a document on one line."""
-    say(json.dumps(_plain(value), ensure_ascii=False))
+    say(_json(value))
 
 
 def say_bytes(data: bytes) -> None:
@@ -103,10 +103,12 @@ def has_colours() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _plain(value: object) -> Any:  # Any: whatever JSON can say
+def _json(value: object, indent: int | None = None) -> str:
+    """A value as JSON, which is UTF-8 or else ASCII."""
     import msgspec  # noqa: PLC0415  # `--help` needs none of it
 
-    return msgspec.to_builtins(value)
+    is_utf8 = (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8"
+    return json.dumps(msgspec.to_builtins(value), indent=indent, ensure_ascii=not is_utf8)
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -116,12 +116,16 @@ async def made(creation: Awaitable[object], *, exist_ok: bool) -> bool:
 
 async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awaitable[object]]) -> int:
     """Do something to each of the names, and say so: `done` is as in 'deleted topic'. An error stops it there."""
-    for name in found.names:
-        await act(name)
-        if not found.json:
-            say(f"{done} {name}")
-    if found.json:
-        say_json({done.partition(" ")[0]: found.names})
+    names: list[str] = []
+    try:
+        for name in found.names:
+            await act(name)
+            names.append(name)
+            if not found.json:
+                say(f"{done} {name}")
+    finally:
+        if found.json and names:
+            say_json({done.partition(" ")[0]: names})
     return 0
 
 

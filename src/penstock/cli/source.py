@@ -8,7 +8,8 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ Send = Callable[[list[bytes]], Awaitable[Sequence[str]]]
 
 def add_source(parser: argparse.ArgumentParser) -> None:
     """The arguments that say what to publish."""
-    parser.add_argument("data", metavar="DATA", nargs="*", help="a message each; without any, the standard input is one")
+    parser.add_argument(
+        "data", metavar="DATA", nargs="*", default=[], help="a message each; without any, the standard input is one"
+    )
     parser.add_argument("--file", metavar="FILE", help="the content of a file is a message; - is the standard input")
     parser.add_argument("--lines", action="store_true", help="every line of the file or of the standard input is a message")
     parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="publish everything so many times (default: 1)")
@@ -48,6 +51,17 @@ def check_source(found: argparse.Namespace) -> None:
         )
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """What the client logs and also raises is told once."""
+    log = logging.getLogger("penstock.client")
+    log.addFilter(_is_news)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_news)
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether a line of the client's log is about the connection; the rest it also raises, and that is told."""
     return record.module == "remote"
@@ -55,13 +69,12 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool = False) -> int:
     """Publish what the arguments say, and tell about it: the ids, or for many how many."""
-    logging.getLogger("penstock.client").addFilter(_is_news)
     is_many = found.lines or found.count > 1
     ids: list[str] = []
     total = None if found.lines else found.count * max(len(found.data), 1)
     progress = Progress("publishing", total)
     try:
-        with progress:
+        with progress, _quietly():
             async for confirmed in _sent(_batches(found), send, 1 if in_order else IN_FLIGHT):
                 if not is_many:
                     ids += confirmed

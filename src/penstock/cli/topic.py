@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import penstock
 from penstock.cli.arguments import duration
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, facts, say, say_json, table, when
@@ -40,13 +41,17 @@ def run_create(found: argparse.Namespace) -> int:
     """One after the other; the first that cannot be made stops it there."""
 
     async def work(pubsub: PubSub) -> int:
-        topics = [pubsub.topic(name) for name in found.names]
-        for topic in topics:
-            is_new = await made(topic.create(retention=found.retention), exist_ok=found.exist_ok)
-            if not found.json:
-                say(f"created topic {topic.name}" if is_new else f"topic {topic.name} exists already")
-        if found.json:
-            say_json([await topic.metadata() for topic in topics])
+        there: list[penstock.TopicMetadata] = []
+        try:
+            for topic in map(pubsub.topic, found.names):
+                is_new = await made(topic.create(retention=found.retention), exist_ok=found.exist_ok)
+                if found.json:
+                    there.append(await topic.metadata())
+                else:
+                    say(f"created topic {topic.name}" if is_new else f"topic {topic.name} exists already")
+        finally:
+            if there:
+                say_json(there)
         return 0
 
     return run(found, work)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from penstock.cli.arguments import whole
 from penstock.cli.command import Parser
 from penstock.cli.output import complain
 from penstock.errors import FailedPrecondition, InvalidArgument
@@ -29,7 +30,9 @@ def configure(parser: Parser) -> None:
     parser.add_argument("app", metavar="MODULE:NAME", help="the worker: a module of the current directory, and a name in it")
     parser.add_argument("--server", metavar="URL", help="the server's address (default: the worker's own, or PENSTOCK_SERVER)")
     parser.add_argument("--token", help="who calls, if the server asks; others may see a flag, so rather set PENSTOCK_TOKEN")
-    parser.add_argument("--concurrency", metavar="N", type=int, help="how many tasks run at once (default: the worker's own)")
+    parser.add_argument(
+        "--concurrency", metavar="N", type=whole(1, 10_000), help="how many tasks run at once (default: the worker's own)"
+    )
     parser.add_argument("--queues", metavar="QUEUE,…", help="work for these queues alone (default: for those of all tasks)")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="the least that is logged (default: info)")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="for people or programs (default: text)")

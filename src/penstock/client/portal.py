@@ -31,6 +31,11 @@ class Portal:
         """
         if not self.is_alive:
             raise FailedPrecondition("the client is closed", hint="with PubSub() as pubsub: …")
+        if self.is_here:
+            raise FailedPrecondition(
+                "a function that the client calls, such as the `where` of a redrive, cannot wait for the client",
+                hint="make a list first, and call the client outside",
+            )
         future = asyncio.run_coroutine_threadsafe(_called(function), self._loop)
         try:
             return future.result()
@@ -46,6 +51,11 @@ class Portal:
     def is_alive(self) -> bool:
         """Whether the loop turns."""
         return self._thread.is_alive()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the loop's own thread, which must not wait for itself."""
+        return threading.get_ident() == self._thread.ident
 
     def close(self) -> None:
         """End the loop and the threads. Safe to call twice."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 from penstock.api.operations import Operations
 from penstock.api.values import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 from penstock.broker.broker import Broker
+from penstock.client.consumer import Consumer
 from penstock.client.link import Link
 from penstock.client.links.embedded import EmbeddedLink
 from penstock.client.queue import WorkQueue
@@ -78,18 +79,21 @@ class PubSub:
         """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
         if not self._is_open:
             return
-        # Side by side: each may wait for its handlers.
-        await asyncio.gather(
-            *[subscription.close() for subscription in self._subscriptions.values()],
-            *[queue.close() for queue in self._queues.values()],
-        )
-        # After the handlers, which may publish to the last.
-        await asyncio.gather(
-            *[topic.publisher.close() for topic in self._topics.values()],
-            *[queue.publisher.close() for queue in self._queues.values()],
-        )
-        self._is_open = False
-        await self.link.close()
+        consumers: list[Consumer[Any]] = [*self._subscriptions.values(), *self._queues.values()]
+        try:
+            # Side by side: each may wait for its handlers. Awaited by this task: a handler that closes does not wait for itself.
+            for consumer in consumers:
+                consumer.stream.begin_stop()
+            for consumer in consumers:
+                await consumer.close()
+            # After the handlers, which may publish to the last.
+            await asyncio.gather(
+                *[topic.publisher.close() for topic in self._topics.values()],
+                *[queue.publisher.close() for queue in self._queues.values()],
+            )
+        finally:
+            self._is_open = False
+            await self.link.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -154,15 +154,26 @@ class Session:
         self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
         self._adjust()
         self._look_after()
-        if has_streams and self._channels and not self.is_closing:
+        if has_streams and not self.is_closing:
             self._broken.set()
+
+    def close(self) -> None:
+        """Begin to close."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
+            self._adjust()
+            # What nobody has seen goes back at once, as if it had not been delivered: others may have it.
+            unseen = [*self._arrived, *self._source.inflow.drain()]
+            self._arrived.clear()
+            self._settler.give_back([_unseen(message.receipt) for message in unseen])
+        self._changed.set()  # `stop` may have added one who must not wait for itself
 
     async def stop(self) -> None:
         """Close, and return when it is over. Who gives up waiting does not stop it; who works on a message is not waited for."""
         caller = asyncio.current_task()
         assert caller is not None, "it is awaited"
         self._callers.add(caller)
-        self._close()
+        self.close()
         assert self._closing is not None, "it has begun"
         try:
             await asyncio.shield(self._closing)
@@ -240,7 +251,8 @@ class Session:
 
     async def _open(self) -> None:
         source = self._source
-        held = None if self._opened is None else [*self._holdings.by_receipt, *self._settler.pending]
+        # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
+        held = [*self._holdings.by_receipt, *self._settler.pending]
         for number in range(self._options.max_streams):
             limits = self._limits()
             channel = await self._link.open(
@@ -309,18 +321,7 @@ class Session:
         self._failure = error
         self._source.emit("error", error)
         self._forget()
-        self._close()
-
-    def _close(self) -> None:
-        """Begin to close."""
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
-            self._adjust()
-            # What nobody has seen goes back at once, as if it had not been delivered: others may have it.
-            unseen = [*self._arrived, *self._source.inflow.drain()]
-            self._arrived.clear()
-            self._settler.give_back([_unseen(message.receipt) for message in unseen])
-        self._changed.set()  # there is one more who must not wait for itself
+        self.close()
 
     async def _finish(self) -> None:
         try:

@@ -52,6 +52,11 @@ class MessageStream:
                 f"the stream of {self._source.name!r} is closing", hint="await close(), or wait for 'close', and open it then"
             )
 
+    def begin_stop(self) -> None:
+        """Take no more, and do not wait for the end; `stop` does."""
+        if self._session is not None:
+            self._session.close()
+
     async def stop(self) -> None:
         """Take no more, and return when what is out is settled, or was given back, as `close_behavior` says.
 

@@ -63,3 +63,18 @@ def test_a_stream_of_what_is_not_there_says_so_plainly(where: str) -> None:
                     pass
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("where", ["embedded", "server"])
+def test_a_snapshot_may_be_kept_in_another_project(where: str) -> None:
+    async def scenario() -> None:
+        async with opened(where) as pubsub:
+            topic = await pubsub.topic("orders").create()
+            subscription = await topic.subscription("billing").create()
+            kept = await subscription.create_snapshot("projects/office/snapshots/before")
+            assert (kept.name, kept.topic) == ("office/before", "orders")
+            assert await pubsub.snapshots() == []
+            assert (await subscription.create_snapshot("mine")).name == "mine"
+            assert [one.name for one in await pubsub.snapshots()] == ["mine"]
+
+    asyncio.run(scenario())

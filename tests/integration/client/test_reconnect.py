@@ -236,6 +236,23 @@ def test_no_token_a_wrong_one_and_a_revoked_one_end_it_at_once(tmp_path: Path) -
 # ── networks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_what_a_first_open_delivered_into_a_cut_comes_again_at_once(
+    server: LocalServer, proxy: FaultyProxy, names: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with PubSub(server.url) as direct, PubSub(f"penstock://{proxy.address}") as pubsub:
+            await made(direct, names)
+            await direct.topic(names[0]).publish_many([Message(b"%d" % number) for number in range(10)])
+            attempts: list[int] = []
+            subscription = pubsub.subscription(names[1])
+            subscription.on("message", lambda message: (attempts.append(message.delivery_attempt), message.ack()))
+            proxy.truncate(0, Direction.DOWN)  # the server opens the stream and delivers, and nothing of it arrives
+            subscription.open()
+            await until(lambda: attempts == [1] * 10, "all have come", patience=10)
+
+    run(scenario)
+
+
 def test_a_half_open_connection_is_noticed_and_left(server: LocalServer, proxy: FaultyProxy, names: tuple[str, str]) -> None:
     async def scenario() -> None:
         async with PubSub(f"penstock://{proxy.address}", ping_seconds=0.05) as pubsub:

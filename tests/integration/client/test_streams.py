@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,8 @@ async def test_a_client_that_is_not_open_opens_nothing(place: Place) -> None:
         _, subscription = await place.subscription()
     with pytest.raises(FailedPrecondition, match="not open"):
         subscription.open()
+    with pytest.raises(FailedPrecondition, match="client is"):
+        await subscription.stats()
 
 
 # ── closing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +192,8 @@ async def test_close_wait_ends_at_its_timeout_and_gives_back_the_rest(place: Pla
 async def test_who_gives_up_waiting_for_a_close_does_not_undo_it(place: Place) -> None:
     async with place:
         topic, subscription = await place.subscription(close_behavior="wait")
-        inbox = Inbox(ack=False).listen(subscription)
+        inbox, closed = Inbox(ack=False).listen(subscription), asyncio.Event()
+        subscription.on("close", closed.set)
         subscription.open()
         await topic.publish_message(b"x")
         await inbox.has(1)
@@ -262,6 +266,40 @@ async def test_a_handler_may_close_while_somebody_waits_for_it(place: Place) -> 
         assert not closing.done()
         go_on.set()
         await closing
+
+
+@in_loop
+async def test_a_handler_may_close_the_client(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(close_behavior="wait")
+        closed = asyncio.Event()
+
+        async def handle(message: IncomingMessage) -> None:
+            message.ack()
+            await place.pubsub.close()
+            closed.set()
+
+        subscription.on("message", handle)
+        subscription.open()
+        await topic.publish_message(b"x")
+        await asyncio.wait_for(closed.wait(), 5)
+        assert not subscription.is_open
+
+
+@in_loop
+async def test_who_gives_up_waiting_for_the_client_to_close_leaves_no_connection_behind(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(close_behavior="wait")
+        inbox, closed = Inbox(ack=False).listen(subscription), asyncio.Event()
+        subscription.on("close", closed.set)
+        subscription.open()
+        await topic.publish_message(b"x")
+        await inbox.has(1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(place.pubsub.close(), 0.05)
+        with pytest.raises(FailedPrecondition, match="client is"):
+            await subscription.stats()
+        await asyncio.wait_for(closed.wait(), 5)
 
 
 @in_loop
@@ -432,6 +470,26 @@ async def test_another_number_of_streams_keeps_what_is_held(place: Place) -> Non
         assert {message.delivery_attempt for message in inbox.messages} == {1}
         assert len({message.id for message in inbox.messages}) == len(inbox.messages)
         assert inbox.errors == []
+
+
+@in_loop
+async def test_another_number_of_streams_is_heard_while_it_opens(place: Place) -> None:
+    async with place:
+        _, subscription = await place.subscription(max_streams=1)
+        link_open, opened, all_open = place.pubsub.link.open, [0], asyncio.Event()
+
+        async def opening(*args: Any, **kwargs: Any) -> Channel:
+            if not opened[0]:
+                subscription.set_options(max_streams=3)
+            channel = await link_open(*args, **kwargs)
+            opened[0] += 1
+            if opened[0] == 1 + 3:
+                all_open.set()
+            return channel
+
+        place.pubsub.link.open = opening  # type: ignore[method-assign]  # between the question and the answer
+        subscription.open()
+        await asyncio.wait_for(all_open.wait(), 5)
 
 
 @in_loop

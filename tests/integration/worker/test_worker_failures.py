@@ -159,23 +159,41 @@ def test_a_call_written_by_hand_is_one_in_any_form(make: Make) -> None:
     run(scenario)
 
 
+class _Odd(BaseException):
+    """As libraries have them that want to pass every `except Exception`."""
+
+
+class _Bare(Retry):
+    def __init__(self) -> None:
+        """Without its parent's."""
+
+
+@pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(
     ("error", "kept"),
-    [(SystemExit(3), "SystemExit: 3"), (asyncio.CancelledError(), "CancelledError"), (KeyError("k"), "KeyError: 'k'")],
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (KeyError("k"), "KeyError: 'k'"),
+        (_Odd("passes"), "_Odd: passes"),
+        (_Bare(), "the task asked for a retry"),
+    ],
 )
-def test_whatever_a_task_raises_the_worker_goes_on(error: BaseException, kept: str) -> None:
+def test_whatever_a_task_raises_the_worker_goes_on(error: BaseException, kept: str, is_async: bool) -> None:
     async def scenario() -> None:
         async with PubSub() as pubsub:
             worker = Worker(pubsub=pubsub)
 
-            @worker.task("q", retries=0)
-            async def fail() -> None:
+            def fail() -> None:
+                raise error
+
+            async def fail_async() -> None:
                 raise error
 
             @worker.task("q")
             async def work() -> None: ...
 
-            await fail.send()
+            await worker.task("q", name="fail", retries=0)(fail_async if is_async else fail).send()
             await worker.start()
             await done(worker, dead=1)
             await work.send()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -241,15 +245,90 @@ def test_a_worker_on_a_data_directory_finds_what_was_sent_before(tmp_path: Path)
 
 
 def test_the_server_is_found_in_the_environment(server: LocalServer, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Worker(project=project)  # made before anybody says where
+    worker = Worker()  # made before anybody says where
     task = worker.task("q", name="work")(lambda: None)
     monkeypatch.setenv("PENSTOCK_SERVER", server.url)
+    monkeypatch.setenv("PENSTOCK_PROJECT", project)
 
     async def scenario() -> None:
         async with worker:
             await task.send()
             await worker.start()
             await done(worker, succeeded=1)
+        async with PubSub(server.url, project=project) as pubsub:
+            assert await pubsub.queues() == ["q"]
+
+    run(scenario)
+
+
+def test_a_signal_while_the_server_is_looked_for_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        came, leave = asyncio.Event(), asyncio.Event()
+
+        async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.set()
+            await leave.wait()  # and never an answer
+            writer.close()
+
+        silent = await asyncio.start_server(accept, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        worker = Worker(f"http://127.0.0.1:{port}")
+        worker.task("q", name="work")(lambda: None)
+        serving = asyncio.create_task(worker.serve())
+        await came.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(worker._over.is_set, "the signal has come")
+        leave.set()
+        await serving  # without an error: nobody wants to know any more
+        silent.close()
+
+    run(scenario)
+
+
+def test_a_listener_that_never_ends_keeps_no_worker_from_stopping(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.worker.worker.CANCEL_SECONDS", 0.1)
+
+    async def scenario() -> None:
+        async with PubSub() as pubsub:
+            worker, release = Worker(pubsub=pubsub), asyncio.Event()
+
+            @worker.on_success
+            async def slow(_: object) -> None:
+                await release.wait()
+
+            await worker.task("q", name="work")(lambda: None).send()
+            await worker.start()
+            await done(worker, succeeded=1)
+            await worker.stop()
+            assert "a listener still runs" in caplog.text
+            release.set()
+
+    run(scenario)
+
+
+FORKED = """
+import os, sys
+from penstock import Worker
+worker = Worker(sys.argv[1], project=sys.argv[2])
+task = worker.task("q", name="work")(lambda: None)
+task.send_sync()
+child = os.fork()
+task.send_sync()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)
+"""
+
+
+def test_a_process_that_forks_sends_from_both(server: LocalServer, project: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED, server.url, project], timeout=30, check=False)
+    assert done.returncode == 0
+
+    async def scenario() -> None:
+        async with PubSub(server.url, project=project) as pubsub:
+            await stats_are(pubsub.queue("q"), depth=3)
 
     run(scenario)
 

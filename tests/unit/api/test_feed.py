@@ -308,6 +308,35 @@ def test_what_is_worked_on_is_forgotten_when_its_lease_is(monkeypatch: pytest.Mo
     scenario(play)
 
 
+def test_what_a_client_makes_up_is_not_remembered_as_worked_on() -> None:
+    async def play(stand: Stand) -> None:
+        stand.publish(b"a")
+        basket = stand.open(messages=1_000_000)
+        await stand.quiet()
+        feed_of(basket).settle([], [], [], [*basket.receipts, *range(10**6, 10**6 + 1_000)])
+        assert stand.service.feeds.begun[feed_of(basket).number, feed_of(basket).consumer] == {*basket.receipts}
+
+    scenario(play)
+
+
+def test_nacks_that_say_the_same_are_one_event() -> None:
+    async def play(stand: Stand) -> None:
+        stand.publish(*[b"x"] * 100)
+        basket = stand.open()
+        await stand.quiet()
+        feed, epoch = feed_of(basket), basket.leases[0].epoch
+        lived_by(basket, is_paused=True)
+        nacks = [Nack(one, unseen=index % 2 == 0) for index, one in enumerate(basket.receipts)]
+        assert feed.settle([], [*nacks, Nack(12345)]) == [12345]
+        assert stand.in_flight == 0
+        other = stand.open("other")
+        await stand.quiet()
+        assert other.attempts == [1, 2] * 50
+        assert {lease.epoch for lease in other.leases} == {epoch + 1}
+
+    scenario(play)
+
+
 def test_a_consumer_that_comes_back_in_time_keeps_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
 

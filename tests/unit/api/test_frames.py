@@ -177,7 +177,7 @@ def test_an_error_arrives_as_it_was_raised(error: PenstockError) -> None:
         assert str(pickle.loads(pickle.dumps(told))) == str(error)
 
 
-@pytest.mark.parametrize("field", [2**70, object(), "half \ud800", float, {1, 2}], ids=str)
+@pytest.mark.parametrize("field", [2**70, object(), "half \ud800", float, {1, 2}], ids=lambda field: type(field).__name__)
 def test_an_error_with_something_that_the_wire_cannot_carry_still_arrives(field: object) -> None:
     answer = frames.decode_answer(body_of(frames.refused(7, InvalidPriority(field))))
     assert isinstance(answer, Refused)
@@ -186,7 +186,7 @@ def test_an_error_with_something_that_the_wire_cannot_carry_still_arrives(field:
     assert isinstance(frames.error_in(answer), PenstockError)
 
 
-@pytest.mark.parametrize("value", [2**70, object(), "half \ud800", {"half \ud800": 1}], ids=str)
+@pytest.mark.parametrize("value", [2**70, object(), "half \ud800", {"half \ud800": 1}], ids=lambda value: type(value).__name__)
 def test_what_the_wire_has_no_form_for_is_refused_where_it_is_sent(value: object) -> None:
     with pytest.raises(InvalidArgument, match="this cannot be sent"):
         frames.framed([1, 2, value])

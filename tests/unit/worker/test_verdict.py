@@ -1,5 +1,7 @@
 """What becomes of a task that was run."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,11 @@ def test_one_number_is_a_backoff_that_stays_the_same() -> None:
 def test_a_retry_after_a_delay_that_makes_no_sense_is_refused(delay: float) -> None:
     with pytest.raises(InvalidArgument, match="delay"):
         Retry(delay=delay)
+
+
+def test_a_retry_takes_its_delay_as_everything_else_does() -> None:
+    for delay in (90, 90.0, timedelta(seconds=90)):
+        assert judge(Retry(delay=delay), 1, 3, Backoff(0, 0)).delay == 90 * SECOND
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from penstock.broker.core.queue import Queue
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
 from penstock.embedded import embedded_service
-from penstock.errors import PenstockError
+from penstock.errors import FailedPrecondition, PenstockError
 from penstock.work import NewMessage
 
 P = ParamSpec("P")
@@ -56,7 +56,7 @@ class EmbeddedLink:
 
     async def close(self) -> None:
         """End the feeds, write everything down, and close the broker unless it was shared."""
-        service, self._service = self._service, None
+        service, self._service, self._operations = self._service, None, None
         if service is not None:
             service.close()
             service.aio.close()
@@ -64,45 +64,42 @@ class EmbeddedLink:
             # Whoever waits for the disk does so beside the loop.
             await asyncio.to_thread(self.broker.close)
 
-    @property
-    def operations(self) -> Operations:
-        """What may be asked."""
-        assert self._operations is not None, "start it first"
-        return self._operations
-
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Have an operation done."""
-        with self._plainly():
-            return await operation(self.operations, *args, **kwargs)
+        with self._asked() as operations:
+            return await operation(operations, *args, **kwargs)
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
         """Publish to a topic."""
-        with self._plainly():
-            return await self.operations.publish(topic, messages)
+        with self._asked() as operations:
+            return await operations.publish(topic, messages)
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish to a work queue."""
-        with self._plainly():
-            return await self.operations.enqueue(queue, messages)
+        with self._asked() as operations:
+            return await operations.enqueue(queue, messages)
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
         """Begin a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
-        begin = self.operations.open if kind == frames.TOPIC else self.operations.open_queue
-        with self._plainly():
+        with self._asked() as operations:
+            begin = operations.open if kind == frames.TOPIC else operations.open_queue
             channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
         channel.opened = channel.feed.opened
         return channel
 
     @contextmanager
-    def _plainly(self) -> Iterator[None]:
-        """Errors as the caller must hear them."""
+    def _asked(self) -> Iterator[Operations]:
+        """What may be asked; its errors are raised as the caller must hear them."""
+        operations = self._operations
+        if operations is None:
+            raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
         try:
-            yield
+            yield operations
         except PenstockError as error:
-            raise self.operations.told(error) from None
+            raise operations.told(error) from None
 
 
 class _EmbeddedChannel:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import UTC, datetime
 
 import msgspec
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object a line. Programs that read it may be anywhere, so times are UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
         line = {
-            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -1,8 +1,9 @@
 """Deliveries as they become possible: what stands behind a stream, in this process or at the other end of a connection.
 
 A feed belongs to a consumer of one subscription or work queue, and hands out within the consumer's limits; several feeds may
-share one. It looks for messages when its bell rings, when something was settled, and when its sink has room again; it never
-polls. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in time settles what it has.
+share one. It looks for messages when its queue's bell rings (see `rota`), which is also when something was settled, and when its
+sink has room again; it never polls. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in
+time settles what it has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from penstock.api.frames import Limits, Nack, Opened, offset_of, receipt
+from penstock.api.rota import Rota
 from penstock.api.rules import DeliveryRules, PlainDelivery
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
@@ -67,6 +69,8 @@ class Feeds:
         """Consumers whose connection was lost a moment ago."""
         self.begun: dict[tuple[int, str], set[int]] = {}
         """Receipts of what consumers are working on."""
+        self._rotas: dict[int, Rota] = {}
+        """By the number of the queue."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -93,7 +97,8 @@ class Feeds:
             self.broker.check_open()
             queue = find(self.broker.catalog, name)
             rules.check_pulled(queue)
-        feed = Feed(self, find, name, consumer, limits, sink, owner, queue, rules)
+        rota = self._rotas.get(queue.number) or Rota(self.broker, queue.number)
+        feed = Feed(self, find, name, consumer, limits, sink, owner, queue, rules, rota)
         key = (queue.number, consumer)
         for other in [one for one in self._open.get(key, ()) if one.owner is not owner]:
             other.leave()
@@ -102,11 +107,14 @@ class Feeds:
         if (leaving := self._leaving.pop(key, None)) is not None:
             leaving.cancel()
         self._open.setdefault(key, []).append(feed)
+        self._rotas[queue.number] = rota
         feed.start()
         return feed
 
     def drop(self, feed: Feed, *, keep_seconds: float) -> None:
         """Forget a feed. With the last of its consumer, what that holds goes back, after so long."""
+        if (rota := self._rotas.get(feed.number)) is not None and not len(rota):
+            del self._rotas[feed.number]
         key = (feed.number, feed.consumer)
         feeds = self._open.get(key, [])
         if feed in feeds:
@@ -170,6 +178,7 @@ class Feed:
         owner: object,
         queue: Queue,
         rules: DeliveryRules,
+        rota: Rota,
     ) -> None:
         self._feeds, self._aio, self._broker, self._rules = feeds, feeds.aio, feeds.broker, rules
         self._find, self._name = find, name
@@ -177,7 +186,7 @@ class Feed:
         self.number = queue.number
         self.opened = opened(queue)
         self._sink = sink
-        self._nudge = Nudge(self._look)
+        self._rota, self._nudge = rota, Nudge(self.look)
         self._rest = ExitStack()
         self._task: asyncio.Task[None] | None = None
         self._is_over = False
@@ -187,8 +196,7 @@ class Feed:
 
     def start(self) -> None:
         """Look for the first time, and whenever the bell rings."""
-        with self._broker.lock:
-            self._broker.bells.hang(self.number, self._nudge.ring)
+        self._rota.join(self)
         self._rest.enter_context(self._rules.in_use(self.number))
         self.wake()
 
@@ -277,23 +285,26 @@ class Feed:
         if live:
             self._broker.settle(queue, list(live.values()), now, verb)
 
-    def _look(self) -> None:
-        """Hand out one batch of what there is, and come again when there was something."""
+    def look(self) -> bool:
+        """Hand out one batch of what there is, and come again when there was something; False when nothing is left for others."""
         if self._is_over or self._is_busy or not self._sink.has_room:
-            return
+            return True
         try:
             queue, leases = self._grant()
         except PenstockError as error:
             self.fail(error)
-            return
-        if queue.absent is not None and not leases:
-            self._later(self._load(queue))
-        elif leases:
+            return True
+        if leases:
+            self._rota.served(self)
             if self._rules.transforms(queue):
                 self._later(self._inspect(queue, leases))
             else:
                 self._sink.deliver(queue, leases)
                 self._nudge.ring()
+        elif queue.absent is not None:
+            self._later(self._load(queue))
+            return False
+        return queue.is_deliverable
 
     def _grant(self) -> tuple[Queue, list[Lease]]:
         now, limits = self._aio.advance(), self._limits
@@ -330,12 +341,11 @@ class Feed:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._is_busy, self._task = False, None
-        if task.cancelled():
-            return
-        error = task.exception()
+        self._rota.ring()  # not only for this one: when something had to be loaded, the others have left that to it
+        error = None if task.cancelled() else task.exception()
         if error is None:
-            self.wake()
-        elif isinstance(error, PenstockError):
+            return
+        if isinstance(error, PenstockError):
             self.fail(error)
         else:
             # Not its text, which may hold a payload.
@@ -355,8 +365,7 @@ class Feed:
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
-        with self._broker.lock:
-            self._broker.bells.take_down(self.number, self._nudge.ring)
+        self._rota.leave(self)
         self._rest.close()
 
 

@@ -74,7 +74,7 @@ class Nudge:
 
     __slots__ = ("_function", "_is_rung", "_loop", "_thread")
 
-    def __init__(self, function: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._function = function

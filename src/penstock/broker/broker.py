@@ -359,7 +359,9 @@ class Broker:
         self.sync()
         with self.lock:
             stream_of = {queue.number: queue.stream for queue in self.catalog.queues.values()}
-        return life(self.journal, place[1], place[2], stream_of)
+        rows = life(self.journal, place[1], place[2], stream_of)
+        # The id of another broker may name a place here, too: what is there is somebody else's.
+        return rows if any(row.message_id == message_id for row in rows) else []
 
     def last_fate(self, queue: Queue, offset: int) -> str | None:
         """The kind of the last event of a message in a queue, as the log tells. Call it without the lock."""

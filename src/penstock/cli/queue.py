@@ -13,9 +13,9 @@ from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, wh
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.confirm import add_yes, confirm
 from penstock.cli.consumption import BATCH, add_consumption, follow
-from penstock.cli.output import complain, facts, say, say_json, table
+from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.printer import Printer, add_format
-from penstock.cli.session import add_target, made, on_each, run
+from penstock.cli.session import add_target, describe, made, on_each, run
 from penstock.cli.source import add_source, check_source, publish_all
 from penstock.cli.wording import count, span
 from penstock.errors import InvalidArgument
@@ -146,13 +146,9 @@ def run_show(found: argparse.Namespace) -> int:
     """Every setting, also those that were not given."""
 
     async def work(pubsub: PubSub) -> int:
-        config = asdict(await pubsub.queue(found.name).config())
-        if found.json:
-            say_json({"name": found.name, **config})
-        else:
-            policy = config.pop("retry_policy") or {}
-            say(facts({"name": found.name, **config, **policy}))
-        return 0
+        document = {"name": found.name, **asdict(await pubsub.queue(found.name).config())}
+        values = {name: value for name, value in document.items() if name != "retry_policy"}
+        return describe(found, document, values | (document["retry_policy"] or {}))
 
     return run(found, work)
 
@@ -162,11 +158,7 @@ def run_stats(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         stats = await pubsub.queue(found.name).stats()
-        if found.json:
-            say_json(stats)
-        else:
-            say(facts(asdict(stats)))
-        return 0
+        return describe(found, stats, asdict(stats))
 
     return run(found, work)
 

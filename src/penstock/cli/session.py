@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import TERMINATED
-from penstock.cli.output import say, say_json
+from penstock.cli.output import facts, say, say_json
 from penstock.errors import AlreadyExists, DataDirectoryInUse, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated
 
 if TYPE_CHECKING:
@@ -126,6 +126,15 @@ async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awa
     finally:
         if found.json and names:
             say_json({done.partition(" ")[0]: names})
+    return 0
+
+
+def describe(found: argparse.Namespace, document: object, values: Mapping[str, object]) -> int:
+    """Show one thing: its document to programs, its values to people."""
+    if found.json:
+        say_json(document)
+    else:
+        say(facts(values))
     return 0
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, facts, say, say_json, table
-from penstock.cli.session import add_target, made, on_each, run
+from penstock.cli.output import complain, say, say_json, table
+from penstock.cli.session import add_target, describe, made, on_each, run
 from penstock.cli.wording import count, span
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
@@ -139,11 +139,7 @@ def run_show(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         document = _document(await pubsub.subscription(found.name).metadata())
-        if found.json:
-            say_json(document)
-        else:
-            say(facts(_flat(document)))
-        return 0
+        return describe(found, document, _flat(document))
 
     return run(found, work)
 
@@ -153,11 +149,7 @@ def run_stats(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         stats = await pubsub.subscription(found.name).stats()
-        if found.json:
-            say_json(stats)
-        else:
-            say(facts(asdict(stats)))
-        return 0
+        return describe(found, stats, asdict(stats))
 
     return run(found, work)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.cli.arguments import duration
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, facts, say, say_json, table, when
-from penstock.cli.session import add_target, made, on_each, run
+from penstock.cli.output import complain, say, say_json, table, when
+from penstock.cli.session import add_target, describe, made, on_each, run
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -82,11 +82,8 @@ def run_show(found: argparse.Namespace) -> int:
         topic = pubsub.topic(found.name)
         metadata = await topic.metadata()
         names = [one.name for one in await topic.subscriptions()]
-        if found.json:
-            say_json({"name": metadata.name, "created": metadata.created, "subscriptions": names})
-        else:
-            say(facts({"name": metadata.name, "created": metadata.created, "subscriptions": ", ".join(names)}))
-        return 0
+        document = {"name": metadata.name, "created": metadata.created, "subscriptions": names}
+        return describe(found, document, document | {"subscriptions": ", ".join(names)})
 
     return run(found, work)
 

@@ -175,7 +175,8 @@ class Crew:
                 self._return(run)
                 return
             error = problem  # its own: it awaited something that was cancelled
-        except GeneratorExit:  # the loop is gone
+        except (GeneratorExit, KeyboardInterrupt):  # the loop is gone, or somebody wants it to be
+            self._return(run)
             raise
         except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
             error = problem

@@ -175,6 +175,18 @@ def test_a_work_queue_too(pubsub: Any) -> None:
     assert queue.stats().depth == 1
 
 
+def test_a_function_that_the_client_calls_cannot_wait_for_the_client() -> None:
+    with sync.PubSub() as pubsub:
+        queue = pubsub.queue("tasks").create(max_retries=0)
+        queue.publish(b"x")
+        for task in queue:
+            task.nack(requeue=False)
+            break
+        queue.close()
+        with pytest.raises(FailedPrecondition, match="cannot wait for the client"):
+            queue.redrive(lambda letter: queue.stats().dead_letters > 0)  # it would wait for itself, for ever
+
+
 def test_a_schema_too(pubsub: Any) -> None:
     schema = pubsub.schema("order").create("AVRO", '{"type": "record", "name": "o", "fields": [{"name": "n", "type": "int"}]}')
 

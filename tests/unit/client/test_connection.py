@@ -58,9 +58,17 @@ def test_an_address_is_what_people_write(text: str, wanted: tuple[str, str, int]
      "http://host?x=1", "http://host#x", "http://user:secret@host", "://host", " "],
 )  # fmt: skip
 def test_an_address_that_is_none_says_what_was_wanted(wrong: object) -> None:
-    with pytest.raises(InvalidArgument, match=r"server is .*wanted") as told:
+    with pytest.raises(InvalidArgument, match=r"server (is|has) .*wanted") as told:
         Address.parse(wrong)
     assert "http://HOST:8085" in str(told.value.hint)
+
+
+@pytest.mark.parametrize("wrong", ["http://user:hush@host", "http://hush@host", "http://host?token=hush", "host/#hush"])
+def test_a_secret_in_an_address_is_not_repeated(wrong: str) -> None:
+    with pytest.raises(InvalidArgument) as told:
+        Address.parse(wrong)
+    assert "hush" not in str(told.value)
+    assert "PENSTOCK_TOKEN" in str(told.value.hint)
 
 
 @pytest.mark.parametrize(

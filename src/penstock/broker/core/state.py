@@ -187,6 +187,11 @@ class QueueState:
         """Waiting and not delayed: deliverable, or behind the head of their key."""
         return self.backlog - len(self._leases) - self._waiting.delayed
 
+    @property
+    def is_deliverable(self) -> bool:
+        """Whether there is anything to hand out now, to somebody who may have more."""
+        return not self.paused and any(level.count for level in self._waiting.ready.levels)
+
     def position(self, priority: int) -> int:
         """How many ready messages stand before one of this priority that comes now."""
         return self._waiting.ahead(priority)

@@ -39,7 +39,13 @@ class Address:
             port = parts.port
         except ValueError:
             raise InvalidArgument.of("server", server, "an address with a port from 1 to 65535", hint=HINT) from None
-        is_bare = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username or " " in server)
+        if parts.username is not None or parts.query or parts.fragment:
+            # What stands there may be a secret: it is not repeated.
+            raise InvalidArgument(
+                f"server has more than a host and a port (the host is {parts.hostname!r}), wanted the address of a server",
+                hint=f"{HINT}; a token is given as token=…, or in PENSTOCK_TOKEN",
+            )
+        is_bare = not parts.path.strip("/") and " " not in server
         if parts.scheme not in {"http", "https", "penstock", "penstocks"} or not parts.hostname or not is_bare or port == 0:
             raise InvalidArgument.of("server", server, "the address of a server", hint=HINT)
         return cls(parts.scheme, parts.hostname, port or (NATIVE_PORT if parts.scheme.startswith("penstock") else HTTP_PORT))

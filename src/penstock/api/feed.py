@@ -287,7 +287,7 @@ class Feed:
 
     def look(self) -> bool:
         """Hand out one batch of what there is, and come again when there was something; False when nothing is left for others."""
-        if self._is_over or self._is_busy or not self._sink.has_room:
+        if self._is_over or self._is_busy or not self._sink.has_room or self._is_full():
             return True
         try:
             queue, leases = self._grant()
@@ -306,6 +306,14 @@ class Feed:
             return False
         return queue.is_deliverable
 
+    def _is_full(self) -> bool:
+        """Whether its consumer may have no more now. Of many feeds with a backlog, most that look are."""
+        queue = self._broker.catalog.queues.get(self.number)
+        if queue is None:
+            return False  # which is an error, to be told
+        holding = queue.holding(self.consumer)
+        return len(holding.held) >= self._limits.max_messages or holding.size >= self._limits.max_bytes
+
     def _grant(self) -> tuple[Queue, list[Lease]]:
         now, limits = self._aio.advance(), self._limits
         with self._broker.lock:
@@ -319,8 +327,6 @@ class Feed:
                 want = 0  # but who waits wants to hear that there is nothing to wait for any more
             elif limits.allow_excess:
                 holding = queue.holding(self.consumer)
-                if len(holding.held) >= prefetch or holding.size >= prefetch_bytes:
-                    want = 0
                 prefetch, prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
             return self._broker.grant(
                 self._find,

@@ -119,7 +119,10 @@ class PubSub:
         """Reach the broker. `async with` does it."""
 
     def close(self) -> None:
-        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
+        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
+
+        Who gives up waiting lets go of the broker at once, whatever is not settled or published.
+        """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...

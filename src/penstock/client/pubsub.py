@@ -76,7 +76,10 @@ class PubSub:
         return self
 
     async def close(self) -> None:
-        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice."""
+        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
+
+        Who gives up waiting lets go of the broker at once, whatever is not settled or published.
+        """
         if not self._is_open:
             return
         consumers: list[Consumer[Any]] = [*self._subscriptions.values(), *self._queues.values()]

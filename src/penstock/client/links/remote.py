@@ -50,7 +50,10 @@ MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
 MAX_UNANSWERED = 1_000
 """How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
-QUESTIONS = ("get_", "list_", "peek", "explain", "trace", "info", "overview", "subscription_stats", "queue_stats", "dead_letters")
+QUESTIONS = (
+    *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
+    *("subscription_stats", "queue_stats", "dead_letter"),
+)
 """Operations that begin like this change nothing."""
 
 _ids = msgspec.msgpack.Decoder(list[str]).decode

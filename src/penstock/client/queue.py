@@ -16,11 +16,12 @@ from penstock.api.frames import Body, Nack, Opened, Parcel
 from penstock.api.operations import Operations
 from penstock.broker.core.policy import Duration, QueueConfig, check_count
 from penstock.client.consumer import Consumer
+from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
 from penstock.client.pulled import QueueHolder
 from penstock.client.queue_publisher import QueuePublisher
 from penstock.durations import micros
-from penstock.errors import AlreadyExists, InvalidArgument, NotFound
+from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
 from penstock.work import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
 
@@ -176,20 +177,13 @@ class WorkQueue(Consumer[QueueTask]):
         self._check_known(settings, CONFIG_SETTINGS)
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
-        try:
-            await self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
-        except AlreadyExists:
-            if not exist_ok:
-                raise
+        creation = self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
+        await made(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a queue."""
-        try:
-            await self.config()
-        except NotFound:
-            return False
-        return True
+        return await is_there(self.config())
 
     async def config(self) -> QueueConfig:
         """Its settings; QueueNotFound when there is none."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock.api.operations import Operations
 from penstock.api.values import SchemaInfo
-from penstock.errors import AlreadyExists, InvalidArgument, NotFound
+from penstock.client.existence import is_there, made
+from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -24,11 +25,7 @@ class Schema:
 
     async def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
         """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
-        try:
-            await self._pubsub.link.call(Operations.create_schema, self.name, kind, definition)
-        except AlreadyExists:
-            if not exist_ok:
-                raise
+        await made(self._pubsub.link.call(Operations.create_schema, self.name, kind, definition), exist_ok=exist_ok)
         return self
 
     async def get(self, revision: str | None = None) -> SchemaInfo:
@@ -37,11 +34,7 @@ class Schema:
 
     async def exists(self) -> bool:
         """Whether there is such a schema."""
-        try:
-            await self.get()
-        except NotFound:
-            return False
-        return True
+        return await is_there(self.get())
 
     async def commit(self, definition: str) -> SchemaInfo:
         """Add a revision; InvalidArgument when messages of the one before would not fit it."""

@@ -11,10 +11,11 @@ from penstock.api.operations import Operations
 from penstock.api.values import Pulled, SnapshotInfo, Unsettled
 from penstock.broker.core.policy import SubscriptionOptions
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
+from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
 from penstock.client.pulled import Nobody, PullHolder
 from penstock.durations import SECOND, micros
-from penstock.errors import AlreadyExists, InvalidArgument, NotFound
+from penstock.errors import InvalidArgument
 from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
 
 if TYPE_CHECKING:
@@ -75,21 +76,14 @@ class Subscription(Consumer[IncomingMessage]):
             raise InvalidArgument(
                 f"subscription {self.name!r} has no topic", hint="topic.subscription(name), or pubsub.subscription(name, topic=…)"
             )
-        try:
-            options = options or SubscriptionOptions(**self._implied | self._creation)
-            await self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
-        except AlreadyExists:
-            if not exist_ok:
-                raise
+        options = options or SubscriptionOptions(**self._implied | self._creation)
+        creation = self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
+        await made(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a subscription."""
-        try:
-            await self.metadata()
-        except NotFound:
-            return False
-        return True
+        return await is_there(self.metadata())
 
     async def metadata(self) -> SubscriptionMetadata:
         """Its settings at the broker; SubscriptionNotFound when there is none."""

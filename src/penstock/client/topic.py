@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.api.operations import Operations
 from penstock.broker.core.message import DEFAULT_PRIORITY, Message
 from penstock.broker.core.policy import Duration
+from penstock.client.existence import is_there, made
 from penstock.client.outgoing import json_bytes, outgoing
 from penstock.client.publish_options import PublishOptions
 from penstock.client.publisher import Publisher
 from penstock.client.subscription import Subscription
-from penstock.errors import AlreadyExists, NotFound
 from penstock.subscription import SubscriptionMetadata, TopicMetadata
 
 if TYPE_CHECKING:
@@ -55,20 +55,13 @@ class Topic:
 
         `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
         """
-        try:
-            await self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
-        except AlreadyExists:
-            if not exist_ok:
-                raise
+        creation = self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
+        await made(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a topic."""
-        try:
-            await self.metadata()
-        except NotFound:
-            return False
-        return True
+        return await is_there(self.metadata())
 
     async def metadata(self) -> TopicMetadata:
         """What the broker knows of it; TopicNotFound when there is none."""

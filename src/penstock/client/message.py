@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sized
 from datetime import datetime
 from enum import IntEnum
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from penstock.api.frames import Nack, Opened
 from penstock.broker.core.policy import Duration
 from penstock.client.link import Parcel
 from penstock.durations import SECOND, micros, to_datetime
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
 from penstock.ids import ack_id, message_id
 
 MAX_DEADLINE = 600
@@ -31,6 +31,19 @@ class AckResponse(IntEnum):
     FAILED_PRECONDITION = 9
     OTHER = 13
     """Nobody knows: the connection was lost before the answer came."""
+
+
+async def response_to(settling: Awaitable[Sized]) -> AckResponse:
+    """What became of a settlement that returns what was not live any more."""
+    try:
+        failed = await settling
+    except PermissionDenied:
+        return AckResponse.PERMISSION_DENIED
+    except FailedPrecondition:
+        return AckResponse.FAILED_PRECONDITION
+    except PenstockError:
+        return AckResponse.OTHER
+    return AckResponse.INVALID if failed else AckResponse.SUCCESS
 
 
 class Holder(Protocol):
@@ -70,6 +83,7 @@ class IncomingMessage:
         "is_worked_on",
         "receipt",
         "received_at",
+        "span",
         "stream",
     )
 
@@ -81,6 +95,8 @@ class IncomingMessage:
         self.received_at = now
         self.deadline = deadline
         """When its lease runs out, as far as is known here; by a clock that never steps."""
+        self.span = 0
+        """How long that lease lasts as a whole."""
         self.end_at = deadline
         """How far its lease may be extended."""
         self.is_worked_on = False

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from penstock.api.frames import Nack
 from penstock.api.operations import Operations
 from penstock.client.link import Link
-from penstock.client.message import AckResponse, IncomingMessage
-from penstock.errors import FailedPrecondition, PenstockError, PermissionDenied
+from penstock.client.message import AckResponse, IncomingMessage, response_to
+from penstock.errors import PenstockError, ServerUnreachable, Unavailable
 
 log = logging.getLogger("penstock.client")
 
@@ -82,15 +82,8 @@ class PullHolder:
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
         """Settle it and say what became of it."""
-        try:
-            failed = await self._settle([message], ACK if acks else _back(nack) if nack is not None else Wish(seconds or 0))
-        except PermissionDenied:
-            return AckResponse.PERMISSION_DENIED
-        except FailedPrecondition:
-            return AckResponse.FAILED_PRECONDITION
-        except PenstockError:
-            return AckResponse.OTHER
-        return AckResponse.INVALID if failed else AckResponse.SUCCESS
+        wish = ACK if acks else _back(nack) if nack is not None else Wish(seconds or 0)
+        return await response_to(self._settle([message], wish))
 
     async def finish(self) -> None:
         """Return when everything that was asked for so far is done."""
@@ -104,6 +97,10 @@ class PullHolder:
         if wish.seconds is None:
             return await self._link.call(Operations.acknowledge, self._name, ids)
         return await self._link.call(Operations.modify_ack_deadline, self._name, ids, wish.seconds)
+
+    def _may_repeat(self, wish: Wish) -> bool:
+        """Whether it does nothing twice: an ack id is of one delivery."""
+        return True
 
     def _across(self, message: IncomingMessage, wish: Wish) -> None:
         if threading.get_ident() == self._thread:
@@ -126,7 +123,12 @@ class PullHolder:
 
     async def _try(self, messages: list[IncomingMessage], wish: Wish) -> None:
         try:
-            await self._settle(messages, wish)
+            try:
+                await self._settle(messages, wish)
+            except Unavailable as error:
+                if isinstance(error, ServerUnreachable) or not self._may_repeat(wish):
+                    raise
+                await self._settle(messages, wish)  # the connection was lost on the way
         except PenstockError as error:
             log.warning("%d messages of %r could not be settled: %s", len(messages), self._name, error)
 
@@ -147,6 +149,10 @@ class QueueHolder(PullHolder):
                 await call(Operations.extend_message, self._name, one, seconds, self._consumer)
             return ()
         return await call(Operations.nack_messages, self._name, ids, wish.requeue, wish.error, self._consumer, wish.delay)
+
+    def _may_repeat(self, wish: Wish) -> bool:
+        """Only an ack, after which the message does not come again: an id is of all its deliveries."""
+        return wish == ACK
 
 
 def _back(nack: Nack) -> Wish:

@@ -193,7 +193,8 @@ class Session:
             return
         self._recovery.worked()
         now, steadily = self._clock.now(), self._now()
-        deadline = steadily + self._holdings.ack_deadline
+        span = self._holdings.ack_deadline
+        deadline = steadily + span
         end_at = steadily + micros(self._options.max_extension, "max_extension")
         held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
         take = self._source.inflow.take
@@ -204,7 +205,7 @@ class Session:
                 # Whatever the clock here says: the delivery before is over.
                 held.pop(receipt(parcel.offset, attempt - 1, parcel.epoch), None)
             message = make(settler, opened, parcel, mark, now, deadline)
-            message.stream, message.end_at = number, end_at
+            message.stream, message.span, message.end_at = number, span, end_at
             held[mark] = message
             if self._is_paused:  # perhaps by the handler of the message before
                 message.is_worked_on = True

@@ -12,10 +12,10 @@ from typing import ParamSpec
 from penstock.api.frames import Nack
 from penstock.client.core.holdings import Holdings
 from penstock.client.link import Channel
-from penstock.client.message import AckResponse, IncomingMessage
+from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.errors import FailedPrecondition, PenstockError, PermissionDenied
+from penstock.errors import PenstockError
 
 P = ParamSpec("P")
 
@@ -137,22 +137,14 @@ class Settler:
         if channel is None:
             return AckResponse.OTHER
         if seconds:
-            message.deadline = self._now() + round(seconds * SECOND)
+            self._lease(message, seconds)
         else:
             self._held.pop(message.receipt, None)
         self.flush()
         if seconds:
             self._on_move()
         deadlines = [] if seconds is None else [([message.receipt], seconds)]
-        try:
-            failed = await channel.confirm(acks or [], [nack] if nack is not None else [], deadlines)
-        except PermissionDenied:
-            return AckResponse.PERMISSION_DENIED
-        except FailedPrecondition:
-            return AckResponse.FAILED_PRECONDITION
-        except PenstockError:
-            return AckResponse.OTHER
-        return AckResponse.INVALID if failed else AckResponse.SUCCESS
+        return await response_to(channel.confirm(acks or [], [nack] if nack is not None else [], deadlines))
 
     def flush(self) -> None:
         """Send everything now."""
@@ -183,10 +175,14 @@ class Settler:
 
     def _move(self, message: IncomingMessage, seconds: float) -> None:
         if seconds:
-            message.deadline = self._now() + round(seconds * SECOND)
+            self._lease(message, seconds)
             self.extend([message.receipt], seconds)
         else:
             self._nack(Nack(message.receipt))
+
+    def _lease(self, message: IncomingMessage, seconds: float) -> None:
+        message.span = round(seconds * SECOND)
+        message.deadline = self._now() + message.span
 
     def _drop(self) -> None:
         self._acks.clear()

@@ -245,10 +245,33 @@ def test_what_a_first_open_delivered_into_a_cut_comes_again_at_once(
             await direct.topic(names[0]).publish_many([Message(b"%d" % number) for number in range(10)])
             attempts: list[int] = []
             subscription = pubsub.subscription(names[1])
-            subscription.on("message", lambda message: (attempts.append(message.delivery_attempt), message.ack()))
+
+            @subscription.handler
+            def take(message: IncomingMessage) -> None:
+                attempts.append(message.delivery_attempt)
+                message.ack()
+
             proxy.truncate(0, Direction.DOWN)  # the server opens the stream and delivers, and nothing of it arrives
             subscription.open()
             await until(lambda: attempts == [1] * 10, "all have come", patience=10)
+
+    run(scenario)
+
+
+def test_acks_of_what_was_pulled_are_sent_again_too(server: LocalServer, proxy: FaultyProxy, names: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with PubSub(f"penstock://{proxy.address}") as pubsub:
+            await made(pubsub, names)
+            subscription, queue = pubsub.subscription(names[1]), await pubsub.queue(names[0]).create()
+            await pubsub.topic(names[0]).publish_message(b"x")
+            await queue.publish("x")
+            (message,), (task,) = await subscription.pull(), await queue.consume()
+            proxy.truncate(0, Direction.UP)
+            message.ack()
+            task.ack()
+            await subscription.close()
+            await queue.close()
+            assert ((await subscription.stats()).acked_total, (await queue.stats()).acked_total) == (1, 1)
 
     run(scenario)
 

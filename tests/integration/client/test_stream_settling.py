@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,26 @@ async def test_messages_may_be_settled_from_other_threads(place: Place) -> None:
         assert (await subscription.stats()).acked_total == 1
         await place.advance(299)
         assert inbox.data.count(inbox.data[2]) == 1
+
+
+@pytest.mark.parametrize("seconds", [5, 25])
+@in_loop
+async def test_a_handler_may_ask_for_a_message_again_in_a_while(place: Place, seconds: int) -> None:
+    async with place:
+        topic, subscription = await place.subscription(ack_deadline=60)
+        inbox = Inbox(ack=False)
+
+        async def later(message: IncomingMessage) -> None:
+            message.modify_ack_deadline(seconds)
+            inbox(message)
+
+        subscription.on("message", later)
+        subscription.open()
+        await topic.publish_message(b"x")
+        await inbox.has(1)
+        await place.settled()
+        await place.advance(seconds)
+        await asyncio.wait_for(inbox.has(2), 5)
 
 
 @in_loop
@@ -211,6 +232,24 @@ async def test_a_short_deadline_of_a_message_that_is_worked_on_is_extended_in_ti
 
 
 # ── order, exactly once, dead letters ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_close_waits_for_acks_that_are_confirmed_by_the_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with PubSub(server.url) as pubsub:
+            topic = await pubsub.topic("orders").create()
+            subscription = await topic.subscription("billing", exactly_once=True).create()
+            inbox = Inbox().listen(subscription)
+            for number in range(1, 6):
+                await topic.publish_message(b"x")
+                subscription.open()
+                await inbox.has(number)
+                await subscription.close()
+            assert (await subscription.stats()).acked_total == 5
+
+    with LocalServer(data_dir=tmp_path) as server, caplog.at_level(logging.WARNING, "penstock.client"):
+        asyncio.run(scenario())
+    assert "did not reach the broker" not in caplog.text
 
 
 @in_loop

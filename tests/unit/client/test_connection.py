@@ -424,6 +424,29 @@ def test_settlements_that_were_not_confirmed_are_known_when_the_stream_ends() ->
     run(scenario)
 
 
+def test_settlements_that_cross_the_end_of_their_stream_are_not_confirmed() -> None:
+    """The server has forgotten the stream and says that nothing of it was live: the acks must be sent through another."""
+
+    async def answer(client: Scripted, request: frames.Request) -> None:
+        if isinstance(request, frames.Open):
+            client.say(frames.done(request.call, OPENED))
+        elif isinstance(request, frames.Settle):
+            end = frames.ended(request.stream, Unavailable("for a moment"))
+            client.say(end + frames.done(request.call, frames.Settled(request.acks)))
+
+    async def scenario() -> None:
+        async with Server(answer) as server:
+            link, heap = RemoteLink(server.address), Heap()
+            await link.start()
+            channel = await link.open(frames.TOPIC, "s", "c", LIMITS, heap)
+            channel.settle([1], [], [])
+            await until(lambda: bool(heap.ends), "it has ended")
+            assert channel.unconfirmed() == ([1], [])
+            await link.close()
+
+    run(scenario)
+
+
 # ── one connection ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,6 +19,7 @@ class Delivery:
     deadline: int = DEADLINE
     is_worked_on: bool = True
     end_at: int = LIMIT
+    span: int = DEADLINE
 
 
 def held(*deliveries: Delivery, ack_deadline: int = DEADLINE) -> Holdings[Delivery]:
@@ -135,3 +136,12 @@ def test_it_wants_to_be_asked_four_times_in_the_life_of_a_lease_and_not_all_the_
 )
 def test_it_says_when_something_is_due_before_that(delivery: Delivery, now: int, wait: int) -> None:
     assert held(delivery).plan(now).wait == wait
+
+
+def test_a_lease_of_another_length_is_extended_in_the_middle_of_its_own_life() -> None:
+    delivery = Delivery(deadline=1_000_000, span=1_000_000)
+    holdings = held(delivery)
+    plan = holdings.plan(499_999)
+    assert (plan.extend, plan.wait) == ({}, MIN_INTERVAL)
+    assert holdings.plan(500_000).extend == {DEADLINE: [1]}
+    assert (delivery.deadline, delivery.span) == (500_000 + DEADLINE, DEADLINE)

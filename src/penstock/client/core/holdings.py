@@ -1,7 +1,7 @@
 """What a stream holds: every delivery that is not settled, until when, and which leases are to be extended.
 
-A lease is extended while somebody works on its message, up to a limit; when nobody does any more, it is left to run out. So a
-handler may take its time, and one that forgot a message does not keep it for ever.
+A lease is extended in the middle of its life while somebody works on its message, up to a limit; when nobody does any more, it is
+left to run out. So a handler may take its time, and one that forgot a message does not keep it for ever.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class Holding(Protocol):
     receipt: int
     deadline: int
     """When its lease runs out."""
+    span: int
+    """How long that lease lasts as a whole."""
     end_at: int
     """When it does so at the latest, however long its message is worked on."""
     is_worked_on: bool
@@ -70,9 +72,9 @@ class Holdings(Generic[H]):
         are believed to last: what was asked for just before the way was lost may not have arrived.
         """
         plan: Plan[H] = Plan()
-        half, look_at = self.ack_deadline // 2, now + self.interval
+        look_at = now + self.interval
         for holding in self.by_receipt.values():
-            deadline = holding.deadline
+            deadline, half = holding.deadline, holding.span // 2
             if deadline <= now:
                 plan.lost.append(holding)
                 continue
@@ -83,6 +85,8 @@ class Holdings(Generic[H]):
                 if may_grow or renew:
                     plan.extend.setdefault(until - now, []).append(holding.receipt)
                     deadline = holding.deadline = until
+                    holding.span = until - now
+                    half = holding.span // 2
             look_at = min(look_at, deadline - half if may_grow else deadline)
         for holding in plan.lost:
             del self.by_receipt[holding.receipt]

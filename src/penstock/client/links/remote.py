@@ -340,6 +340,8 @@ class _RemoteChannel(StreamEnd):
 
     def answered(self, call: int, result: bytes) -> None:
         """It is open, or acks have arrived."""
+        if self._is_closed.is_set():
+            return  # a server that has ended the stream knows nothing of it any more, and says so
         if self._unconfirmed.pop(call, None) is None and not self._opening.done():
             try:
                 self.opened = _opened(result)

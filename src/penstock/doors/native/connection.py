@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from penstock.access import ANYONE, Principal
@@ -272,9 +273,7 @@ class Connection(asyncio.Protocol):
                 if (stream := self._streams.get(request.stream)) is not None:
                     stream.feed.adjust(request.limits)
             case Close():
-                if (stream := self._streams.pop(request.stream, None)) is not None:
-                    stream.feed.close(keep=request.keep)
-                    self._write(frames.ended(request.stream, None))
+                self._close(request)
             case Ping():
                 self._write(frames.done(request.call))
             case Hello():
@@ -329,9 +328,28 @@ class Connection(asyncio.Protocol):
         else:
             self._write(frames.done(request.call, Settled(failed)))
 
+    def _close(self, request: Close) -> None:
+        stream = self._streams.pop(request.stream, None)
+        if stream is None:
+            return
+        stream.feed.close(keep=request.keep)
+        if stream.feed.opened.exactly_once:
+            # Behind the answers to its acks, which wait for the disk.
+            self._begin(self._end_confirmed(request.stream, stream.feed))
+        else:
+            self._write(frames.ended(request.stream, None))
+
+    async def _end_confirmed(self, stream: int, feed: Feed) -> None:
+        with suppress(PenstockError):  # of which the acks have told
+            await feed.confirmed()
+        self._write(frames.ended(stream, None))
+
     def _run(self, call: int, work: Coroutine[None, None, object], load: int = 1) -> None:
-        """Run what takes time beside the rest."""
-        task = self._loop.create_task(self._finish(call, work))
+        """Run what takes time beside the rest, and answer with what it returns."""
+        self._begin(self._finish(call, work), load)
+
+    def _begin(self, work: Coroutine[None, None, None], load: int = 1) -> None:
+        task = self._loop.create_task(work)
         self._running[task] = load
         self._load += load
         task.add_done_callback(self._ran)

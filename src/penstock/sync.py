@@ -167,15 +167,18 @@ def _enter(self: Blocking) -> Blocking:
     return self
 
 
-def _exit(self: Blocking, *_: object) -> None:
-    self.close()
+def _exit(self: Blocking, kind: type[BaseException] | None, *_: object) -> None:
+    self.close(give_back=kind is not None)
 
 
-def _close_pubsub(self: Blocking) -> None:
-    """Publish what waits, close every subscription, and let go of the broker. Safe to call twice."""
+def _close_pubsub(self: Blocking, *, give_back: bool = False) -> None:
+    """Publish what waits, close every subscription, and let go of the broker. Safe to call twice.
+
+    With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `with` by an error does the same.
+    """
     if self._portal.is_alive:
         try:
-            self._portal.call(self._inner.close)
+            self._portal.call(lambda: self._inner.close(give_back=give_back))
         finally:
             self._portal.close()
 

@@ -118,14 +118,15 @@ class PubSub:
     def open(self) -> Self:
         """Reach the broker. `async with` does it."""
 
-    def close(self) -> None:
+    def close(self, *, give_back: bool = False) -> None:
         """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
 
+        With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `async with` by an error does the same.
         Who gives up waiting lets go of the broker at once, whatever is not settled or published.
         """
 
     def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
     def check_open(self) -> None:
         """Raise when it is not open."""
 

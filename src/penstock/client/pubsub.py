@@ -13,6 +13,7 @@ from penstock.broker.broker import Broker
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link
 from penstock.client.links.embedded import EmbeddedLink
+from penstock.client.options import CloseBehavior
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
 from penstock.client.subscription import Subscription
@@ -75,15 +76,19 @@ class PubSub:
         self._is_open = True
         return self
 
-    async def close(self) -> None:
+    async def close(self, *, give_back: bool = False) -> None:
         """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
 
+        With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `async with` by an error does the same.
         Who gives up waiting lets go of the broker at once, whatever is not settled or published.
         """
         if not self._is_open:
             return
         consumers: list[Consumer[Any]] = [*self._subscriptions.values(), *self._queues.values()]
         try:
+            if give_back:
+                for consumer in consumers:
+                    consumer.set_options(close_behavior=CloseBehavior.NACK)
             # Side by side: each may wait for its handlers. Awaited by this task: a handler that closes does not wait for itself.
             for consumer in consumers:
                 consumer.stream.begin_stop()
@@ -101,8 +106,8 @@ class PubSub:
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(give_back=kind is not None)
 
     def check_open(self) -> None:
         """Raise when it is not open."""

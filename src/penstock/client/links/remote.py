@@ -56,6 +56,9 @@ QUESTIONS = (
 )
 """Operations that begin like this change nothing."""
 
+MAX_ACKS, MAX_NACKS = 100_000, 1_000
+"""How many a frame carries; a nack may bear a long error."""
+
 _ids = msgspec.msgpack.Decoder(list[str]).decode
 _opened = msgspec.msgpack.Decoder(Opened).decode
 _settled = msgspec.msgpack.Decoder(Settled).decode
@@ -329,6 +332,9 @@ class _RemoteChannel(StreamEnd):
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
         """End deliveries."""
+        while len(acks) > MAX_ACKS or len(nacks) > MAX_NACKS:  # a frame has its limits
+            self.settle(acks[:MAX_ACKS], nacks[:MAX_NACKS], [])
+            acks, nacks = acks[MAX_ACKS:], nacks[MAX_NACKS:]
         if acks or nacks:
             call = self._connection.next_call()
             self._unconfirmed[call] = (acks, nacks)

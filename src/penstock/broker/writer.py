@@ -32,6 +32,8 @@ FLUSH_INTERVAL = 50_000
 """How long events that nobody waits for may stay in memory, in microseconds."""
 RETRY_INTERVAL = 250_000
 MAX_WINDOW = 2_000
+ENOUGH = 250
+"""So many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 
 
@@ -210,13 +212,13 @@ class Writer:
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:
         """Wait for something to do; returns the tickets that came."""
         tickets: list[Ticket] = []
-        size, until = 0, 0
+        size, until, count = 0, 0, 0
         while size < MAX_GROUP_BYTES:
             try:
                 if not tickets:
                     timeout = None if flush_at is None else max(flush_at - monotonic(), 0) / 1_000_000
                     ticket = self._inbox.get(timeout=timeout)
-                elif len(tickets) < self._company:
+                elif len(tickets) < self._company and count < ENOUGH:
                     ticket = self._inbox.get(timeout=max(until - monotonic(), 0) / 1_000_000)
                 else:
                     ticket = self._inbox.get_nowait()
@@ -231,6 +233,7 @@ class Writer:
             tickets.append(ticket)
             if ticket.batch is not None:
                 size += ticket.batch.size
+                count += len(ticket.batch.messages)
         if tickets:
             self._company = sum(ticket.batch is not None for ticket in tickets) or 1
         return tickets

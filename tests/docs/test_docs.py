@@ -102,7 +102,7 @@ def test_every_python_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypat
                     runner.run(value.close())
 
 
-def test_the_readme_example_has_fifteen_lines_and_says_what_happened(
+def test_the_readme_example_has_fifteen_lines_at_most_and_says_what_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_the_readme_example_has_fifteen_lines_and_says_what_happened(
     for _ in range(2):
         exec(compile(first.text, "README.md", "exec"), {})
 
-    assert len(first.text.splitlines()) == 15
+    assert len([line for line in first.text.splitlines() if line]) <= 15
     said = capsys.readouterr().out
     once = r"safe on disk: ([0-9a-f]{30})\n([0-9a-f]{30}) b'order 1' \{'country': 'FR'\} 1\n"
     ids = re.fullmatch(once * 2, said)

@@ -165,7 +165,8 @@ PUBLISH = "publish = demo_client.Topic.publish_message; demo_client.Topic.publis
     ("line", "failed"),
     [
         ("demo_client.PATIENCE = 0.01", "4,000 events are confirmed and received within 0.01 s"),
-        (PUBLISH + "(publish(*a, **k), publish(*a, **k))[1]", "was stored once"),
+        # The last of the copies may still be on their way when the demo looks, and are then missed first.
+        (PUBLISH + "(publish(*a, **k), publish(*a, **k))[1]", "was stored once|4,000 confirmed to the client, 0 lost"),
         (
             PUBLISH + "lost(publish(*a, **k))\nasync def lost(it): return await it + ' or not'",
             "4,000 confirmed to the client, 0 lost",
@@ -177,7 +178,7 @@ def test_a_promise_of_the_client_that_does_not_hold_ends_the_demo_loudly(line: s
     result = run(tmp_path, "-c", CLIENT_ONLY.format(line=line), str(tmp_path / "data"))
 
     assert result.code == 1
-    assert failed in result.err
+    assert re.search(failed, result.err)
 
 
 def test_an_error_of_the_broker_ends_the_demo_loudly(tmp_path: Path) -> None:

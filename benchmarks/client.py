@@ -5,6 +5,7 @@ Both servers have the disk of this run and put every message on it before they a
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Iterator
 
@@ -129,6 +130,7 @@ def _side_by_side(variants: dict[str, Callable[[], Figures]]) -> dict[str, Calla
 
 def latency(run: Run) -> Iterator[Row]:
     number = run.of(10_000, 3_000)
+    os.sync()  # the disk is still busy with what the rows before have left, which is not what is measured here
     with ServerProcess(run.directory("server")) as server:
         found = rounds(
             run.of(3, 2),

@@ -28,7 +28,7 @@ async def trickle(client: Client, data: bytes) -> None:
         while True:
             await client.send(data)
             await asyncio.sleep(0.02)
-    except ConnectionError:
+    except (ConnectionError, RuntimeError):  # uvloop's word for a transport that is closed already
         pass
 
 

@@ -337,7 +337,7 @@ class Session:
             self._settler.give_back([Nack(mark) for mark in self._holdings.by_receipt.copy()])
             await self._let_go(keep=False)
         finally:
-            self._settler.end()
+            self._settler.end(is_gone=self._failure is not None)
             self._stop_listening()
             if self._timer is not None:
                 self._timer.cancel()

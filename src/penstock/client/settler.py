@@ -73,9 +73,9 @@ class Settler:
         self._acks += acks
         self._nacks += nacks
 
-    def end(self) -> None:
-        """Nothing can be settled any more."""
-        if self._acks:
+    def end(self, *, is_gone: bool = False) -> None:
+        """Nothing can be settled any more; `is_gone`: nor will any of it come again."""
+        if self._acks and not is_gone:
             log.warning("%d acks did not reach the broker: their messages will come again", len(self._acks))
         self._is_over = True
         self._channel = None

@@ -11,7 +11,7 @@ TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast lint format bench torture cover build clean
+.PHONY: help setup demo test test-fast cluster-test lint format bench torture cover build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,7 +19,7 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with everything in it (does nothing when pyproject.toml has not changed)
 	@echo "penstock: .venv is ready"
 
-$(STAMP): pyproject.toml scripts/setup scripts/setup-node tests/integration/google/node/package-lock.json
+$(STAMP): pyproject.toml scripts/setup scripts/setup-java scripts/setup-node tests/integration/google/node/package-lock.json
 	@sh scripts/setup $(VENV)
 	@touch $@
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.load import AWAITS, BATCH, BATCHES_IN_FLIGHT, IN_FLIGHT
 from benchmarks.redis_server import RedisServer, is_installed, redis_server
 from benchmarks.row import Benchmark, Row, Run, in_fresh_process, missing, paired_ratio, spread
-from benchmarks.server import Figures, column, disk, goal, rounds
+from benchmarks.server import Figures, beside_disk, column, disk, goal, rounds
 from penstock.testing.server import ServerProcess
 
 REDIS_REACH = 1.5
@@ -146,22 +146,8 @@ def latency(run: Run) -> Iterator[Row]:
             f"longest {max(column(figures, 'max')):.0f} ms; server {statistics.median(column(figures, 'busy')):.2f} of a core; "
             f"the publisher itself was up to {statistics.median(column(figures, 'late')):.1f} ms late (p99)"
         )
-        for name, limit in (("p50", 3), ("p99", 15)):
-            values = column(figures, name)
-            figure = statistics.median(values)
-            yield Row(
-                "client-latency",
-                f"remote client, durable, 1,000 messages/s, publish to handler, {where}: {name}",
-                figure,
-                "ms",
-                statistics.median(column(found["disk"], name)),
-                f"a bare sync of the disk, {name}",
-                paired_ratio(values, column(found["disk"], name)),
-                f"< {limit} ms",
-                figure < limit,
-                spread(values),
-                note,
-            )
+        what = f"remote client, durable, 1,000 messages/s, publish to handler, {where}"
+        yield from beside_disk("client-latency", what, figures, found["disk"], {"p50": 3, "p99": 15}, note)
 
 
 BENCHMARKS: dict[str, Benchmark] = {

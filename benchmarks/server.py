@@ -259,17 +259,25 @@ def latency(run: Run) -> Iterator[Row]:
         f"longest {max(column(ours, 'max')):.0f} ms; server {statistics.median(column(ours, 'busy')):.2f} of a core; "
         f"the client itself was up to {statistics.median(column(ours, 'late')):.1f} ms late (p99)"
     )
-    for name, limit in (("p50", 5), ("p99", 25)):
-        values = column(ours, name)
+    what = "gRPC, durable, 1,000 messages/s one by one, publish to delivery"
+    yield from beside_disk("server-latency", what, ours, found["disk"], {"p50": 5, "p99": 25}, note)
+
+
+def beside_disk(
+    name: str, what: str, ours: list[Figures], bare: list[Figures], limits: Mapping[str, float], note: str
+) -> Iterator[Row]:
+    """A row for each percentile of a latency, with the disk's own beside it."""
+    for percentile, limit in limits.items():
+        values, others = column(ours, percentile), column(bare, percentile)
         figure = statistics.median(values)
         yield Row(
-            "server-latency",
-            f"gRPC, durable, 1,000 messages/s one by one, publish to delivery: {name}",
+            name,
+            f"{what}: {percentile}",
             figure,
             "ms",
-            statistics.median(column(found["disk"], name)),
-            f"a bare sync of the disk, {name}",
-            paired_ratio(values, column(found["disk"], name)),
+            statistics.median(others),
+            f"a bare sync of the disk, {percentile}",
+            paired_ratio(values, others),
             f"< {limit} ms",
             figure < limit,
             spread(values),

@@ -23,7 +23,7 @@ from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, Subs
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.image import Position
 from penstock.broker.core.message import Batch, Message, accept, check_producer, summarize
-from penstock.broker.core.policy import MAX_COUNT, SubscriptionOptions, check_count
+from penstock.broker.core.policy import SubscriptionOptions, check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.settlement import Settlement, settle_many
@@ -429,8 +429,4 @@ def _first(queue: Queue, most: int) -> Iterator[int]:
 
 def _shown(key: str, value: str) -> str:
     """Instants as people write them."""
-    return (
-        to_datetime(int(value)).isoformat()
-        if key in {"deadline", "due"} and value.isdecimal() and int(value) < MAX_COUNT**2
-        else value
-    )
+    return to_datetime(int(value)).isoformat() if key in {"deadline", "due"} and value.isdecimal() else value

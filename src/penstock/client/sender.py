@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from penstock.client.core.batching import Batch, Batching, Patience
@@ -25,7 +26,7 @@ Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list 
 M = TypeVar("M")
 
 
-class Sender(Generic[M]):
+class Sender(ABC, Generic[M]):
     """The publishing side of a topic or of a work queue. Belongs to the event loop of its client."""
 
     noun: str
@@ -65,9 +66,9 @@ class Sender(Generic[M]):
 
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @abstractmethod
     async def _store(self, messages: list[M]) -> list[str]:
         """Send messages, all or none; returns their ids when they are safe."""
-        raise NotImplementedError
 
     def _add(self, key: str, message: M, size: int, *, is_marked: bool) -> asyncio.Future[str]:
         """Have a checked message sent; the future gives its id. Raises where nothing can be published at all."""

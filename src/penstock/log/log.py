@@ -1,0 +1,145 @@
+"""What another process may ask of a log. The port: `http.py` asks a server's log door, `directory.py` reads a data directory.
+
+Offsets are dense and never change their message, so the same range always gives the same rows. A stream is known by its name and
+its number: a stream that was deleted and made again has the name of the old one, another number, and offsets that begin at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOPIC, QUEUE = "topic", "queue"
+
+
+class StreamSpan(msgspec.Struct, frozen=True):
+    """What there is of a stream: the offsets from `earliest` up to, not including, `latest`."""
+
+    stream: str
+    """Its name in the log: a topic's as it is, `queue:NAME` for a work queue."""
+    number: int
+    earliest: int
+    latest: int
+    published_at: int
+    """When the last message was published, in microseconds; 0 when there was none."""
+
+
+class EventSpan(msgspec.Struct, frozen=True):
+    """What there is of the event log."""
+
+    earliest: int
+    latest: int
+
+
+class Spans(msgspec.Struct, frozen=True):
+    """All that can be read, as of one moment."""
+
+    streams: list[StreamSpan]
+    events: EventSpan
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A named position of a reader outside the broker, and how far behind it is."""
+
+    name: str
+    offsets: dict[str, int]
+    """The next offset to read, by stream; the event log is `EVENTS`."""
+    lag: dict[str, int]
+    updated_at: int
+    holds: bool
+    """Whether retention waits for it: what it has not read yet stays in the log."""
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """A part of a write that waits for its commit."""
+
+    part: str
+    rows: int
+    bytes: int
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit did. `is_repeat`: this batch of this query had been published before, and nothing was added."""
+
+    rows: int
+    is_repeat: bool
+
+
+EVENTS = "_penstock.events"
+"""What stands for the event log where a stream's name is wanted: in offsets and cursors."""
+
+
+def stream_name(kind: str, name: str) -> str:
+    """The name of a stream in the log: one for each, though a topic and a work queue may bear the same."""
+    return name if kind == TOPIC and not name.startswith((f"{TOPIC}:", f"{QUEUE}:")) else f"{kind}:{name}"
+
+
+class Log(Protocol):
+    """Reading. Every method may be called from any process that can reach the log; none keeps state between calls.
+
+    What fails for a moment (`Unavailable`) is tried again inside; what is raised is final. OutOfRange: retention has removed a
+    part of what was asked for. NotFound: there is no such stream. FailedPrecondition: the stream is not the one of that number.
+    """
+
+    def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
+        """What can be read: the named streams (NotFound for one that is missing), those that match a pattern as a whole, or all."""
+
+    def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
+        """For every stream the first offset published at or after an instant (microseconds); its end when there is none.
+
+        `EVENTS` is a stream here.
+        """
+
+    def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """How far a reader gets from `starts` with so many bytes, shared fairly between the streams; at least one message."""
+
+    def messages(
+        self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, with the schema `penstock.broker.arrow.MESSAGES` or some columns of it, in order.
+
+        `keys`: only those with one of these ordering keys. Closing the iterator ends the read.
+        """
+
+    def events(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The events of a range (schema `EVENTS` of `penstock.broker.arrow`), or those of some streams."""
+
+    def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The dead letters of a range of the event log, with their payloads (schema `DEAD_LETTERS`)."""
+
+    def close(self) -> None:
+        """Let go of connections. Safe to call twice."""
+
+
+class WritableLog(Log, Protocol):
+    """Also positions and writes, which need a server."""
+
+    def cursors(self) -> list[Cursor]:
+        """All cursors with their lag."""
+
+    def advance(self, cursor: str, offsets: Mapping[str, int], *, holds: bool | None = None) -> None:
+        """Set a cursor, made if it is new. Streams that are not named keep their offset; `holds` None keeps what it was."""
+
+    def delete_cursor(self, cursor: str) -> None:
+        """Forget a cursor."""
+
+    def stage(self, write: str, part: str, batches: Iterable[pa.RecordBatch], *, stream: str | None = None) -> Staged:
+        """Store rows that are to be published, checked as a publish is; a part that is staged again replaces the one before.
+
+        Columns: `value` (binary or string); optional `key`, `attributes`, `priority`, `ttl` (seconds), `deliver_at` (timestamp),
+        and `stream`, where each row says its own. `stream` is that of the rows that do not.
+        """
+
+    def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int) -> Committed:
+        """Publish the parts, in this order, all or nothing, once for each (query, batch) whatever was staged before or after.
+
+        From the moment it begins it is the server's affair: it is finished after a crash of either side.
+        """
+
+    def abort(self, write: str) -> None:
+        """Forget what was staged for a write that has not been committed. Safe to call twice."""

@@ -1,0 +1,53 @@
+"""What every job is given: where the log is, where the lake is, and how it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The log that a job reads and writes: a server (`endpoint`) or a data directory on this machine (`path`, reading only)."""
+
+    endpoint: str | None = None
+    path: str | None = None
+    token: str | None = field(default=None, repr=False)
+    project: str | None = None
+
+    def options(self) -> dict[str, str]:
+        """As options of `format("penstock")`."""
+        given = {"endpoint": self.endpoint, "path": self.path, "token": self.token, "project": self.project}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of a job."""
+
+    target: Target
+    lake: str
+    """The lake's directory."""
+    checkpoints: str
+    """Where Spark keeps its progress; each query has a directory of its own below it."""
+    is_once: bool = False
+    """Take what is there now, then end, instead of going on."""
+    interval: str = "1 second"
+    """How often a batch begins, when there is something new; "0 seconds" is as soon as the last one is done."""
+    streams: str = ".*"
+    """A pattern of the streams that matter."""
+    format: str = "parquet"
+    watermark: str = "10 minutes"
+    """How late an event may come and still count where it belongs."""
+    window: str = "1 minute"
+    max_rows: int | None = None
+    """At most so many rows a batch."""
+
+
+Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]
+"""A job that goes on: starts its queries and returns them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.row import PAYLOAD
 
 DATA = b"x" * PAYLOAD
+STREAM = "rows"
 AWAITS = 100
 IN_FLIGHT = 1_000
 BATCH = 100

@@ -1,0 +1,232 @@
+"""Spark over the log: reading, writing, archiving, planning. Spark runs in a process of its own, the server in another.
+
+Everything has the same cores: Spark's Java, its Python workers, the server, and whoever publishes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.load import STREAM
+from benchmarks.row import Benchmark, Row, Run, in_fresh_process, paired_ratio, payloads, spread
+from benchmarks.server import goal
+from penstock import Message, MessageQueue
+from penstock.sync import PubSub, Topic
+from penstock.testing.server import ServerProcess
+
+READ_REACH, PATH_REACH, WRITE_REACH, PUBLISH_REACH = 0.7, 0.8, 0.5, 0.7
+FLAT = 1.25
+STREAMS = 300
+SECOND = 1_000_000
+
+
+def load(kind: str, *arguments: object) -> dict[str, list[float]]:
+    """The figures of a Spark session in a fresh process."""
+    return in_fresh_process("benchmarks.spark_load", kind, *arguments)  # type: ignore[return-value]  # lists here, one for each round
+
+
+def filled(directory: Path, count: int) -> Path:
+    """A data directory with a stream of so many messages."""
+    batch = [Message(data=each) for each in payloads(1_000)]
+    with MessageQueue(data_dir=directory) as queue:
+        queue.register_topic(STREAM)
+        for _ in range(count // len(batch)):
+            queue.publish(STREAM, batch)
+    return directory
+
+
+def read(run: Run) -> Iterator[Row]:
+    count = run.of(2_000_000, 300_000)
+    directory = filled(run.directory("spark"), count)
+    with ServerProcess(directory) as server:
+        found = load("read", server.url, directory, count, run.of(5, 3))
+    nothing, copy = found["nothing"], found["copy"]
+    copied = (
+        f"that one reaches {paired_ratio(nothing, copy):.2f} of a Parquet → Parquet copy ({statistics.median(copy):,.0f} rows/s)"
+    )
+    for name, reach in (("endpoint", READ_REACH), ("path", PATH_REACH)):
+        ratio = paired_ratio(found[name], nothing)
+        yield Row(
+            "spark-read",
+            f"{count:,} messages of 100 B into Parquet through `{name}`, local[2]",
+            statistics.median(found[name]),
+            "rows/s",
+            statistics.median(nothing),
+            "a Python data source that makes the same batches from nothing",
+            ratio,
+            f"≥ {reach} of it",
+            ratio >= reach,
+            spread(found[name]),
+            copied,
+        )
+
+
+def write(run: Run) -> Iterator[Row]:
+    count = run.of(500_000, 100_000)
+    directory = run.directory("spark")
+    with MessageQueue(data_dir=directory) as queue:
+        queue.register_topic(STREAM)
+    with ServerProcess(directory) as server:
+        found = load("write", server.url, count, run.of(5, 3))
+    ratio = paired_ratio(found["sink"], found["own"])
+    yield Row(
+        "spark-write",
+        f"{count:,} rows of 100 B to a topic, exactly once, durable",
+        statistics.median(found["sink"]),
+        "rows/s",
+        statistics.median(found["own"]),
+        "the broker's own durable publish, batches of 1,000",
+        ratio,
+        f"≥ {WRITE_REACH} of it",
+        ratio >= WRITE_REACH,
+        spread(found["sink"]),
+    )
+
+
+@contextmanager
+def running(*command: object) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-m", *map(str, command)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def delay(run: Run) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
+    seconds = run.of(60, 20)
+    directory, lake = run.directory("spark"), run.directory("lake")
+    with ServerProcess(directory) as server, PubSub(server.url) as pubsub:
+        topic = pubsub.topic(STREAM)
+        topic.create()
+        command = ("penstock", "pipeline", "archive", "--server", server.url, "--lake", lake, "--interval", "0 seconds")
+        with running(*command):
+            first = time.time()
+            _publish_steadily(topic, until=time.monotonic() + 300, stop=lambda: bool(_files(lake)))
+            warm = time.time() + 10
+            published = _publish_steadily(topic, until=time.monotonic() + 10 + seconds)
+            _wait_for_rows(lake, published)
+    delays: list[float] = []
+    for path in _files(lake):
+        visible = path.stat().st_ctime  # when it got the name under which it is found
+        times = pq.ParquetFile(path).read(["publish_time"])["publish_time"].cast("int64").to_pylist()
+        delays += [visible - at / SECOND for at in times if at / SECOND >= warm]
+    cuts = statistics.quantiles(delays, n=100)
+    note = f"{len(delays):,} messages; the lake began {warm - first - 10:.0f} s after the command"
+    yield goal("spark-delay", "publish to a row in the lake, 1,000 messages/s: p50", [cuts[49]], "s", 2, at_most=True, note=note)
+    yield goal("spark-delay", "publish to a row in the lake, 1,000 messages/s: p99", [cuts[98]], "s", 5, at_most=True, note=note)
+
+
+def _publish_steadily(topic: Topic, *, until: float, stop: Callable[[], bool] = lambda: False) -> int:
+    """Publish 1,000 messages a second, ten at a time; returns how many the topic has by now."""
+    batch = [Message(data=b"x" * 100) for _ in range(10)]
+    due, last = time.monotonic(), ""
+    while time.monotonic() < until and not stop():
+        (*_, last) = topic.publish_many(batch)
+        due += 0.01
+        time.sleep(max(due - time.monotonic(), 0))
+    return int(last[-10:], 16) + 1  # a message id ends with the offset
+
+
+def _files(lake: Path) -> list[Path]:
+    return [*lake.glob("messages/**/*.parquet")]
+
+
+def _wait_for_rows(lake: Path, count: int) -> None:
+    import pyarrow.parquet as pq
+
+    until, found = time.monotonic() + 60, 0
+    while time.monotonic() < until:
+        try:
+            found = sum(pq.read_metadata(path).num_rows for path in _files(lake))
+        except FileNotFoundError:
+            continue  # it was merged with others meanwhile
+        if found >= count:
+            return
+        time.sleep(0.5)
+    raise RuntimeError(f"{found} rows reached the lake, wanted {count}")
+
+
+def planning(run: Run) -> Iterator[Row]:
+    directory = run.directory("spark")
+    with MessageQueue(data_dir=directory) as queue:
+        for number in range(STREAMS):
+            queue.register_topic(f"stream-{number}")
+            queue.publish(f"stream-{number}", [Message(data=b"x" * 100) for _ in range(100)])
+    with ServerProcess(directory) as server:
+        found = load("plan", server.url, run.of(60, 25))
+    what = f"planning of a micro-batch over {STREAMS} streams"
+    note = f"the whole micro-batch took {statistics.median(found['batch']):.0f} ms"
+    yield goal("spark-plan", what, found["planning"], "ms", 100, at_most=True, note=note)
+
+
+def publishing(run: Run) -> Iterator[Row]:
+    number = run.of(200_000, 50_000)
+    directory = filled(run.directory("spark"), run.of(2_000_000, 300_000))
+    with ServerProcess(directory) as server:
+
+        def rate() -> float:
+            return in_fresh_process("benchmarks.client_load", "batches", server.url, server.process.pid, number)["rate"]
+
+        rate()
+        alone = [rate() for _ in range(run.of(5, 3))]
+        with running("benchmarks.spark_load", "forever", server.url) as spark:
+            assert spark.stdout is not None
+            while "reading" not in spark.stdout.readline():
+                pass
+            beside = [rate() for _ in range(run.of(5, 3))]
+    ratio = paired_ratio(beside, alone)
+    yield Row(
+        "spark-publish",
+        "publish throughput while Spark reads at full speed",
+        statistics.median(beside),
+        "messages/s",
+        statistics.median(alone),
+        "the same without Spark",
+        ratio,
+        f"≥ {PUBLISH_REACH} of it",
+        ratio >= PUBLISH_REACH,
+        spread(beside),
+    )
+
+
+def flat(run: Run) -> Iterator[Row]:
+    counts = [100_000, 1_000_000, run.of(10_000_000, 1_000_000)]
+    with ServerProcess(filled(run.directory("spark"), counts[-1])) as server:
+        found = load("sizes", server.url, *dict.fromkeys(counts))
+    costs = {rows: statistics.median(values) for rows, values in found.items()}
+    first, last = costs[str(counts[0])], costs[str(counts[-1])]
+    yield Row(
+        "spark-flat",
+        f"cost of a row at {counts[-1]:,} rows",
+        last,
+        "µs",
+        first,
+        f"the cost of a row at {counts[0]:,} rows",
+        last / first,
+        f"≤ {FLAT} of it",
+        last / first <= FLAT,
+        spread(found[str(counts[-1])]),
+        ", ".join(f"{int(rows):,} rows: {cost:.2f} µs" for rows, cost in costs.items()),
+    )
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "spark-read": read,
+    "spark-write": write,
+    "spark-delay": delay,
+    "spark-plan": planning,
+    "spark-publish": publishing,
+    "spark-flat": flat,
+}

@@ -9,7 +9,7 @@
     ├── NotFound (5)
     │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
     │   ├── QueueNotFound · MessageNotFound · ConsumerNotFound
-    │   └── SchemaNotFound · TokenNotFound
+    │   └── SchemaNotFound · TokenNotFound · CursorNotFound · PartNotFound
     ├── AlreadyExists (6)
     ├── PermissionDenied (7)       the token does not allow this
     ├── ResourceExhausted (8)      transient: room may come back
@@ -40,6 +40,8 @@ do. Required data is positional, so that every error survives pickle on its way 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from penstock.shown import kept, shown
 
 
 class PenstockError(Exception):
@@ -72,7 +74,7 @@ class InvalidArgument(PenstockError):
     @classmethod
     def of(cls, name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
         """The usual sentence: which argument, what it was, what was wanted."""
-        return cls(f"{name} is {_shown(value)}, wanted {wanted}", hint=hint)
+        return cls(f"{name} is {shown(value)}, wanted {wanted}", hint=hint)
 
 
 class InvalidAckId(InvalidArgument):
@@ -82,11 +84,11 @@ class InvalidAckId(InvalidArgument):
     hint = "it was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
 
     def __init__(self, ack_id: object) -> None:
-        super().__init__(_kept(ack_id))
-        self.ack_id = _kept(ack_id)
+        super().__init__(kept(ack_id))
+        self.ack_id = kept(ack_id)
 
     def __str__(self) -> str:
-        return f"Invalid ack ID: {_shown(self.ack_id, bare=True)}"
+        return f"Invalid ack ID: {shown(self.ack_id, bare=True)}"
 
 
 class InvalidFilter(InvalidArgument):
@@ -111,9 +113,9 @@ class InvalidPriority(InvalidArgument):
     hint = "9 is the most urgent, 0 the least; leave it out for the queue's default"
 
     def __init__(self, priority: object) -> None:
-        super().__init__(_kept(priority))
-        self.priority = _kept(priority)
-        self.shown = _shown(priority)
+        super().__init__(kept(priority))
+        self.priority = kept(priority)
+        self.shown = shown(priority)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args, {"shown": self.shown}
@@ -145,11 +147,11 @@ class NotFound(PenstockError):
     hint = "create it first, or look for a typing error in the name"
 
     def __init__(self, name: object) -> None:
-        super().__init__(_kept(name))
-        self.name = _kept(name)
+        super().__init__(kept(name))
+        self.name = kept(name)
 
     def __str__(self) -> str:
-        return f"{self.kind} not found: {_shown(self.name, bare=True)}"
+        return f"{self.kind} not found: {shown(self.name, bare=True)}"
 
 
 class TopicNotFound(NotFound):
@@ -211,6 +213,21 @@ class TokenNotFound(NotFound):
     hint = "`penstock token list` shows those there are"
 
 
+class CursorNotFound(NotFound):
+    """No cursor of that name."""
+
+    reason = "cursor_not_found"
+    kind = "Cursor"
+
+
+class PartNotFound(NotFound):
+    """No part of that name is staged for the write."""
+
+    reason = "part_not_found"
+    kind = "Staged part"
+    hint = "stage it again: it is kept for a day after the last part came, and until its write is committed or aborted"
+
+
 class AlreadyExists(PenstockError):
     """The name is taken."""
 
@@ -240,7 +257,7 @@ class PermissionDenied(PenstockError):
 
     def __str__(self) -> str:
         verb = {"publish": "publish to", "consume": "consume from"}.get(self.verb, self.verb)
-        return f"this token may not {verb} {_shown(self.name, bare=True)}"
+        return f"this token may not {verb} {shown(self.name, bare=True)}"
 
 
 class ResourceExhausted(PenstockError):
@@ -478,22 +495,3 @@ class Unauthenticated(PenstockError):
 
     def __str__(self) -> str:
         return f"not authenticated: {self.problem}"
-
-
-def _shown(value: object, *, bare: bool = False) -> str:
-    """The value as an error may show it: never more than a line of it, whatever its own repr does."""
-    if isinstance(value, str | bytes):
-        value = value[:121]  # a repr of megabytes takes time, and is cut anyway
-    if bare and isinstance(value, str):
-        text = value
-    else:
-        try:
-            text = repr(value)
-        except Exception:  # noqa: BLE001  # a broken repr must not hide the error that shows it
-            text = f"<{type(value).__name__}>"
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _kept(value: object) -> object:
-    """The value as an error may keep it: something that can be pickled."""
-    return value if value is None or type(value) in {str, int, float, bytes, bool} else _shown(value)

@@ -28,12 +28,14 @@ from penstock.api.queues import Queues
 from penstock.api.service import Service
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
+from penstock.broker.writes import Writes
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
 from penstock.config.settings import is_loopback
 from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
 from penstock.doors.http.sites import ANY_HOST
 from penstock.doors.http.traffic import Traffic
+from penstock.doors.log import LogDoor, ThreadRules
 from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
 from penstock.doors.native import NativeDoor, NativeLimits
 from penstock.doors.pubsub.door import PubSubDoor
@@ -123,11 +125,16 @@ class Server:
             gate=guard,
             limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
         )
+        writes = await asyncio.to_thread(Writes, self.broker, rules=ThreadRules(pubsub.rules, self.broker))
+        self._rest.push_async_callback(asyncio.to_thread, writes.close)
+        logs = LogDoor(aio, projects, writes)
+        self._rest.callback(logs.close)
         traffic = Traffic()
         routes = [
             *pubsub.routes(),
             *queue_routes(queues),
             *native.routes(),
+            *logs.routes(),
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,

@@ -1,4 +1,5 @@
-"""The name under which Spark finds Penstock: `spark.read.format("penstock")` looks for `DefaultSource` here.
+"""The name under which Spark finds Penstock: `spark.read.format("penstock")` looks for `DefaultSource` here, and nothing else."""
 
-Empty until the pipeline exists; nothing else ever lives in this package.
-"""
+from penstock.pipeline.source import PenstockDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -18,7 +18,17 @@ PURE = frozenset(
 ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library and the one dependency that everyone may use
 
 # The part of the kernel that a core may import, and which must therefore be as pure as a core.
-PURE_KERNEL = frozenset({"penstock.errors", "penstock.ids", "penstock.backoff", "penstock.durations", "penstock.projects"})
+PURE_KERNEL = frozenset(
+    {
+        "penstock.backoff",
+        "penstock.durations",
+        "penstock.errors",
+        "penstock.ids",
+        "penstock.projects",
+        "penstock.retold",
+        "penstock.shown",
+    }
+)
 KERNEL = PURE_KERNEL | {"penstock.clock", "penstock.config", "penstock.wire"}
 CAPABILITIES = frozenset({"penstock.broker", "penstock.hub", "penstock.router", "penstock.client", "penstock.api"})
 FACES = frozenset(
@@ -37,8 +47,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the capabilities: they know the kernel, the runtime and themselves, never each other
     "penstock.broker": ANY | KERNEL | {"penstock.runtime"},
     "penstock.broker.core": PURE | PURE_KERNEL,
-    "penstock.broker.arrow": ANY | KERNEL | {"penstock.broker", "pyarrow"},
+    "penstock.broker.arrow*": ANY | KERNEL | {"penstock.broker", "pyarrow"},
+    "penstock.broker.staged_part": ANY | KERNEL | {"penstock.broker", "pyarrow"},
     "penstock.broker.journals.sqlite*": ANY | KERNEL | {"penstock.runtime", "penstock.broker", "apsw"},
+    "penstock.broker.journals.readonly": ANY | KERNEL | {"penstock.broker", "apsw"},
     "penstock.hub": ANY | KERNEL | {"penstock.runtime"},
     "penstock.hub.core": PURE | PURE_KERNEL,
     "penstock.router": ANY | KERNEL | {"penstock.runtime"},
@@ -68,8 +80,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "penstock.work",
         "penstock.worker",
     },
-    # the pipeline runs in other processes, so it reaches the broker through the client; its route job runs the router's rules
-    "penstock.pipeline": ANY | KERNEL | {"penstock.client", "penstock.router.core", "pyspark", "pyarrow"},
+    # the log as other processes reach it, and the pipeline, which runs in them; its route job runs the router's rules
+    "penstock.log": ANY | KERNEL | {"penstock.broker", "pyarrow"},
+    "penstock.log.log": PURE | PURE_KERNEL | {"penstock.broker.core", "pyarrow"},
+    "penstock.pipeline": ANY | KERNEL | {"penstock.log", "penstock.router.core", "pyspark", "pyarrow", "pandas"},
+    "penstock.pipeline.core": PURE | PURE_KERNEL | {"penstock.log.log", "penstock.pipeline.schemas", "difflib"},
     "pyspark_penstock": ANY | {"penstock.pipeline", "pyspark"},
     # what doors stand on: who may do what, what a schema accepts, what a transform makes of a message
     "penstock.access": ANY | KERNEL,
@@ -78,6 +93,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.transforms": ANY | KERNEL | {"penstock.broker.core", "quickjs"},
     # what serves and composes
     "penstock.doors": ANY | KERNEL | CAPABILITIES | FACES | {"penstock.runtime", "penstock.access", "aiohttp"},
+    "penstock.doors.log": ANY
+    | KERNEL
+    | {"penstock.access", "penstock.api", "penstock.broker", "penstock.doors", "penstock.log", "aiohttp", "pyarrow"},
     "penstock.doors.pubsub": ANY
     | KERNEL
     | CAPABILITIES

@@ -110,6 +110,7 @@ def assert_folds_to_the_present(broker: Broker, models: list[ModelQueue], now: i
     assert folded.last_number == live.last_number
     assert folded.streams == live.streams
     assert folded.snapshots == live.snapshots
+    assert folded.departed == live.departed
     assert folded.queues.keys() == live.queues.keys()
     wanted = {model.name: {item.offset for item in model.log.items if model.wants(item.draft)} for model in models}
     for number, queue in live.queues.items():
@@ -143,7 +144,7 @@ class Replayed:
     def __init__(self, origin: Journal) -> None:
         self._origin = origin
         self.read, self.summaries, self.streams = origin.read, origin.summaries, origin.streams
-        self.read_events, self.event_range = origin.read_events, origin.event_range
+        self.read_events, self.event_range, self.earliest = origin.read_events, origin.event_range, origin.earliest
 
     def load(self) -> tuple[State, Iterable[Event]]:
         return State(), [event for _, event in self._origin.read_events(0, self._origin.event_range()[1])]
@@ -152,6 +153,7 @@ class Replayed:
     def checkpoint(self, state: State) -> None: ...
     def trim(self, stream: int, chunks: list[int]) -> None: ...
     def trim_events(self, before: int) -> None: ...
+    def hold_events(self, start: int | None) -> None: ...
     def close(self) -> None: ...
 
 

@@ -45,6 +45,8 @@ EXAMPLES: dict[str, PenstockError] = {
     "ConsumerNotFound": errors.ConsumerNotFound("w1"),
     "SchemaNotFound": errors.SchemaNotFound("projects/p/schemas/s"),
     "TokenNotFound": errors.TokenNotFound("abcd"),
+    "CursorNotFound": errors.CursorNotFound("archive"),
+    "PartNotFound": errors.PartNotFound("0-1 of write w"),
     "AlreadyExists": errors.AlreadyExists("Topic", "orders"),
     "ResourceExhausted": errors.ResourceExhausted("no more numbers"),
     "SubscriptionFull": errors.SubscriptionFull("billing", "orders"),

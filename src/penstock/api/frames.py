@@ -24,7 +24,6 @@ go. Receipts stay good across connections and restarts for as long as the lease 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -32,6 +31,7 @@ import msgspec
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import Message
 from penstock.errors import InvalidArgument, PenstockError
+from penstock.retold import rebuilt
 from penstock.work import NewMessage
 
 VERSION = 1
@@ -356,25 +356,7 @@ def delivered(stream: int, leases: list[Lease]) -> bytes:
 
 def error_in(frame: Refused | Ended) -> PenstockError:
     """The error that a frame tells of: its type by its `reason`, or, where that is not known here, its text."""
-    try:
-        error = _kinds()[frame.reason or ""](*frame.fields)
-    except (KeyError, TypeError):
-        error = PenstockError(frame.text)
-    if frame.hint and frame.hint != error.hint:
-        error.hint = frame.hint
-        error.add_note(frame.hint)
-    return error
-
-
-@cache
-def _kinds() -> dict[str, type[PenstockError]]:
-    found: dict[str, type[PenstockError]] = {}
-    rest: list[type[PenstockError]] = [PenstockError]
-    while rest:
-        kind = rest.pop()
-        found.setdefault(kind.reason, kind)
-        rest += kind.__subclasses__()
-    return found
+    return rebuilt(frame.reason or "", frame.fields, frame.text, frame.hint)
 
 
 def _told(error: PenstockError) -> tuple[str, list[Any], str | None, str]:

@@ -1,32 +1,42 @@
 """Ranges of streams and of the event log as Arrow record batches. The only place of the broker that imports pyarrow.
 
-The payloads of a stored chunk already lie in one buffer with their ends, so a column of values is made without touching a row.
-The same offsets always give the same rows.
+The payloads of a stored chunk already lie in one buffer with their ends, so a column of values is made without touching a row;
+the other columns of plain messages are made chunk by chunk. The same offsets always give the same rows.
+
+`read_stream` and `read_events` read from a broker. What stands below them reads from any `LogView`: parts of a range, each a
+batch and the offset at which to go on after it.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.core.chunk import Chunk, Summary, numbers
+from penstock.broker.core import events
+from penstock.broker.core.chunk import Chunk, Summary
+from penstock.broker.core.events import spread
+from penstock.broker.core.message import StoredMessage
+from penstock.broker.core.span import EVENTS as EVENT_LOG
+from penstock.broker.core.span import StreamSpan
 from penstock.broker.history import Row, rows
+from penstock.broker.log import BrokerLog, LogView, check_range, current, span_of
 from penstock.errors import InvalidArgument, OutOfRange
 from penstock.ids import message_id
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from penstock.broker.arrow_columns import TEXTS, TIME, Group, MessageColumns
 except ImportError as error:
     raise ImportError("reading as Arrow needs pyarrow: pip install 'penstock[arrow]'") from error
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 64 * 1024 * 1024
-_MANY = 64
-
-_TIME = pa.timestamp("us", tz="UTC")
-_TEXTS = pa.map_(pa.string(), pa.string())
+_NEAR = 256
+"""Dead letters that are no farther apart than this are looked up in one read."""
 
 MESSAGES = pa.schema(
     [
@@ -35,17 +45,19 @@ MESSAGES = pa.schema(
         pa.field("message_id", pa.string(), nullable=False),
         pa.field("key", pa.string()),
         pa.field("value", pa.binary(), nullable=False),
-        pa.field("attributes", _TEXTS),
+        pa.field("attributes", TEXTS),
         pa.field("priority", pa.int8(), nullable=False),
-        pa.field("publish_time", _TIME, nullable=False),
-        pa.field("expires_at", _TIME),
+        pa.field("publish_time", TIME, nullable=False),
+        pa.field("expires_at", TIME),
+        # A stream is one ordered log: always 0, for queries that were written for logs in parts.
+        pa.field("partition", pa.int32(), nullable=False),
     ]
 )
 
 EVENTS = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("at", _TIME, nullable=False),
+        pa.field("at", TIME, nullable=False),
         pa.field("kind", pa.string(), nullable=False),
         pa.field("stream", pa.string()),
         pa.field("subscription", pa.string()),
@@ -53,9 +65,33 @@ EVENTS = pa.schema(
         pa.field("message_id", pa.string()),
         pa.field("attempt", pa.int32()),
         pa.field("consumer", pa.string()),
-        pa.field("detail", _TEXTS),
+        pa.field("detail", TEXTS),
     ]
 )
+
+DEAD_LETTERS = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("at", TIME, nullable=False),
+        pa.field("stream", pa.string()),
+        pa.field("subscription", pa.string()),
+        pa.field("message_offset", pa.int64(), nullable=False),
+        pa.field("message_id", pa.string()),
+        pa.field("key", pa.string()),
+        # Null when retention has removed the message.
+        pa.field("value", pa.binary()),
+        pa.field("attributes", TEXTS),
+        pa.field("publish_time", TIME),
+        pa.field("attempt", pa.int32()),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("cause", pa.string()),
+        pa.field("target", pa.string()),
+        pa.field("error", pa.string()),
+    ]
+)
+
+Part = tuple[pa.RecordBatch, int]
+"""Rows of a range, and the offset at which to go on after them."""
 
 
 def read_stream(
@@ -72,112 +108,168 @@ def read_stream(
     `stream_name` is that of a topic or a queue; write `topic:x` or `queue:x` where both exist. `columns` picks some of them.
     OutOfRange when retention has removed part of the range.
     """
-    names = MESSAGES.names if columns is None else list(columns)
-    unknown = [name for name in names if name not in MESSAGES.names]
-    if unknown:
-        raise InvalidArgument.of("columns", unknown, f"names out of {', '.join(MESSAGES.names)}")
     with broker.lock:
-        stream = broker.stream(stream_name)
-        number, name, earliest, latest = stream.number, stream.name, stream.earliest, stream.next_offset
-    stop = latest if stop is None else stop
-    if not earliest <= start <= stop <= latest:
-        raise OutOfRange(name, stop if start >= earliest and start <= stop else start, earliest, latest)
-    return _batches(broker, number, name, range(start, stop), names=names, batch_rows=batch_rows)
+        span = span_of(broker.stream(stream_name))
+    parts = message_parts(
+        BrokerLog(broker), span, start, span.latest if stop is None else stop, columns=columns, batch_rows=batch_rows
+    )
+    return (batch for batch, _ in parts)
 
 
 def read_events(
-    broker: Broker, start: int = 0, stop: int | None = None, *, batch_rows: int = BATCH_ROWS
+    broker: Broker, start: int | None = None, stop: int | None = None, *, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The event log from offset `start` up to `stop` (default: its end now), as batches with the schema `EVENTS`."""
+    """The event log from offset `start` (default: the oldest there is) up to `stop` (default: its end now).
+
+    Batches with the schema `EVENTS`. OutOfRange when retention has removed part of the range.
+    """
     broker.sync()
-    with broker.lock:
-        stream_of = {queue.number: queue.stream for queue in broker.catalog.queues.values()}
-        streams = {stream.number: stream.name for stream in broker.catalog.streams.values()}
-        queues = {queue.number: queue.name for queue in broker.catalog.queues.values()}
-    stop = broker.journal.event_range()[1] if stop is None else stop
+    view = BrokerLog(broker)
+    earliest, latest = view.event_range()
+    parts = event_parts(view, earliest if start is None else start, latest if stop is None else stop, batch_rows=batch_rows)
+    return (batch for batch, _ in parts)
+
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def message_schema(columns: Sequence[str] | None = None) -> pa.Schema:
+    """`MESSAGES`, or the named columns of it in this order."""
+    if columns is None:
+        return MESSAGES
+    unknown = [name for name in columns if name not in MESSAGES.names]
+    if unknown or isinstance(columns, str):
+        raise InvalidArgument.of("columns", unknown or columns, f"names out of {', '.join(MESSAGES.names)}")
+    return pa.schema([MESSAGES.field(name) for name in columns])
+
+
+def message_parts(
+    view: LogView,
+    span: StreamSpan,
+    start: int,
+    stop: int,
+    *,
+    columns: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[Part]:
+    """The messages of a range, or those with one of these ordering keys. What is wrong with the question is said at once.
+
+    FailedPrecondition when the stream is not the one of the span's number; OutOfRange when the log does not hold the range, also
+    later, when retention removes what was not read yet.
+    """
+    schema = message_schema(columns)
+    span = current(view, span)
+    check_range(span.stream, start, stop, span.earliest, span.latest)
+    within = range(start, stop)
+    chunks = _chunks(view, span, within)
+    if keys is not None:
+        chunks = (found for found in chunks if found[1].keys is not None)
+    groups = _groups(chunks, batch_rows, batch_bytes)
+    return _message_parts(MessageColumns(span, schema), groups, within, None if keys is None else _key_set(keys))
+
+
+def _key_set(keys: Sequence[str]) -> pa.Array:
+    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+        raise InvalidArgument.of("keys", keys, "a list of ordering keys")
+    return pa.array(dict.fromkeys(keys), pa.string())
+
+
+def _message_parts(make: MessageColumns, groups: Iterator[Group], within: range, keys: pa.Array | None) -> Iterator[Part]:
+    for group in groups:
+        # Whole chunks, cut to the range that was asked for.
+        end = group[-1][0].first + group[-1][0].count
+        before, after = max(within.start - group[0][0].first, 0), max(end - within.stop, 0)
+        batch = make.batch(group)
+        batch = batch.slice(before, batch.num_rows - before - after) if before or after else batch
+        if keys is not None:
+            is_wanted = pc.is_in(make.key(group), keys)
+            batch = batch.filter(is_wanted.slice(before, batch.num_rows))
+        if batch.num_rows:
+            yield batch, min(end, within.stop)
+
+
+def _chunks(view: LogView, span: StreamSpan, within: range) -> Iterator[tuple[Summary, Chunk]]:
+    """The chunks of a range; OutOfRange where one is missing."""
+    expected, going_on = within.start, within.stop
+    for summary, chunk in view.journal.read(span.number, within.start, within.stop):
+        if summary.first > expected:
+            going_on = summary.first
+            break
+        expected = summary.first + summary.count
+        yield summary, chunk
+    if expected < within.stop:
+        # Retention was here since the range was found to be whole.
+        now = current(view, span)
+        raise OutOfRange(span.stream, expected, max(now.earliest, going_on), now.latest)
+
+
+def _groups(chunks: Iterator[tuple[Summary, Chunk]], batch_rows: int, batch_bytes: int) -> Iterator[Group]:
+    """As many chunks as make a batch at a time."""
+    group: Group = []
+    count = size = 0
+    try:
+        for summary, chunk in chunks:
+            group.append((summary, chunk))
+            count += summary.count
+            size += len(chunk.data)
+            if count >= batch_rows or size >= batch_bytes:
+                yield group
+                group, count, size = [], 0, 0
+    except OutOfRange:
+        # What was read until then is good.
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def event_parts(
+    view: LogView, start: int, stop: int, *, streams: Mapping[int, str] | None = None, batch_rows: int = BATCH_ROWS
+) -> Iterator[Part]:
+    """The events of a range, or those of some streams: their numbers, each with the name to show. OutOfRange as for messages."""
+    check_range(EVENT_LOG, start, stop, *view.event_range())
+    return _event_parts(view, range(start, stop), streams, batch_rows)
+
+
+def _event_parts(view: LogView, within: range, streams: Mapping[int, str] | None, batch_rows: int) -> Iterator[Part]:
+    names = view.names()
+    shown = names.streams if streams is None else streams
     gathered: list[Row] = []
-    for first, event in broker.journal.read_events(start, stop):
-        gathered += [row for row in rows(first, event, stream_of) if start <= row.offset < stop]
+    end = within.start
+    for first, event in _records(view, within):
+        end = first + event.count
+        found = rows(first, event, names.stream_of)
+        if streams is not None:
+            found = (row for row in found if row.stream in streams)
+        gathered += found if within.start <= first and end <= within.stop else (row for row in found if row.offset in within)
         if len(gathered) >= batch_rows:
-            yield _event_batch(gathered, streams, queues)
+            yield _event_batch(gathered, shown, names.queues), min(end, within.stop)
             gathered = []
     if gathered:
-        yield _event_batch(gathered, streams, queues)
+        yield _event_batch(gathered, shown, names.queues), min(end, within.stop)
 
 
-def _batches(
-    broker: Broker, number: int, name: str, span: range, *, names: list[str], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    group: list[tuple[Summary, Chunk]] = []
-    count = size = 0
-    for summary, chunk in broker.journal.read(number, span.start, span.stop):
-        group.append((summary, chunk))
-        count += summary.count
-        size += len(chunk.data)
-        if count >= batch_rows or size >= BATCH_BYTES:
-            yield _batch(group, number, name, span, names)
-            group, count, size = [], 0, 0
-    if group:
-        yield _batch(group, number, name, span, names)
+def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]:
+    """The records of a range; OutOfRange where one is missing."""
+    expected = within.start
+    if not within:
+        return
+    for first, event in view.journal.read_events(within.start, within.stop):
+        if first > expected:
+            break
+        expected = first + event.count
+        yield first, event
+    if expected < within.stop:
+        raise OutOfRange(EVENT_LOG, expected, *view.event_range())
 
 
-def _batch(group: list[tuple[Summary, Chunk]], number: int, name: str, span: range, names: list[str]) -> pa.RecordBatch:
-    """One batch of whole chunks, cut to the range that was asked for."""
-    first, last = group[0][0].first, group[-1][0].first + group[-1][0].count
-    makers = {
-        "stream": lambda: pa.repeat(pa.scalar(name, pa.string()), sum(summary.count for summary, _ in group)),
-        "offset": lambda: pa.array(_flat(range(s.first, s.first + s.count) for s, _ in group), pa.int64()),
-        "message_id": lambda: pa.array(_flat(_message_ids(s, c, number) for s, c in group), pa.string()),
-        "key": lambda: _column(group, "keys", pa.string(), lambda keys: [key or None for key in keys]),
-        "value": lambda: _values(group),
-        "attributes": lambda: _column(group, "attributes", _TEXTS, lambda maps: [list(m.items()) if m else None for m in maps]),
-        "priority": lambda: pa.array(_flat(_each(c.priorities, s.count) for s, c in group), pa.int8()),
-        "publish_time": lambda: pa.array(_flat(c.published or [s.published_at] * s.count for s, c in group), _TIME),
-        "expires_at": lambda: _column(group, "expires_at", _TIME, list),
-    }
-    batch = pa.record_batch(
-        [makers[column]() for column in names], schema=pa.schema([MESSAGES.field(column) for column in names])
-    )
-    low, high = max(span.start, first), min(span.stop, last)
-    return batch if low == first and high == last else batch.slice(low - first, high - low)
-
-
-def _values(group: list[tuple[Summary, Chunk]]) -> pa.Array:
-    """The payloads: each chunk's buffers as they are when chunks are large, joined buffers when there are many small ones."""
-    if sum(summary.count for summary, _ in group) >= _MANY * len(group):
-        return pa.concat_arrays([_binary(chunk.count, b"\0\0\0\0" + chunk.ends, chunk.data) for _, chunk in group])
-    ends, base = array("i", [0]), 0
-    for _, chunk in group:
-        ends.extend([base + end for end in numbers(chunk.ends)])
-        base += len(chunk.data)
-    return _binary(len(ends) - 1, ends.tobytes(), b"".join([chunk.data for _, chunk in group]))
-
-
-def _binary(count: int, ends: bytes, data: bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _column(group: list[tuple[Summary, Chunk]], name: str, kind: pa.DataType, convert: Any) -> pa.Array:
-    """A column that most chunks do not have."""
-    if all(getattr(chunk, name) is None for _, chunk in group):
-        return pa.nulls(sum(summary.count for summary, _ in group), kind)
-    values: list[Any] = []
-    for summary, chunk in group:
-        column = getattr(chunk, name)
-        values += [None] * summary.count if column is None else convert(column)
-    return pa.array(values, kind)
-
-
-def _message_ids(summary: Summary, chunk: Chunk, number: int) -> list[str]:
-    offsets = range(summary.first, summary.first + summary.count)
-    if chunk.published is None:
-        # All of a chunk but the offset is the same text: cheaper than to format each id.
-        prefix = f"{summary.published_at:014x}{number:06x}"
-        return [f"{prefix}{offset:010x}" for offset in offsets]
-    return [message_id(at, number, offset) for at, offset in zip(chunk.published, offsets, strict=True)]
-
-
-def _event_batch(gathered: list[Row], streams: dict[int, str], queues: dict[int, str]) -> pa.RecordBatch:
+def _event_batch(gathered: list[Row], streams: Mapping[int, str], queues: Mapping[int, str]) -> pa.RecordBatch:
     columns = [
         [row.offset for row in gathered],
         [row.at for row in gathered],
@@ -193,9 +285,106 @@ def _event_batch(gathered: list[Row], streams: dict[int, str], queues: dict[int,
     return pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, EVENTS, strict=True)], schema=EVENTS)
 
 
-def _flat(parts: Iterator[Any]) -> list[Any]:
-    return [value for part in parts for value in part]
+# ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _each(values: int | list[int], count: int) -> list[int]:
-    return [values] * count if isinstance(values, int) else values
+class _Letter(msgspec.Struct, gc=False):
+    """A message that was dead-lettered, as its event tells."""
+
+    offset: int
+    stream: int | None
+    message_offset: int
+    published_at: int
+    attempt: int
+    event: events.Buried
+
+
+def dead_letter_parts(
+    view: LogView, start: int, stop: int, *, streams: Mapping[int, str] | None = None, batch_rows: int = BATCH_ROWS
+) -> Iterator[Part]:
+    """The dead letters of a range of the event log, or those of some streams, with their payloads. OutOfRange as for events."""
+    check_range(EVENT_LOG, start, stop, *view.event_range())
+    return _dead_letter_parts(view, range(start, stop), streams, batch_rows)
+
+
+def _dead_letter_parts(view: LogView, within: range, streams: Mapping[int, str] | None, batch_rows: int) -> Iterator[Part]:
+    names = view.names()
+    shown = names.streams if streams is None else streams
+    gathered: list[_Letter] = []
+    for first, event in _records(view, within):
+        if not isinstance(event, events.Buried):
+            continue
+        stream = names.stream_of.get(event.queue)
+        if streams is not None and stream not in streams:
+            continue
+        each = zip(event.offsets, spread(event.published, event.count), spread(event.attempts, event.count), strict=True)
+        letters = [_Letter(offset, stream, *letter, event) for offset, letter in enumerate(each, first)]
+        gathered += [letter for letter in letters if letter.offset in within]
+        if len(gathered) >= batch_rows:
+            yield from _letters(view, gathered, shown, names.queues)
+            gathered = []
+    yield from _letters(view, gathered, shown, names.queues)
+
+
+def _letters(view: LogView, gathered: list[_Letter], streams: Mapping[int, str], queues: Mapping[int, str]) -> Iterator[Part]:
+    """Dead letters with their payloads, in batches that are not too large."""
+    if not gathered:
+        return
+    spans = _near(gathered)
+    if len(gathered) > 1 and sum(s.size for span in spans for s in view.journal.summaries(*span)) > BATCH_BYTES:
+        half = len(gathered) // 2
+        yield from _letters(view, gathered[:half], streams, queues)
+        yield from _letters(view, gathered[half:], streams, queues)
+        return
+    wanted = {(letter.stream, letter.message_offset) for letter in gathered}
+    found: dict[tuple[int | None, int], StoredMessage] = {}
+    for number, start, stop in spans:
+        for summary, chunk in view.journal.read(number, start, stop):
+            offsets = [offset for offset in range(summary.first, summary.first + summary.count) if (number, offset) in wanted]
+            if offsets:
+                messages = chunk.messages(summary.published_at)
+                found |= {(number, offset): messages[offset - summary.first] for offset in offsets}
+    yield _letter_batch(gathered, found, streams, queues), gathered[-1].offset + 1
+
+
+def _near(gathered: list[_Letter]) -> list[tuple[int, int, int]]:
+    """(stream, start, stop) of the reads that find all these messages: those that lie near each other are found by one."""
+    spans: list[tuple[int, int, int]] = []
+    for number, offset in sorted({(each.stream, each.message_offset) for each in gathered if each.stream is not None}):
+        if spans and spans[-1][0] == number and offset < spans[-1][2] + _NEAR:
+            spans[-1] = (number, spans[-1][1], offset + 1)
+        else:
+            spans.append((number, offset, offset + 1))
+    return spans
+
+
+def _letter_batch(
+    gathered: list[_Letter],
+    found: Mapping[tuple[int | None, int], StoredMessage],
+    streams: Mapping[int, str],
+    queues: Mapping[int, str],
+) -> pa.RecordBatch:
+    messages = [found.get((each.stream, each.message_offset)) for each in gathered]
+    columns = [
+        [each.offset for each in gathered],
+        [each.event.at for each in gathered],
+        [streams.get(each.stream) if each.stream is not None else None for each in gathered],
+        [queues.get(each.event.queue) for each in gathered],
+        [each.message_offset for each in gathered],
+        [_id_of(each) for each in gathered],
+        [message.key or None if message is not None else None for message in messages],
+        [message.data if message is not None else None for message in messages],
+        [list(message.attributes.items()) if message is not None and message.attributes else None for message in messages],
+        [each.published_at for each in gathered],
+        [each.attempt or None for each in gathered],
+        [each.event.reason for each in gathered],
+        [each.event.cause or None for each in gathered],
+        [each.event.target for each in gathered],
+        [each.event.error for each in gathered],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, DEAD_LETTERS, strict=True)]
+    return pa.record_batch(arrays, schema=DEAD_LETTERS)
+
+
+def _id_of(letter: _Letter) -> str | None:
+    return message_id(letter.published_at, letter.stream, letter.message_offset) if letter.stream is not None else None

@@ -31,6 +31,7 @@ from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
+from penstock.broker.cursors import Cursors
 from penstock.broker.history import Row, life
 from penstock.broker.journal import Journal
 from penstock.broker.journals.memory import MemoryJournal
@@ -88,6 +89,7 @@ class Broker:
         self.window = Window(self.journal, window_bytes if self.is_durable else None)
         try:
             self.catalog = self._recover()
+            self.cursors = Cursors(self)
         except BaseException:
             self.journal.close()
             raise
@@ -111,13 +113,20 @@ class Broker:
         self._commits.submit(ticket)
         return ticket.placed()
 
-    def hand_in(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, done: Callable[[Ticket], None]) -> None:
+    def hand_in(
+        self,
+        find: Callable[[Catalog, str], Stream],
+        name: str,
+        batch: Batch,
+        done: Callable[[Ticket], None],
+        mark: events.DocumentKept | None = None,
+    ) -> None:
         """Publish without waiting: the writer calls `done` with the ticket. Only for a durable broker; in memory nobody waits."""
         with self.lock:
             if self._is_closed:
                 raise BrokerClosed
             stream = find(self.catalog, name)
-        self._commits.submit(Ticket(stream, batch, done))
+        self._commits.submit(Ticket(stream, batch, done, mark))
 
     def when_durable(self, done: Callable[[Ticket], None]) -> None:
         """Have `done` called, by the writer, when everything so far is durable. Only for a durable broker."""
@@ -408,8 +417,8 @@ class Broker:
         catalog = Catalog(state)
         now = self.clock.now()
         for stream in catalog.streams.values():
-            first = next(self.journal.summaries(stream.number, 0, stream.next_offset), None)
-            stream.earliest = first.first if first is not None else stream.next_offset
+            earliest = self.journal.earliest(stream.number)
+            stream.earliest = earliest if earliest is not None else stream.next_offset
         for image in state.queues.values():
             queue = catalog.queues[image.number]
             queue.restore(image, pieces(self.journal, image), now)

@@ -8,7 +8,17 @@ import msgspec
 
 from penstock.broker.core import events
 from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE, TOPIC, Position, QueueImage, State, StreamImage
+from penstock.broker.core.image import (
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
+    Departed,
+    Position,
+    QueueImage,
+    State,
+    StreamImage,
+    depart,
+)
 from penstock.broker.core.message import check_name
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.policy import Policy
@@ -32,6 +42,8 @@ class Catalog:
         self.work_queues: dict[str, Queue] = {}
         self.snapshots: dict[str, Position] = dict(state.snapshots)
         self.documents: dict[str, bytes] = dict(state.documents)
+        self.departed: dict[int, Departed] = dict(state.departed)
+        """What was deleted, while the event log may still speak of it."""
         self._policies: dict[Policy, tuple[Policy, bytes]] = {}
         """One object and one stored form for all queues with the same policy: there may be many thousands of them."""
         self._specs: dict[bytes, bytes] = {}
@@ -48,6 +60,7 @@ class Catalog:
             {number: queue.image() for number, queue in self.queues.items()},
             dict(self.snapshots),
             dict(self.documents),
+            dict(self.departed),
         )
 
     def topic(self, name: str) -> Stream:
@@ -107,6 +120,7 @@ class Catalog:
             stream.detach(queue)
         del self.topics[name]
         del self.streams[stream.number]
+        depart(self.departed, stream.number, Departed(TOPIC, name, stream.number, now))
         return events.TopicDeleted(stream.number, now)
 
     def create_subscription(self, name: str, topic: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
@@ -166,12 +180,19 @@ class Catalog:
         if stream is not None:
             stream.detach(queue)
         if queue.stream == queue.number:
+            kind = QUEUE
             del self.work_queues[queue.name]
             del self.streams[queue.stream]
         else:
+            kind = SUBSCRIPTION
             del self.subscriptions[queue.name]
+        depart(self.departed, queue.number, Departed(kind, queue.name, queue.stream, now))
         queue.detach()
         return events.QueueDeleted(queue.number, now)
+
+    def forget_departed(self, before: int) -> None:
+        """Forget what was deleted before an instant: no event that is kept speaks of it."""
+        self.departed = {number: gone for number, gone in self.departed.items() if gone.deleted_at >= before}
 
     def concerned(self, event: Event) -> Iterable[int]:
         """The queues whose consumers a change concerns; nobody waits for a topic, a document or a snapshot."""
@@ -208,8 +229,10 @@ class Catalog:
         match event:
             case events.TopicCreated():
                 self.delete_topic(event.name, event.at)
+                del self.departed[event.stream]
             case events.QueueCreated():
                 self.delete_queue(self.queues[event.queue], event.at)
+                del self.departed[event.queue]
             case events.SnapshotTaken():
                 del self.snapshots[event.name]
             case _:

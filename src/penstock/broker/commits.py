@@ -15,7 +15,7 @@ from penstock.broker.core import events
 from penstock.broker.core.chunk import size_of
 from penstock.broker.core.events import Event
 from penstock.broker.core.image import QUEUE
-from penstock.broker.core.message import Batch, StoredMessage, summarize
+from penstock.broker.core.message import Batch, StoredMessage, joined, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
@@ -126,6 +126,7 @@ class Commits:
             self._arrive()
             self._find_positions(tickets)
             self._apply(commit)
+            self._keep_marks(tickets)
             for ticket in tickets:
                 ticket.finish()
             tickets = []
@@ -173,6 +174,7 @@ class Commits:
             self._arrive()
             self._find_positions(tickets)
             self._apply(commit)
+            self._keep_marks(tickets)
             if self.trouble is not None:
                 log.warning("the journal writes again")
                 self.trouble = None
@@ -205,7 +207,9 @@ class Commits:
                 if ticket.error is None:
                     staged.add(ticket.stream, fresh)
         pending, self._pending = self._pending, []
+        staged.kept = len(pending)
         commit = Commit(now, staged.appends(), pending)
+        commit.events += [ticket.mark for ticket in tickets if ticket.mark is not None and ticket.error is None]
         commit.events += [
             events.Published(append.stream, append.at, append.first, len(append.batch.messages), append.batch.producers)
             for append in commit.appends
@@ -215,6 +219,7 @@ class Commits:
     def _stage_one(self, ticket: Ticket, batch: Batch, now: int) -> Commit:
         """The same for a publish that is alone, as most are: nothing to join, nothing to look up."""
         pending, self._pending = self._pending, []
+        self._staged.kept = len(pending)
         stream = ticket.stream
         assert stream is not None, "a publish has a stream"
         ticket.error = self._refusal(stream, batch, 0, 0)
@@ -223,6 +228,8 @@ class Commits:
         ticket.first, ticket.at = stream.next_offset, max(now, stream.published_at)
         for message in batch.messages:
             message.publish_at = ticket.at
+        if ticket.mark is not None:
+            pending.append(ticket.mark)
         pending.append(events.Published(stream.number, ticket.at, ticket.first, len(batch.messages)))
         return Commit(now, [Append(stream.number, ticket.first, ticket.at, batch)], pending)
 
@@ -242,6 +249,12 @@ class Commits:
             stream = self._broker.catalog.streams.get(append.stream)
             if stream is not None:
                 self._take_in(stream, append.first, append.at, append.batch)
+
+    def _keep_marks(self, tickets: list[Ticket]) -> None:
+        """The documents that came with publishes are kept, as the publishes are."""
+        for ticket in tickets:
+            if ticket.mark is not None and ticket.error is None:
+                self._broker.catalog.documents[ticket.mark.name] = ticket.mark.body
 
     def _take_in(self, stream: Stream, first: int, at: int, batch: Batch) -> None:
         stream.next_offset = first + len(batch.messages)
@@ -291,9 +304,8 @@ class Commits:
             del self._traveling[topic]
 
     def _undo(self, commit: Commit, tickets: list[Ticket], error: PenstockError) -> None:
-        """Nothing was written: fail the publishes, keep the events and dead letters for the next try."""
-        published = len(commit.appends)
-        self._pending[:0] = commit.events[: len(commit.events) - published]
+        """Nothing was written: fail the publishes with their marks, keep the other events and dead letters for the next try."""
+        self._pending[:0] = commit.events[: self._staged.kept]
         self.forwards[:0] = self._staged.forwards
         for ticket in tickets:
             ticket.error = ticket.error or error
@@ -352,6 +364,8 @@ class _Staged:
         self._batches: dict[int, tuple[Stream, list[Batch]]] = {}
         self._waiting: dict[int, tuple[int, int]] = {}
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
+        self.kept = 0
+        """How many events wait for the next try when this one fails: the first ones of the commit."""
         self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:
@@ -384,7 +398,7 @@ class _Staged:
         """One append for each stream, with one publish time."""
         result = []
         for stream, batches in self._batches.values():
-            batch = batches[0] if len(batches) == 1 else _join(batches)
+            batch = joined(batches)
             at = max(self._now, stream.published_at)
             for message in batch.messages:
                 message.publish_at = at
@@ -396,21 +410,6 @@ def _depends(other: Event, made: Event) -> bool:
     """Whether another event speaks of what an event made."""
     number = getattr(made, "queue", None) or getattr(made, "stream", None)
     return other is not made and number in {getattr(other, "queue", None), getattr(other, "stream", None)}
-
-
-def _join(batches: list[Batch]) -> Batch:
-    messages = [message for batch in batches for message in batch.messages]
-    priorities = {batch.priority for batch in batches}
-    producers: list[tuple[str, int] | None] | None = None
-    if any(batch.producers for batch in batches):
-        producers = [pair for batch in batches for pair in batch.producers or [None] * len(batch.messages)]
-    return Batch(
-        messages,
-        sum(batch.size for batch in batches),
-        priorities.pop() if len(priorities) == 1 else None,
-        any(batch.keyed for batch in batches),
-        producers,
-    )
 
 
 def _dead_letter(queue: Queue, burial: Burial, now: int) -> StoredMessage:

@@ -39,8 +39,9 @@ def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]: 
         case events.Dropped():
             stream = stream_of.get(event.queue)
             offsets = (offset for start, stop in event.ranges for offset in range(start, stop))
+            detail = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
             for index, offset in enumerate(offsets):
-                yield Row(first + index, event.at, "dropped", stream, event.queue, offset, detail={"why": event.why})
+                yield Row(first + index, event.at, "dropped", stream, event.queue, offset, detail=detail)
         case events.TopicCreated():
             yield Row(first, event.at, "topic_created", event.stream, detail={"name": event.name})
         case events.TopicDeleted():

@@ -45,25 +45,19 @@ class Notebook(Protocol):
         """Store an event."""
 
 
-class Journal(Protocol):
-    """The port. One thread appends, trims and checkpoints; any thread reads."""
+class ReadableJournal(Protocol):
+    """Reading, which any thread may do at any time."""
 
     is_durable: bool
 
-    def load(self) -> tuple[State, Iterable[Event]]:
-        """The last checkpoint, and every event since; an empty state for a new journal. Called once, first."""
-
-    def append(self, commit: Commit) -> None:
-        """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored.
-
-        An empty commit is a probe: it succeeds only when writing does.
-        """
-
-    def checkpoint(self, state: State) -> None:
-        """Replace the checkpoint by the state as of the last commit; events before it are no longer needed to start."""
-
     def streams(self) -> list[int]:
         """The numbers of the streams that have messages here."""
+
+    def earliest(self, stream: int) -> int | None:
+        """The offset from which on every message of a stream is here; None when there is none.
+
+        Before it there may be chunks that somebody held when their neighbours were removed.
+        """
 
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
         """The stored chunks that overlap a range of offsets, in order, unread."""
@@ -77,11 +71,30 @@ class Journal(Protocol):
     def event_range(self) -> tuple[int, int]:
         """The offsets of the oldest event kept and of the next one to come."""
 
+    def close(self) -> None:
+        """Finish. Safe to call twice."""
+
+
+class Journal(ReadableJournal, Protocol):
+    """The port. One thread appends, trims and checkpoints; any thread reads."""
+
+    def load(self) -> tuple[State, Iterable[Event]]:
+        """The last checkpoint, and every event since; an empty state for a new journal. Called once, first."""
+
+    def append(self, commit: Commit) -> None:
+        """Store a commit. On return it survives power loss (where `is_durable`); on JournalUnavailable nothing of it is stored.
+
+        An empty commit is a probe: it succeeds only when writing does.
+        """
+
+    def checkpoint(self, state: State) -> None:
+        """Replace the checkpoint by the state as of the last commit; events before it are no longer needed to start."""
+
     def trim(self, stream: int, chunks: list[int]) -> None:
         """Remove chunks, named by their first offsets."""
 
     def trim_events(self, before: int) -> None:
-        """Remove the events that happened before an instant and before the checkpoint."""
+        """Remove the events that happened before an instant and before the checkpoint, but none that is held."""
 
-    def close(self) -> None:
-        """Finish. Safe to call twice."""
+    def hold_events(self, start: int | None) -> None:
+        """Keep the events from an offset on, however old or many they are, until told otherwise; None: hold none."""

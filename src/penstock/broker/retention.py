@@ -3,6 +3,7 @@
 A chunk of messages leaves when it is older than the retention of its stream and no queue holds any of it: unsettled, or in a
 list of dead letters. What a deleted stream left goes at once. Events leave when they are older than the longest retention and
 the checkpoint has made them unnecessary. In memory, a stream that exceeds `HISTORY_BYTES` also sheds its oldest settled messages.
+What a cursor that holds has still to read stays in any case. The names of what was deleted leave after the last event of it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 RETENTION = 7 * DAY
 INTERVAL = 60 * SECOND
 HISTORY_BYTES = 64 * 1024 * 1024
+DRIFT = 3_600 * SECOND
+"""The clock may have been set back by so much while events were written."""
 PART = 1_000
 """How many chunks are removed at once, so that publishers need not wait long."""
 
@@ -47,6 +50,16 @@ class Retention:
             self._trim(stream, before=now - stream_retention(stream))
         self._drop_deleted()
         self._broker.journal.trim_events(now - max(map(stream_retention, streams), default=RETENTION))
+        self._forget_departed(now)
+
+    def _forget_departed(self, now: int) -> None:
+        """No event that is kept speaks of what was deleted before the oldest of them."""
+        journal, catalog = self._broker.journal, self._broker.catalog
+        if catalog.departed:
+            earliest, _ = journal.event_range()
+            oldest = next((event.at for _, event in journal.read_events(earliest, earliest + 1)), now)
+            with self._broker.lock:
+                catalog.forget_departed(oldest - DRIFT)
 
     def _drop_deleted(self) -> None:
         """What deleted streams left goes, a part at a time."""
@@ -79,7 +92,7 @@ class Retention:
         if not old:
             return
         with broker.lock:
-            held = merge([*_held(stream), *_kept(stream, broker.catalog.snapshots.values())])
+            held = merge([*_held(stream), *_kept(stream, broker.catalog.snapshots.values()), *broker.cursors.held(stream)])
             gone = _free(held, old, excess)
             if not gone:
                 return

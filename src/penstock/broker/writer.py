@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
+from penstock.broker.core.events import DocumentKept
 from penstock.broker.core.message import Batch
 from penstock.broker.core.stream import Place, Stream
 from penstock.clock import monotonic
@@ -63,13 +64,21 @@ class Ticket:
     """A publish, or only the wish to have everything so far on disk (no batch).
 
     Whoever made it waits for it, or gives `done`, which the writer calls: it must return at once and must not fail.
+    A `mark` is a document that is kept together with the messages or not at all: how far somebody is with what they publish.
     """
 
-    __slots__ = ("_done", "_lock", "at", "batch", "error", "first", "places", "position", "stream")
+    __slots__ = ("_done", "_lock", "at", "batch", "error", "first", "mark", "places", "position", "stream")
 
-    def __init__(self, stream: Stream | None, batch: Batch | None, done: Callable[[Ticket], None] | None = None) -> None:
+    def __init__(
+        self,
+        stream: Stream | None,
+        batch: Batch | None,
+        done: Callable[[Ticket], None] | None = None,
+        mark: DocumentKept | None = None,
+    ) -> None:
         self.stream = stream
         self.batch = batch
+        self.mark = mark
         self.first = 0
         self.at = 0
         self.places: list[Place | None] | None = None

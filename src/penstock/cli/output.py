@@ -49,6 +49,13 @@ def redraw(text: str) -> None:
     sys.stderr.flush()
 
 
+def redraw_lines(lines: Sequence[str], drawn: int) -> None:
+    """Replace the last lines of the standard error, which is a terminal: `drawn` of them are there."""
+    up = f"\x1b[{drawn}A" if drawn else ""
+    sys.stderr.write(f"{up}\r" + "".join(f"{printable(line)}\x1b[K\n" for line in lines) + "\x1b[J")
+    sys.stderr.flush()
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows as columns of equal width, two spaces apart; the first row is the heading. Columns of numbers stand to the right."""
     columns = [[printable(cell) for cell in column] for column in zip(*rows, strict=True)]

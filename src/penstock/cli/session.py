@@ -50,6 +50,11 @@ class Target:
         """A client of it, not yet open."""
         from penstock.client.pubsub import PubSub  # noqa: PLC0415  # `--help` and a wrong call need no client
 
+        self.check_directory()
+        return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir)
+
+    def check_directory(self) -> None:
+        """Raise if a data directory is meant that is not there."""
         if self.data_dir is not None and not Path(self.data_dir).is_dir():
             raise InvalidArgument.of(
                 "the data directory",
@@ -57,19 +62,22 @@ class Target:
                 "a directory that exists",
                 hint="make it, or let a server do it: penstock serve --data-dir DIR",
             )
-        return PubSub(self.server, token=self.token, project=self.project, data_dir=self.data_dir)
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say which broker is meant, and `--json`."""
+def add_target(
+    parser: argparse.ArgumentParser, *aliases: str, data_dir: str = "a data directory that no server has open"
+) -> None:
+    """Add the flags that say which broker is meant, and `--json`. `aliases` are other names for `--server`."""
     parser.add_argument("--json", action="store_true", help="for programs")
     group = parser.add_argument_group("where the messages are")
     place = group.add_mutually_exclusive_group()
-    place.add_argument("--server", metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})")
+    place.add_argument(
+        "--server", *aliases, metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})"
+    )
     place.add_argument(
         "--data-dir",
         metavar="DIR",
-        help=f"a data directory that no server has open (default: {DATA_DIR_VARIABLE}, or {DEFAULT_DATA_DIR} if no server runs)",
+        help=f"{data_dir} (default: {DATA_DIR_VARIABLE}, or {DEFAULT_DATA_DIR} if no server runs)",
     )
     group.add_argument("--token", help=f"who calls, if the server asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
     group.add_argument("--project", metavar="NAME", help=f"the project (default: {PROJECT_VARIABLE}, or the server's)")

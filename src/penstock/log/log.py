@@ -11,22 +11,27 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from penstock.broker.core.cursor import Cursor
+from penstock.broker.core.image import QUEUE, TOPIC
+from penstock.broker.core.span import EVENTS, StreamSpan, stream_name
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TOPIC, QUEUE = "topic", "queue"
-
-
-class StreamSpan(msgspec.Struct, frozen=True):
-    """What there is of a stream: the offsets from `earliest` up to, not including, `latest`."""
-
-    stream: str
-    """Its name in the log: a topic's as it is, `queue:NAME` for a work queue."""
-    number: int
-    earliest: int
-    latest: int
-    published_at: int
-    """When the last message was published, in microseconds; 0 when there was none."""
+__all__ = [
+    "EVENTS",
+    "QUEUE",
+    "TOPIC",
+    "Committed",
+    "Cursor",
+    "EventSpan",
+    "Log",
+    "Spans",
+    "Staged",
+    "StreamSpan",
+    "WritableLog",
+    "stream_name",
+]
 
 
 class EventSpan(msgspec.Struct, frozen=True):
@@ -41,18 +46,6 @@ class Spans(msgspec.Struct, frozen=True):
 
     streams: list[StreamSpan]
     events: EventSpan
-
-
-class Cursor(msgspec.Struct, frozen=True):
-    """A named position of a reader outside the broker, and how far behind it is."""
-
-    name: str
-    offsets: dict[str, int]
-    """The next offset to read, by stream; the event log is `EVENTS`."""
-    lag: dict[str, int]
-    updated_at: int
-    holds: bool
-    """Whether retention waits for it: what it has not read yet stays in the log."""
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -70,15 +63,6 @@ class Committed(msgspec.Struct, frozen=True):
     is_repeat: bool
 
 
-EVENTS = "_penstock.events"
-"""What stands for the event log where a stream's name is wanted: in offsets and cursors."""
-
-
-def stream_name(kind: str, name: str) -> str:
-    """The name of a stream in the log: one for each, though a topic and a work queue may bear the same."""
-    return name if kind == TOPIC and not name.startswith((f"{TOPIC}:", f"{QUEUE}:")) else f"{kind}:{name}"
-
-
 class Log(Protocol):
     """Reading. Every method may be called from any process that can reach the log; none keeps state between calls.
 
@@ -87,7 +71,7 @@ class Log(Protocol):
     """
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
-        """What can be read: the named streams (NotFound for one that is missing), those that match a pattern as a whole, or all."""
+        """What can be read: the named streams (NotFound for one that is missing), those that match a pattern wholly, or all."""
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
         """For every stream the first offset published at or after an instant (microseconds); its end when there is none.

@@ -47,6 +47,8 @@ class Plan:
     window: str = "1 minute"
     max_rows: int | None = None
     """At most so many rows a batch."""
+    hold: bool = False
+    """Whether retention waits for the archive: what it has not taken yet stays in the log."""
 
 
 Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]

@@ -21,16 +21,17 @@ DEAD_LETTERS = (
 
 LIFECYCLE = (
     "stream string not null, subscription string not null, message_offset bigint not null, message_id string, "
-    "published_at timestamp, first_delivered_at timestamp, settled_at timestamp, attempts int not null, "
-    "nacks int not null, expiries int not null, consumer string, wait_ms double, processing_ms double, outcome string not null, "
-    "event_offset bigint not null"
+    "published_at timestamp, first_delivered_at timestamp, settled_at timestamp, updated_at timestamp not null, "
+    "attempts int not null, nacks int not null, expiries int not null, consumer string, wait_ms double, processing_ms double, "
+    "outcome string not null, is_late boolean not null, event_offset bigint not null"
 )
-"""One row for each message and subscription. `outcome`: acked, dead_lettered, dropped, or open when the watermark passed over it."""
+"""One row for each life of a message in a subscription. `outcome`: acked, dead_lettered, dropped, or open when the watermark has
+passed. `updated_at` and `event_offset` are those of the last event. `is_late`: the beginning was given up before the end came."""
 
 METRICS = (
-    "window_start timestamp not null, window_end timestamp not null, stream string not null, subscription string, consumer string, "
-    "published bigint not null, delivered bigint not null, acked bigint not null, nacked bigint not null, expired bigint not null, "
-    "dead_lettered bigint not null, dropped bigint not null, redelivered bigint not null, "
+    "window_start timestamp not null, window_end timestamp not null, stream string not null, subscription string, "
+    "consumer string, published bigint not null, delivered bigint not null, acked bigint not null, nacked bigint not null, "
+    "expired bigint not null, dead_lettered bigint not null, dropped bigint not null, redelivered bigint not null, "
     "published_per_second double not null, delivered_per_second double not null, acked_per_second double not null, "
     "wait_p50_ms double, wait_p95_ms double, wait_p99_ms double, "
     "processing_p50_ms double, processing_p95_ms double, processing_p99_ms double, "

@@ -23,6 +23,10 @@ SINGLY = 1_000
 
 TOPIC = "topic"
 QUEUE = "queue"
+SUBSCRIPTION = "subscription"
+
+MAX_DEPARTED = 100_000
+"""How many deleted ones are remembered at the most; the oldest are forgotten first."""
 
 
 class Trace(msgspec.Struct, array_like=True, gc=False):
@@ -191,6 +195,22 @@ class Position(msgspec.Struct, array_like=True, frozen=True):
     expires_at: int | None = None
 
 
+class Departed(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A topic, subscription or work queue that was deleted: what the events that speak of it need to be told by name."""
+
+    kind: str
+    name: str
+    stream: int
+    deleted_at: int
+
+
+def depart(departed: dict[int, Departed], number: int, gone: Departed) -> None:
+    """Remember a deleted one under its number."""
+    departed[number] = gone
+    if len(departed) > MAX_DEPARTED:
+        del departed[next(iter(departed))]
+
+
 class State(msgspec.Struct, array_like=True):
     """Everything: what a checkpoint holds, and what a restart builds the broker from."""
 
@@ -200,6 +220,8 @@ class State(msgspec.Struct, array_like=True):
     snapshots: dict[str, Position] = {}
     documents: dict[str, bytes] = {}
     """What doors keep beside the streams: schemas, access policies."""
+    departed: dict[int, Departed] = {}
+    """Those deleted ones of which the event log may still speak, in the order they went."""
 
     def replay(self, happened: Iterable[Event]) -> None:
         """Apply events in order, then make every queue's `unsettled` whole again."""
@@ -226,7 +248,8 @@ class State(msgspec.Struct, array_like=True):
             case events.TopicUpdated():
                 self.streams[event.stream].spec, self.streams[event.stream].retention = event.spec, event.retention
             case events.TopicDeleted():
-                del self.streams[event.stream]
+                stream = self.streams.pop(event.stream)
+                depart(self.departed, event.stream, Departed(TOPIC, stream.name, event.stream, event.at))
                 for queue in self.queues.values():
                     if queue.stream == event.stream:
                         folds[queue.number] = _detached(queue)
@@ -240,6 +263,8 @@ class State(msgspec.Struct, array_like=True):
             case events.QueueDeleted():
                 queue = self.queues.pop(event.queue)
                 del folds[event.queue]
+                kind = SUBSCRIPTION if queue.is_subscription else QUEUE
+                depart(self.departed, event.queue, Departed(kind, queue.name, queue.stream, event.at))
                 if not queue.is_subscription:
                     del self.streams[queue.stream]
             case events.SnapshotTaken():

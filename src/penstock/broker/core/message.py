@@ -84,6 +84,24 @@ def summarize(messages: list[StoredMessage]) -> Batch:
     return Batch(messages, size, first if plain else None, keyed)
 
 
+def joined(batches: list[Batch]) -> Batch:
+    """Batches as one, in this order."""
+    if len(batches) == 1:
+        return batches[0]
+    messages = [message for batch in batches for message in batch.messages]
+    priorities = {batch.priority for batch in batches}
+    producers: list[tuple[str, int] | None] | None = None
+    if any(batch.producers for batch in batches):
+        producers = [pair for batch in batches for pair in batch.producers or [None] * len(batch.messages)]
+    return Batch(
+        messages,
+        sum(batch.size for batch in batches),
+        priorities.pop() if len(priorities) == 1 else None,
+        any(batch.keyed for batch in batches),
+        producers,
+    )
+
+
 def accept(messages: Sequence[Message], now: int) -> Batch:  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
     """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):

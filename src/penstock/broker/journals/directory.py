@@ -5,6 +5,7 @@ FORMAT      written last when the directory is made: a directory with it is neve
 penstock.db the log (SQLite, with its -wal and -shm beside it while open)
 high-water  the number of events confirmed so far, written after each commit without waiting for the disk: it can be
             behind the log, never ahead of it, so a log that ends before it has lost something
+cursors     how far readers outside the broker are
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, Jou
 FORMAT = 1
 _FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
 _MARK = struct.Struct("<QI")
+DATABASE = "penstock.db"
+WAL = f"{DATABASE}-wal"
 PRIVATE = 0o600
 """What is made here holds messages and keys: for the owner only."""
 
@@ -46,7 +49,7 @@ class Directory:
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
-            _make(self.path, 0o700)
+            make_directory(self.path, 0o700)
             self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
             raise InvalidArgument.of("data_dir", str(path), f"a directory that can be written ({error.strerror})") from error
@@ -58,8 +61,8 @@ class Directory:
             raise DataDirectoryInUse(str(self.path), holder or "another process") from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"process {os.getpid()}\n".encode(), 0)
-        self.database = self.path / "penstock.db"
-        self._wal = self.path / "penstock.db-wal"
+        self.database = self.path / DATABASE
+        self._wal = self.path / WAL
         self._had_wal = self._wal.exists()
         self._mark: int | None = None
 
@@ -74,29 +77,7 @@ class Directory:
 
     def check(self) -> None:
         """Refuse a directory whose files are not what was left there."""
-        try:
-            self._check()
-        except OSError as error:
-            raise CorruptLog(str(self.path), Path(error.filename or "").name, error.strerror or "cannot be read") from error
-
-    def _check(self) -> None:
-        name = str(self.path)
-        text = (self.path / "FORMAT").read_text(errors="replace")
-        if text != _FORMAT_TEXT:
-            problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
-            raise CorruptLog(name, "FORMAT", problem)
-        if not self.database.exists():
-            raise CorruptLog(name, self.database.name, "the file is missing")
-        with self.database.open("rb") as file:
-            header = file.read(100)
-            length = os.fstat(file.fileno()).st_size
-        if len(header) < 100 or not header.startswith(b"SQLite format 3\x00"):
-            raise CorruptLog(name, self.database.name, f"no database begins here ({length} bytes)")
-        page_size = int.from_bytes(header[16:18], "big")
-        page_size = 65_536 if page_size == 1 else page_size
-        pages = int.from_bytes(header[28:32], "big")
-        if length < pages * page_size and not _in_wal(self._wal, range(length // page_size + 1, pages + 1)):
-            raise CorruptLog(name, self.database.name, f"cut short: {length} bytes where {pages * page_size} were written")
+        check_files(self.path)
 
     def begin(self) -> None:
         """Make the file of a new log, which SQLite would let others read; what SQLite puts beside it gets the same mode."""
@@ -107,13 +88,7 @@ class Directory:
 
     def confirm(self) -> None:
         """The directory is complete: from now on it is never taken for a new one."""
-        draft = self.path / "FORMAT.new"
-        with open(draft, "w", opener=_private) as file:
-            file.write(_FORMAT_TEXT)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path / "FORMAT")
-        _sync_folder(self.path)
+        replace_file(self.path / "FORMAT", _FORMAT_TEXT.encode())
 
     def mark(self, events: int) -> None:
         """Note how many events are durable. Not synced: it costs a system call, no disk."""
@@ -149,19 +124,59 @@ class Directory:
             self._lock = -1
 
 
+def check_files(path: Path) -> None:
+    """Refuse a data directory whose files are not what was left there."""
+    try:
+        _check_files(path)
+    except OSError as error:
+        raise CorruptLog(str(path), Path(error.filename or "").name, error.strerror or "cannot be read") from error
+
+
+def _check_files(path: Path) -> None:
+    name, database = str(path), path / DATABASE
+    text = (path / "FORMAT").read_text(errors="replace")
+    if text != _FORMAT_TEXT:
+        problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
+        raise CorruptLog(name, "FORMAT", problem)
+    if not database.exists():
+        raise CorruptLog(name, DATABASE, "the file is missing")
+    with database.open("rb") as file:
+        header = file.read(100)
+        length = os.fstat(file.fileno()).st_size
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\x00"):
+        raise CorruptLog(name, DATABASE, f"no database begins here ({length} bytes)")
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    if length < pages * page_size and not _in_wal(path / WAL, range(length // page_size + 1, pages + 1)):
+        raise CorruptLog(name, DATABASE, f"cut short: {length} bytes where {pages * page_size} were written")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that whatever happens there is the old one or the new one, as a whole."""
+    draft = path.with_name(f"{path.name}.new")
+    with open(draft, "wb", opener=_private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
 
 
-def _make(path: Path, mode: int = 0o777) -> None:
+def make_directory(path: Path, mode: int = 0o777) -> None:
     """Make a directory and those above it, so that their names survive a power loss. One that exists keeps its mode."""
     if not path.is_dir():
-        _make(path.parent)
+        make_directory(path.parent)
         path.mkdir(mode, exist_ok=True)
-        _sync_folder(path.parent)
+        sync_directory(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Return when the names in a directory survive a power loss."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -7,9 +7,11 @@ is more than `history_bytes` of it, so that a busy broker in memory does not gro
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from penstock.broker.core.chunk import Chunk, Summary, pack
 from penstock.broker.core.events import Event
@@ -17,8 +19,11 @@ from penstock.broker.core.image import State
 from penstock.broker.core.message import StoredMessage, summarize
 from penstock.broker.journal import Commit
 from penstock.durations import SECOND
+from penstock.ids import MAX_OFFSET
 
 EVENT_RECORDS = 100_000
+SLACK = 1_000
+"""So many more may come before the oldest go, all at once."""
 MERGED = 64
 """Chunks smaller than this grow: chunks of one message would cost more than the message."""
 MERGED_SPAN = 60 * SECOND
@@ -28,11 +33,13 @@ MERGED_SPAN = 60 * SECOND
 class _Log:
     """One stream's chunks: where each begins, and its messages."""
 
-    __slots__ = ("firsts", "messages")
+    __slots__ = ("earliest", "firsts", "messages")
 
-    def __init__(self) -> None:
+    def __init__(self, earliest: int = 0) -> None:
         self.firsts: list[int] = []
         self.messages: list[list[StoredMessage]] = []
+        self.earliest = earliest
+        """Nothing from here on was removed."""
 
     def covering(self, start: int, stop: int) -> range:
         begin = max(bisect_right(self.firsts, start) - 1, 0)
@@ -52,6 +59,12 @@ class MemoryJournal:
         self._events: deque[Event] = deque()
         self._first_event = 0
         """The offset of the oldest event kept; those of the others are counted from it when they are read."""
+        self._counted = 0, 0
+        """How many records, from the oldest one kept on, have been counted, and the offset after the last of them."""
+        self._held_event = MAX_OFFSET
+        self._shed_at = EVENT_RECORDS + SLACK
+        self._events_lock = threading.Lock()
+        """Held while old events leave, and while readers note which are there."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
         return State(), ()
@@ -76,14 +89,21 @@ class MemoryJournal:
 
     def note(self, event: Event) -> None:
         self._events.append(event)
-        if len(self._events) > EVENT_RECORDS:
-            self._first_event += self._events.popleft().count
+        if len(self._events) > self._shed_at:
+            with self._events_lock:
+                self._drop_events(len(self._events) - EVENT_RECORDS)
+            # What is held stays: look again only when there is as much again.
+            self._shed_at = max(len(self._events), EVENT_RECORDS) + SLACK
 
     def checkpoint(self, state: State) -> None:
         """Nothing to do: there is no start to prepare for."""
 
     def streams(self) -> list[int]:
         return list(self._logs)
+
+    def earliest(self, stream: int) -> int | None:
+        log = self._logs.get(stream)
+        return max(log.earliest, log.firsts[0]) if log is not None else None
 
     def summaries(self, stream: int, start: int, stop: int) -> Iterator[Summary]:
         for first, messages in self._overlapping(stream, start, stop):
@@ -94,21 +114,32 @@ class MemoryJournal:
             yield _summary(first, messages), pack(messages)
 
     def read_events(self, start: int, stop: int) -> Iterator[tuple[int, Event]]:
-        first, kept = self._first_event, list(self._events)
+        with self._events_lock:
+            first, kept = self._first_event, list(self._events)
         for event in kept:
-            if first < stop and first + event.count > start:
+            if first >= stop:
+                break
+            if first + event.count > start:
                 yield first, event
             first += event.count
 
     def event_range(self) -> tuple[int, int]:
-        return self._first_event, self._first_event + sum(event.count for event in list(self._events))
+        with self._events_lock:
+            counted, stop = self._counted
+            if counted < len(self._events):
+                fresh = list(islice(list(self._events), counted, None))
+                stop += sum([event.count for event in fresh])
+                self._counted = counted + len(fresh), stop
+            return self._first_event, stop
 
     def trim(self, stream: int, chunks: list[int]) -> None:
         log = self._logs.get(stream)
         if log is not None:
-            gone, kept = set(chunks), _Log()
+            gone, kept = set(chunks), _Log(log.earliest)
             for first, messages in zip(log.firsts, log.messages, strict=True):
-                if first not in gone:
+                if first in gone:
+                    kept.earliest = max(kept.earliest, first + len(messages))
+                else:
                     kept.messages.append(messages)
                     kept.firsts.append(first)
             if kept.firsts:
@@ -117,8 +148,26 @@ class MemoryJournal:
                 del self._logs[stream]
 
     def trim_events(self, before: int) -> None:
-        while self._events and self._events[0].at < before:
-            self._first_event += self._events.popleft().count
+        with self._events_lock:
+            old = 0
+            for event in list(self._events):
+                if event.at >= before:
+                    break
+                old += 1
+            self._drop_events(old)
+
+    def hold_events(self, start: int | None) -> None:
+        self._held_event = MAX_OFFSET if start is None else start
+
+    def _drop_events(self, most: int) -> None:
+        """Let the oldest records go, but none that is held. Call it with the lock of the events held."""
+        counted, stop = self._counted
+        dropped = 0
+        while dropped < most and self._first_event + (count := self._events[0].count) <= self._held_event:
+            self._events.popleft()
+            self._first_event += count
+            dropped += 1
+        self._counted = (counted - dropped, stop) if counted >= dropped else (0, self._first_event)
 
     def close(self) -> None:
         self._logs.clear()

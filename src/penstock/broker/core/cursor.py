@@ -1,0 +1,70 @@
+"""Cursors: named positions of readers outside the broker, and what they keep in the log.
+
+A cursor is not part of the event log: a reader of that log would hear of itself for ever. It is a note beside it, and losing the
+last of it does no harm, since a reader knows by itself where it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from penstock.broker.core.span import EVENTS, StreamSpan
+
+Place = tuple[int, int]
+"""The number of a stream, and the next offset to read of it; the event log has the number 0."""
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """A named position of a reader outside the broker, and how far behind it is."""
+
+    name: str
+    offsets: dict[str, int]
+    """The next offset to read, by stream; the event log is `EVENTS`."""
+    lag: dict[str, int]
+    updated_at: int
+    holds: bool
+    """Whether retention waits for it: what it has not read yet stays in the log."""
+
+
+class Bookmark(msgspec.Struct, array_like=True, frozen=True):
+    """A cursor as it is kept: by numbers, so that a stream that was made again under its old name is not taken for it."""
+
+    places: dict[str, Place]
+    updated_at: int
+    holds: bool = False
+
+    def moved(self, places: Mapping[str, Place], now: int, holds: bool | None) -> Bookmark:
+        """Another position of some streams; the others stay, and so does `holds` where it is not said."""
+        return Bookmark({**self.places, **places}, now, self.holds if holds is None else holds)
+
+    def present(self, spans: Mapping[str, StreamSpan]) -> Bookmark:
+        """Without the streams that are no more."""
+        kept = {name: place for name, place in self.places.items() if _is_of(spans.get(name), place)}
+        return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
+
+    def shown(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
+        """What others are told of it."""
+        offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
+        lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}
+        return Cursor(name, offsets, lag, self.updated_at, self.holds)
+
+
+def held(bookmarks: Iterable[Bookmark]) -> dict[int, int]:
+    """By stream number the offset from which on somebody waits to read; the event log has the number 0."""
+    found: dict[int, int] = {}
+    for bookmark in bookmarks:
+        if bookmark.holds:
+            for number, offset in bookmark.places.values():
+                found[number] = min(found.get(number, offset), offset)
+    return found
+
+
+def _is_of(span: StreamSpan | None, place: Place) -> bool:
+    return span is not None and span.number == place[0]
+
+
+def event_span(earliest: int, latest: int) -> StreamSpan:
+    """The event log as if it were a stream, under the number that no stream has."""
+    return StreamSpan(EVENTS, 0, earliest, latest, 0)

@@ -1,0 +1,166 @@
+"""The broker's cursors: in memory, and in a data directory as one small file beside the log.
+
+lock order: the broker's lock, then the cursors'; nothing is asked of the broker under the latter.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.core.cursor import Bookmark, Cursor, Place, event_span, held
+from penstock.broker.core.message import check_name
+from penstock.broker.core.ranges import Ranges
+from penstock.broker.core.span import EVENTS, StreamSpan
+from penstock.broker.core.stream import Stream
+from penstock.broker.journals.directory import replace_file
+from penstock.broker.log import BrokerLog
+from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange, ResourceExhausted
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+FILE = "cursors"
+MAX_CURSORS = 10_000
+_HEAD = b"penstock cursors, format 1, crc "
+_decode = msgspec.json.Decoder(dict[str, Bookmark]).decode
+
+
+class Cursors:
+    """All cursors of a broker. Safe to use from many threads; `advance` and `delete` return when the change is on disk."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._view = BrokerLog(broker)
+        directory = getattr(broker.journal, "path", None)
+        self._file = Path(directory) / FILE if broker.is_durable and directory is not None else None
+        self._lock = threading.Lock()
+        self._pen = threading.Lock()
+        """Held by who writes the file: taken before the lock, never under it."""
+        self._bookmarks = {} if self._file is None else _load(self._file)
+        self._changes = self._written = 0
+        self._held: dict[int, int] = {}
+        self._hold()
+
+    def all(self) -> list[Cursor]:
+        """Every cursor with its lag, by name."""
+        spans = self._spans()
+        with self._lock:
+            bookmarks = sorted(self._bookmarks.items())
+        return [bookmark.shown(name, spans) for name, bookmark in bookmarks]
+
+    def get(self, name: str) -> Cursor:
+        """One cursor; CursorNotFound when there is none of that name."""
+        with self._lock:
+            bookmark = self._bookmarks.get(name)
+        if bookmark is None:
+            raise CursorNotFound(check_name(name, "cursor"))
+        return bookmark.shown(name, self._spans(bookmark.places))
+
+    def advance(self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None) -> Cursor:
+        """Set the next offset to read of some streams (`EVENTS` is one), forward or back; the others stay.
+
+        The cursor is made if it is new. NotFound for a stream that is not there, OutOfRange for an offset beyond its end.
+        """
+        name = check_name(name, "cursor")
+        if holds is not None and type(holds) is not bool:
+            raise InvalidArgument.of("holds", holds, "true or false")
+        places = {stream: self._place(stream, offset) for stream, offset in offsets.items()}
+        with self._lock:
+            known = self._bookmarks.get(name)
+            if known is None and len(self._bookmarks) >= MAX_CURSORS:
+                raise ResourceExhausted(
+                    f"there are {MAX_CURSORS} cursors, as many as may be", hint="delete those that nobody reads by"
+                )
+            moved = (known or Bookmark({}, now)).moved(places, now, holds)
+            self._bookmarks[name] = moved
+            # When only the time is new, the file can wait for something that matters.
+            is_news = known is None or (moved.places, moved.holds) != (known.places, known.holds)
+            self._changes += is_news
+            mine = self._changes
+            if is_news:
+                self._hold()
+        self._write(mine)
+        return moved.shown(name, self._spans(moved.places))
+
+    def delete(self, name: str) -> None:
+        """Forget a cursor, and let go of what it held; CursorNotFound when there is none of that name."""
+        with self._lock:
+            if self._bookmarks.pop(name, None) is None:
+                raise CursorNotFound(check_name(name, "cursor"))
+            self._changes += 1
+            mine = self._changes
+            self._hold()
+        self._write(mine)
+
+    def held(self, stream: Stream) -> Ranges:
+        """What of a stream has to stay in the log because a cursor waits to read it."""
+        start = self._held.get(stream.number)
+        return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
+
+    def _hold(self) -> None:
+        """Work out what is held. Call it with the lock held."""
+        self._held = held(self._bookmarks.values())
+        self._broker.journal.hold_events(self._held.get(0))
+
+    def _place(self, stream: str, offset: int) -> Place:
+        span = self._span(stream)
+        if type(offset) is not int or offset < 0:
+            raise InvalidArgument.of(f"offsets[{stream!r}]", offset, "an offset, a whole number from 0 on")
+        if offset > span.latest:
+            raise OutOfRange(stream, offset, span.earliest, span.latest)
+        return span.number, offset
+
+    def _span(self, stream: str) -> StreamSpan:
+        return event_span(*self._view.event_range()) if stream == EVENTS else self._view.span(stream)
+
+    def _spans(self, streams: Mapping[str, Place] | None = None) -> dict[str, StreamSpan]:
+        """All streams by name, or some of them as far as they are there."""
+        spans = {span.stream: span for span in self._view.spans() if streams is None or span.stream in streams}
+        return {**spans, EVENTS: event_span(*self._view.event_range())}
+
+    def _write(self, change: int) -> None:
+        """Return when a change is on disk. Who comes while another writes is often served by the same file."""
+        if self._file is None:
+            return
+        with self._pen:
+            if self._written >= change:
+                return
+            spans = self._spans()
+            with self._lock:
+                # What was deleted is forgotten on this occasion.
+                self._bookmarks = {name: bookmark.present(spans) for name, bookmark in self._bookmarks.items()}
+                body, changes = msgspec.json.encode(self._bookmarks), self._changes
+            try:
+                replace_file(self._file, _HEAD + b"%08x\n" % zlib.crc32(body) + body)
+            except OSError as error:
+                raise JournalUnavailable(str(self._file.parent), f"{FILE}: {error.strerror}") from error
+            self._written = changes
+
+
+def _load(file: Path) -> dict[str, Bookmark]:
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CorruptLog(str(file.parent), FILE, error.strerror or "cannot be read") from error
+    head, _, body = raw.partition(b"\n")
+    if head != _HEAD + b"%08x" % zlib.crc32(body):
+        problem = "the checksum does not fit the bytes" if head.startswith(_HEAD) else f"it begins with {raw[:40]!r}"
+        raise _damaged(file, problem)
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _damaged(file, str(error)) from error
+
+
+def _damaged(file: Path, problem: str) -> CorruptLog:
+    error = CorruptLog(str(file.parent), FILE, problem)
+    error.hint = f"move {file.name} away: readers set their cursors again, but what they hold may leave the log until then"
+    return error

@@ -1,0 +1,381 @@
+"""Writes in one piece: rows are staged, a commit is decided, and from then on the broker finishes it by itself.
+
+What makes it exactly once: the decision (which write stands for this batch of this query) is durable before the first row is
+published, and every slice of rows goes into the journal in one commit with the mark that says how far it is. So whatever moment a
+crash chooses, the rows that are in the log are just those that the mark counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core import ledger as ledgers
+from penstock.broker.core.events import DocumentKept
+from penstock.broker.core.ledger import PREFIX, Ledger, Verdict, verdict
+from penstock.broker.core.policy import Overflow
+from penstock.broker.core.stream import Stream
+from penstock.broker.staging import (
+    Manifest,
+    ManifestPart,
+    PartInfo,
+    PublishRules,
+    StagedWrite,
+    Staging,
+    StagingLimits,
+    Upload,
+    names,
+)
+from penstock.broker.writer import Ticket
+from penstock.durations import SECOND
+from penstock.errors import (
+    BrokerClosed,
+    CorruptLog,
+    FailedPrecondition,
+    InvalidArgument,
+    PartNotFound,
+    PenstockError,
+    QueueFull,
+    ResourceExhausted,
+    SubscriptionFull,
+    TopicNotFound,
+)
+
+if TYPE_CHECKING:
+    from penstock.broker.staged_part import Turn
+
+log = logging.getLogger("penstock.broker")
+
+RETRY_SECONDS = 1.0
+TIDY_SECONDS = 60.0
+TIDY_INTERVAL = 600 * SECOND
+MAX_QUERIES = 100_000
+_LOCKS = 64
+
+
+class CommitResult(NamedTuple):
+    """What a commit did."""
+
+    rows: int
+    is_repeat: bool
+
+
+class Writes:
+    """All writes of a broker. Names of writes and queries are `NAME`, or `PROJECT/NAME`. Close it before the broker.
+
+    Without a data directory what is staged lives in a temporary one, as long as this does.
+    """
+
+    def __init__(self, broker: Broker, *, rules: PublishRules | None = None, limits: StagingLimits | None = None) -> None:
+        self._broker = broker
+        self._rules = rules
+        path: str | None = getattr(broker.journal, "path", None) if broker.is_durable else None
+        self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
+        self.staging = Staging(self._temporary or Path(path or "") / "staged", limits)
+        # One query has one of them, so that its commits come one after the other; that others wait too now and then is no harm.
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+        self._lock = threading.Lock()
+        self._unfinished: set[str] = set()
+        """Queries with a batch that was decided and is not published as a whole."""
+        self._decided: dict[str, str] = {}
+        """The writes of those batches, by query."""
+        self._queries: set[str] = set()
+        """All queries that are known."""
+        self._tidy_at = 0
+        self._bell = threading.Event()
+        self._is_closing = False
+        self._recover()
+        self._thread = threading.Thread(target=self._run, name="penstock-writes", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave what is unfinished to the next start. Safe to call twice."""
+        self._is_closing = True
+        self._bell.set()
+        self._thread.join()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def upload(self, write: str, part: str) -> Upload:
+        """A part that is coming in."""
+        self._check_open(write)
+        return self.staging.upload(write, part)
+
+    def settle(self, upload: Upload, find: Callable[[str], Stream], *, stream: str | None = None) -> PartInfo:
+        """Check a part that has come in as a publish is checked, and keep it until its commit."""
+        from penstock.broker.arrow_rows import Target, target  # noqa: PLC0415  # pyarrow is an extra
+
+        def seen(found: Stream) -> Target:
+            with self._broker.lock:
+                return target(found, self._broker.catalog.queues)
+
+        if stream is not None:
+            find(stream)
+        self._check_open(upload.name)
+        return upload.settle(find, seen, self._broker.clock.now(), stream=stream, rules=self._rules)
+
+    def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int, find: Callable[[str], Stream]) -> CommitResult:
+        """Publish the parts of a write, once for each (query, batch). `find` gives the stream of a name, or says why not."""
+        with self._lock_of(query):
+            while (what := verdict(self._ledger(query), batch)) is Verdict.FINISH_FIRST:
+                self._finish(query)
+            if what is Verdict.REPEAT:
+                last = self._ledger(query)
+                self.abort(write)
+                return CommitResult(last.rows if last is not None and last.batch == batch else 0, is_repeat=True)
+            decided = self._decide(write, parts, query, batch, find)
+            if decided.rows:
+                self._finish(query)
+            else:
+                self._ended(query)
+            return CommitResult(decided.rows, is_repeat=False)
+
+    def abort(self, write: str) -> None:
+        """Forget what was staged, unless it is being published. Safe to call twice."""
+        with self._lock:
+            is_decided = write in self._decided.values()
+        if not is_decided:
+            self.staging.forget(write)
+
+    def listed(self) -> list[tuple[StagedWrite, bool]]:
+        """All writes, each with whether it is being published."""
+        with self._lock:
+            decided = set(self._decided.values())
+        return [(write, write.write in decided) for write in self.staging.listed()]
+
+    def tidy(self) -> None:
+        """Forget writes that nobody commits, and queries that have been silent for very long."""
+        now = self._broker.clock.now()
+        for write in self.staging.expired(now):
+            log.info("the staged write %r was not committed in time, and is removed", write)
+            self.abort(write)
+        with self._broker.lock:
+            kept = {name: body for name, body in self._broker.catalog.documents.items() if name.startswith(PREFIX)}
+        for name, body in kept.items():
+            if ledgers.is_forgotten(ledgers.decode(name, body), now):
+                self._drop(name)
+                self._queries.discard(name.removeprefix(PREFIX))
+
+    # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _decide(self, write: str, parts: Sequence[str], query: str, batch: int, find: Callable[[str], Stream]) -> Ledger:
+        """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
+        staged = self.staging.parts(write)
+        for part in parts:
+            if part not in staged:
+                raise PartNotFound(f"{part} of write {write}")
+        if len(set(parts)) != len(parts):
+            raise InvalidArgument.of("parts", [*parts], "each part once")
+        if query not in self._queries and len(self._queries) >= MAX_QUERIES:
+            raise ResourceExhausted(f"{len(self._queries)} queries write here, as many as may be", hint="use names that stay")
+        chosen = {part: staged[part] for part in parts}
+        streams = {name: find(name) for name in names(chosen)}
+        self._check_room(chosen, streams)
+        rows = sum(info.rows for info in chosen.values())
+        with self._lock:
+            if write in self._decided.values():
+                raise _being_published(write)
+            self._decided[query] = write
+        try:
+            self.staging.decide(
+                write,
+                Manifest(
+                    [ManifestPart(part, info.rows, info.stream) for part, info in chosen.items()],
+                    {name: stream.number for name, stream in streams.items()},
+                ),
+            )
+        except BaseException:
+            self._ended(query, keep=True)
+            raise
+        with self._lock:
+            self._unfinished.add(query)
+            self._queries.add(query)
+        decided = Ledger(ledgers.VERSION, batch, self._broker.clock.now(), write, rows)
+        try:
+            self._keep(PREFIX + query, ledgers.encode(decided))
+        except PenstockError:
+            if self._ledger(query) != decided:
+                self._ended(query, keep=True)
+            raise  # and when it is known but not on disk yet, it is finished as soon as the disk takes it
+        return decided
+
+    def _check_room(self, parts: dict[str, PartInfo], streams: dict[str, Stream]) -> None:
+        """Refuse what would be stuck half-way: a queue that refuses messages must have room for all of them."""
+        with self._broker.lock:
+            for name, stream in streams.items():
+                count = sum(info.streams.get(name, 0) for info in parts.values())
+                for queue in stream.queues if stream.may_refuse else ():
+                    if queue.policy.overflow == Overflow.REJECT and not queue.detached and queue.room() < count:
+                        is_work_queue = queue.number == stream.number
+                        raise QueueFull(queue.name) if is_work_queue else SubscriptionFull(queue.name, stream.name)
+
+    # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self, query: str) -> None:
+        """Publish what is left of a batch that was decided. Call it with the query's lock held."""
+        while True:
+            try:
+                self._publish_rest(query)
+            except TopicNotFound:
+                continue  # it was deleted just now: the next try does without
+            self._ended(query)
+            return
+
+    def _publish_rest(self, query: str) -> None:
+        from penstock.broker import staged_part  # noqa: PLC0415  # pyarrow is an extra
+        from penstock.broker.arrow_rows import target  # noqa: PLC0415
+
+        state = self._ledger(query)
+        assert state is not None, "it was decided"
+        write, clock = state.directory, self._broker.clock
+        manifest = self.staging.manifest(write)
+        with self._broker.lock:
+            streams, queues = self._broker.catalog.streams, self._broker.catalog.queues
+            targets = {
+                name: target(streams[number], queues) if number in streams else None for name, number in manifest.streams.items()
+            }
+        parts = [(self.staging.path(write, part.part), part.rows, part.stream) for part in manifest.parts]
+        coming: _Publish | None = None
+        skipped = state.turns
+        # While one slice is on its way to the disk, the next one is made.
+        for until, turns in staged_part.slices(parts, targets, state.done, state.until, clock.now):
+            if self._is_closing:
+                raise BrokerClosed
+            for number, turn in enumerate(turns, 1):
+                if number > skipped:
+                    if coming is not None:
+                        coming.wait()
+                    state = state.passed(until, 0 if number == len(turns) else number, clock.now())
+                    coming = self._publish(turn, DocumentKept(PREFIX + query, state.at, ledgers.encode(state)))
+            skipped = 0
+        if coming is not None:
+            coming.wait()
+        if not state.is_finished:
+            raise CorruptLog(str(self.staging.root), f"the staged write {write!r}", f"{state.rows - state.done} rows are missing")
+
+    def _publish(self, turn: Turn | None, mark: DocumentKept) -> _Publish | None:
+        """Publish what goes to one stream, with the mark; returns at once where the disk is waited for."""
+        broker = self._broker
+        if turn is None:
+            log.warning("rows of a staged write are left out: their stream was deleted after the commit was decided")
+            self._keep(mark.name, mark.body)
+            return None
+        target, batch = turn
+
+        def find(catalog: Catalog, _: str) -> Stream:
+            if catalog.streams.get(target.stream.number) is not target.stream:
+                raise TopicNotFound(target.stream.name)
+            return target.stream
+
+        if broker.is_durable:
+            publish = _Publish()
+            broker.hand_in(find, "", batch, publish.done, mark)
+            return publish
+        broker.publish(find, "", batch, broker.clock.now())
+        self._keep(mark.name, mark.body)
+        return None
+
+    def _keep(self, name: str, body: bytes) -> None:
+        self._broker.change(lambda catalog, now: catalog.keep_document(name, body, now))
+
+    def _drop(self, name: str) -> None:
+        self._broker.change(lambda catalog, now: catalog.drop_document(name, now))
+
+    def _ended(self, query: str, *, keep: bool = False) -> None:
+        """A batch is published as a whole, or was not decided after all."""
+        with self._lock:
+            self._unfinished.discard(query)
+            write = self._decided.pop(query, None)
+        if write is not None and not keep:
+            self.staging.forget(write)
+
+    # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _recover(self) -> None:
+        """Find what was decided before, and remove what was published."""
+        with self._broker.lock:
+            documents = dict(self._broker.catalog.documents)
+        for name, body in documents.items():
+            if name.startswith(PREFIX):
+                query, known = name.removeprefix(PREFIX), ledgers.decode(name, body)
+                self._queries.add(query)
+                if known.is_finished:
+                    self.staging.forget(known.directory)
+                else:
+                    self._unfinished.add(query)
+                    self._decided[query] = known.directory
+
+    def _run(self) -> None:
+        """Finish what a crash or a full disk left, and tidy up, until it is closed."""
+        told: dict[str, str] = {}
+        while not self._is_closing:
+            self._bell.clear()
+            self._tidy_in_time()
+            with self._lock:
+                waiting = [*self._unfinished]
+            for query in waiting:
+                try:
+                    with self._lock_of(query):
+                        state = self._ledger(query)
+                        if state is not None and not state.is_finished and not self._is_closing:
+                            self._finish(query)
+                except BrokerClosed:
+                    return
+                except (PenstockError, OSError) as error:
+                    if told.get(query) != str(error):
+                        told[query] = str(error)
+                        log.error("the batch of query %r that was decided waits: %s", query, error)
+            self._bell.wait(RETRY_SECONDS if waiting else TIDY_SECONDS)
+
+    def _tidy_in_time(self) -> None:
+        now = self._broker.clock.now()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_INTERVAL
+            try:
+                self.tidy()
+            except (PenstockError, OSError) as error:
+                log.error("staged writes could not be tidied up, will try again: %s", error)
+
+    def _ledger(self, query: str) -> Ledger | None:
+        with self._broker.lock:
+            body = self._broker.catalog.documents.get(PREFIX + query)
+        return None if body is None else ledgers.decode(PREFIX + query, body)
+
+    def _lock_of(self, query: str) -> threading.Lock:
+        return self._locks[hash(query) % _LOCKS]
+
+    def _check_open(self, write: str) -> None:
+        with self._lock:
+            if write in self._decided.values():
+                raise _being_published(write)
+
+
+def _being_published(write: str) -> FailedPrecondition:
+    return FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
+
+
+class _Publish:
+    """A publish on its way to the disk."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: PenstockError | None = None
+
+    def done(self, ticket: Ticket) -> None:
+        """Called by the writer."""
+        self._error = ticket.error
+        self._event.set()
+
+    def wait(self) -> None:
+        """Return when it is on disk, or raise why not."""
+        self._event.wait()
+        if self._error is not None:
+            raise self._error

@@ -1,0 +1,103 @@
+"""`penstock pipeline …`: the jobs on Spark. What each does is in `penstock.pipeline.jobs`; here they get their flags."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from penstock.cli import pipeline_options as options
+from penstock.cli import pipeline_replay, pipeline_show
+from penstock.cli.arguments import size
+from penstock.cli.command import Parser, Verbs
+from penstock.cli.output import complain, say, say_json
+from penstock.cli.pipeline_queries import run_queries, spark_session
+from penstock.cli.wording import count, octets
+from penstock.errors import InvalidArgument
+
+
+def configure(parser: Parser) -> None:
+    """The jobs."""
+    verbs = Verbs(parser)
+
+    archive = verbs.add("archive", "keep all streams and events in a lake, each row exactly once", run_job)
+    options.add_job(archive)
+    options.add_hold(archive)
+
+    compact = verbs.add("compact", "make few large files of the lake's many small ones", run_compact)
+    compact.add_argument("--json", action="store_true", help="for programs")
+    options.add_lake(compact)
+    compact.add_argument("--target-size", metavar="SIZE", type=size, default=128 << 20, help="of a file (128MiB)")
+    options.add_spark(compact)
+
+    lifecycle = verbs.add("lifecycle", "make a row of the life of each message in each subscription", run_job)
+    options.add_job(lifecycle)
+    options.add_watermark(lifecycle)
+
+    metrics = verbs.add("metrics", "make rates, percentiles and ratios of every minute", run_job)
+    options.add_job(metrics)
+    options.add_watermark(metrics)
+    options.add_window(metrics)
+
+    run = verbs.add("run", "run archive, lifecycle and metrics together in one Spark session", run_job)
+    options.add_job(run)
+    options.add_hold(run)
+    options.add_watermark(run)
+    options.add_window(run)
+
+    pipeline_replay.configure(verbs.add("replay", "publish a range of a stream again", pipeline_replay.run))
+    pipeline_show.configure(verbs.add("show", "show the metrics of the last minutes", pipeline_show.run))
+
+    init = verbs.add("init", "write a project for Spark Declarative Pipelines", run_init)
+    init.add_argument("directory", metavar="DIR", help="the project's directory, made if it is not there")
+    init.add_argument("--name", metavar="NAME", help="the project's name (default: that of its directory)")
+    init.add_argument("--force", action="store_true", help="replace files that are there")
+    options.add_log(init)
+
+
+def run_job(found: argparse.Namespace) -> int:
+    """Run one that goes on."""
+    plan = options.plan_of(found)
+    options.check(plan.target, plan.streams)
+    # Run together and once, metrics come after the lives that they are made of.
+    stages = _job("together").stages(plan) if found.command == "run" else [_job(found.command).start]
+    return run_queries(found, found.command, stages, plan)
+
+
+def run_compact(found: argparse.Namespace) -> int:
+    """Compact the lake."""
+    lake = options.lake_of(found)
+    options.check()
+    with spark_session(found, "compact") as spark:
+        report = _job("compact").compact(spark, lake, target_bytes=found.target_size)
+    if found.json:
+        say_json(report)
+    elif report.files_before == 0:
+        say("nothing to compact")
+    else:
+        sizes = f"{octets(report.bytes_before)} became {octets(report.bytes_after)}"
+        say(f"made {report.files_after:,} of {count(report.files_before, 'file')}, {count(report.rows, 'row')}: {sizes}")
+    return 0
+
+
+def run_init(found: argparse.Namespace) -> int:
+    """Write the project."""
+    from penstock.pipeline.project import write_project  # noqa: PLC0415  # `--help` needs none of it
+
+    target = options.log_of(found)
+    if target.endpoint is None:
+        raise InvalidArgument("the project reads from a server, and a data directory is meant", hint="name one with --server URL")
+    name = found.name or Path(found.directory).absolute().name
+    written = [str(path) for path in write_project(found.directory, endpoint=target.endpoint, name=name, force=found.force)]
+    if found.json:
+        say_json({"name": name, "files": written})
+    else:
+        say("\n".join(written))
+        complain(f"next: cd {found.directory} && spark-pipelines run")
+    return 0
+
+
+def _job(name: str) -> Any:  # Any: a module
+    """A job's module, which imports pyspark."""
+    return import_module(f"penstock.pipeline.jobs.{name}")

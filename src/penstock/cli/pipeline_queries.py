@@ -1,0 +1,170 @@
+"""Runs the queries of a job from a terminal: signals, the session, progress, the summary."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Self
+
+from penstock.cli.output import complain, redraw, redraw_lines, say, say_json_line
+from penstock.cli.pipeline_options import spark_of
+from penstock.cli.wording import clipped, count, short, span
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.pipeline.progress import Meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.pipeline.job import Plan, Start
+
+DRAW = SECOND // 4
+TELL = 5 * SECOND
+
+
+def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], plan: Plan) -> int:
+    """Run jobs, one after the other, until they end, fail, or are told to stop; returns the exit code."""
+    from penstock.pipeline.failure import in_our_words  # noqa: PLC0415  # `--help` needs no pipeline
+    from penstock.pipeline.watch import watch  # noqa: PLC0415
+
+    begun, done = monotonic(), list[Meter]()
+    with told_to_stop() as stop, spark_session(found, name, stop) as spark:
+        for start in stages:
+            if not stop.is_set():
+                with in_our_words():
+                    queries = start(spark, plan)
+                with Screen(is_json=found.json) as screen:
+                    done += watch(queries, stop, screen.show)
+    sum_up(done, monotonic() - begun, is_json=found.json)
+    return 0
+
+
+@contextmanager
+def told_to_stop() -> Iterator[threading.Event]:
+    """An event that the first SIGTERM or Ctrl-C sets; the second ends the process at once."""
+    stop = threading.Event()
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # Java sees that its input ends, and goes too
+        stop.set()
+
+    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def spark_session(found: argparse.Namespace, name: str, stop: threading.Event | None = None) -> Iterator[SparkSession]:
+    """The session for a command, ended afterwards unless this process had it before."""
+    from penstock.pipeline.session import has_session, ui_address  # noqa: PLC0415
+
+    is_ours = not has_session()
+    is_shown = sys.stderr.isatty() and is_ours
+    if is_shown:
+        redraw("starting Spark …")
+    interrupted = signal.getsignal(signal.SIGINT)
+    try:
+        spark = spark_of(found, name)
+    finally:
+        signal.signal(signal.SIGINT, interrupted)  # Spark takes Ctrl-C for itself when it starts
+        if is_shown:
+            redraw("")
+    if is_ours and (address := ui_address(spark)) and not (stop is not None and stop.is_set()):
+        complain(f"Spark is at {address}")
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+class Screen:
+    """Shows how far queries are: in place on a terminal, else a line now and then; with `--json` a document for each report."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+        self._is_terminal = sys.stderr.isatty()
+        self._drawn = 0
+        self._told_at = self._drawn_at = monotonic()
+        self._told: dict[str, int] = {}
+
+    def show(self, meters: Sequence[Meter]) -> None:
+        """Tell what is new."""
+        now = monotonic()
+        if self._is_json:
+            for meter in meters:
+                if meter.last is not None and self._is_news(meter, meter.last.batch):
+                    say_json_line(document(meter, now))
+        elif self._is_terminal and now - self._drawn_at >= DRAW:
+            self._drawn_at = now
+            width = shutil.get_terminal_size().columns - 1
+            redraw_lines([clipped(line(meter, now), width) for meter in meters], self._drawn)
+            self._drawn = len(meters)
+        elif not self._is_terminal and now - self._told_at >= TELL:
+            self._told_at = now
+            for meter in meters:
+                if self._is_news(meter, meter.rows):
+                    complain(line(meter, now))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the lines off the terminal: the summary, or an error, says it all."""
+        if self._drawn:
+            redraw_lines([], self._drawn)
+            self._drawn = 0
+
+    def _is_news(self, meter: Meter, what: int) -> bool:
+        is_news = self._told.get(meter.query, 0 if not self._is_json else -1) != what
+        self._told[meter.query] = what
+        return is_news
+
+
+def line(meter: Meter, now: int) -> str:
+    """How far a query is, for a person."""
+    if meter.last is None:
+        return f"{meter.query:<20}  waits for its first batch"
+    parts = [f"{meter.query:<20}  {count(meter.rows, 'row')}", f"{short(meter.rate(now))}/s"]
+    if meter.last.lag is not None:
+        parts.append(f"{short(meter.last.lag)} behind")
+    if meter.batches:
+        parts.append(f"batch {meter.last.batch} took {span(meter.last.seconds)}")
+    return "  ".join(parts)
+
+
+def document(meter: Meter, now: int) -> dict[str, object]:
+    """How far a query is, for a program."""
+    last = meter.last
+    return {
+        "query": meter.query,
+        "rows": meter.rows,
+        "batches": meter.batches,
+        "rate": round(meter.rate(now), 1),
+        "batch": None if last is None else last.batch,
+        "batch_rows": 0 if last is None else last.rows,
+        "batch_seconds": 0 if last is None else last.seconds,
+        "lag": None if last is None else last.lag,
+    }
+
+
+def sum_up(meters: Sequence[Meter], duration: int, *, is_json: bool) -> None:
+    """The last words."""
+    seconds = duration / SECOND
+    if is_json:
+        done = {meter.query: {"rows": meter.rows, "batches": meter.batches} for meter in meters}
+        say_json_line({"done": done, "seconds": round(seconds, 3)})
+        return
+    for meter in meters:
+        say(f"{meter.query}: {count(meter.rows, 'row')} in {count(meter.batches, 'batch', 'batches')}, {span(seconds)}")

@@ -1,0 +1,114 @@
+"""Cursors over HTTP: named positions of readers, with how far they are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from penstock.access import Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.core.cursor import Cursor
+from penstock.broker.core.message import check_name
+from penstock.broker.core.span import EVENTS
+from penstock.broker.log import kind_of
+from penstock.doors.http import Body, Operation, Parameter, Reply, Request, Route, json_response
+from penstock.doors.log import requests
+from penstock.doors.log.errors import log_route
+from penstock.doors.log.scope import Scope
+from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
+
+_NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PROJECT)
+
+
+class CursorDoor:
+    """Answers the paths of cursors. `scope` tells whom a request is from."""
+
+    def __init__(self, aio: AsyncBroker, scope: Callable[[Request], Scope]) -> None:
+        self._aio = aio
+        self._cursors = aio.broker.cursors
+        self._scope = scope
+
+    def routes(self) -> list[Route]:
+        """What is served."""
+        one = {200: Reply("The cursor.", Cursor)}
+        path = "/log/cursors/{cursor}"
+        listing = Operation(
+            "All cursors, with their lag", "", ("log",), (requests.PROJECT,), None, {200: Reply("", list[Cursor])}
+        )
+        setting = Operation("Set a cursor, made if it is new", "", ("log",), _NAMED, Body(requests.CursorAsked), one)
+        getting = Operation("A cursor, with its lag", "", ("log",), _NAMED, None, one)
+        deleting = Operation("Forget a cursor", "", ("log",), _NAMED, None, {200: Reply("It is gone.", requests.Done)})
+        return [
+            log_route("GET", "/log/cursors", self.list, listing),
+            log_route("PUT", path, self.set, setting),
+            log_route("GET", path, self.get, getting),
+            log_route("DELETE", path, self.delete, deleting),
+        ]
+
+    async def list(self, request: Request) -> web.StreamResponse:
+        """The cursors of the project."""
+        scope = self._scope(request)
+        scope.check(Verb.READ)
+        found = await self._aio.call(self._cursors.all)
+        return json_response([shown for cursor in found if (shown := _shown(scope, cursor)) is not None])
+
+    async def get(self, request: Request) -> web.StreamResponse:
+        """One cursor."""
+        scope = self._scope(request)
+        return json_response(await self._found(scope, _name(scope, request), request.match_info["cursor"]))
+
+    async def set(self, request: Request) -> web.StreamResponse:
+        """Move a cursor."""
+        fields, scope = await requests.asked(request, requests.CursorAsked), self._scope(request)
+        scope.check(Verb.READ)
+        offsets = {_stored(scope, stream): offset for stream, offset in fields.offsets.items()}
+        name, now = _name(scope, request), self._aio.broker.clock.now()
+        moved = await self._aio.call(self._cursors.advance, name, offsets, now, fields.holds)
+        return json_response(_shown(scope, moved))
+
+    async def delete(self, request: Request) -> web.StreamResponse:
+        """Forget a cursor."""
+        scope = self._scope(request)
+        name = _name(scope, request)
+        cursor = await self._aio.call(self._cursors.get, name)
+        await self._found(scope, name, request.match_info["cursor"])
+        for stream in cursor.offsets:
+            if stream != EVENTS and scope.shown(*kind_of(stream)) is None:
+                raise PermissionDenied(Verb.READ.value, f"all streams of cursor {request.match_info['cursor']}")
+        await self._aio.call(self._cursors.delete, name)
+        return json_response(requests.Done())
+
+    async def _found(self, scope: Scope, name: str, asked: str) -> Cursor:
+        scope.check(Verb.READ)
+        try:
+            shown = _shown(scope, await self._aio.call(self._cursors.get, name))
+        except CursorNotFound:
+            shown = None
+        if shown is None:
+            raise CursorNotFound(asked)
+        return shown
+
+
+def _name(scope: Scope, request: Request) -> str:
+    """The broker's name of the cursor that a request is about."""
+    name = check_name(request.match_info["cursor"], "cursor")
+    if "/" in name:
+        raise InvalidArgument.of("cursor", name, "a name without '/'")
+    return scope.stored(name)
+
+
+def _stored(scope: Scope, stream: str) -> str:
+    """The name in the broker's log of a stream that the caller may read."""
+    return stream if stream == EVENTS else scope.stored_stream(Verb.READ, stream)
+
+
+def _shown(scope: Scope, cursor: Cursor) -> Cursor | None:
+    """A cursor as the caller sees it; None for one of another project."""
+    name = scope.own(cursor.name)
+    if name is None:
+        return None
+    names = {stream: stream if stream == EVENTS else scope.shown(*kind_of(stream)) for stream in cursor.offsets}
+    offsets = {plain: cursor.offsets[stream] for stream, plain in names.items() if plain is not None}
+    lag = {plain: cursor.lag[stream] for stream, plain in names.items() if plain is not None}
+    return Cursor(name, offsets, lag, cursor.updated_at, cursor.holds)

@@ -1,0 +1,423 @@
+"""The log of a server, through its log door: what a Spark driver and its executors use. Blocking, standard library only.
+
+call ──> connection (kept) ──> answer, or an error of the server, which is final
+│ cut, refused, or "not now"
+└──> wait a little, longer every time, and go on where it stopped; give up after `timeout` without progress
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from typing import IO, Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+import pyarrow as pa
+
+from penstock.backoff import exponential
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import (
+    InvalidArgument,
+    NotFound,
+    PenstockError,
+    ResourceExhausted,
+    ServerUnreachable,
+    Unavailable,
+    Unimplemented,
+)
+from penstock.log.log import Committed, Cursor, Spans, Staged, StreamSpan
+from penstock.retold import rebuilt
+
+T = TypeVar("T")
+
+TIMEOUT = 60.0
+"""How many seconds without progress are too many."""
+SOCKET_SECONDS = 30.0
+MIN_PAUSE, MAX_PAUSE = 50_000, 2 * SECOND
+ARROW = "application/vnd.apache.arrow.stream"
+NEXT = b"next"
+SPOOLED_BYTES = 64 * 1024 * 1024
+"""A part of a write is kept in memory up to this size until the server has it, and in a temporary file beyond."""
+BLOCK = 1024 * 1024
+_LATER = frozenset({429, 502, 503, 504})
+_IN_PROGRESS = "write_in_progress"
+"""The reason of an answer that says: your commit is being done, ask again."""
+
+
+class _Detail(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    hint: str | None = None
+    fields: list[Any] = []
+
+
+class _Envelope(msgspec.Struct):
+    error: _Detail
+
+
+class _Offsets(msgspec.Struct):
+    offsets: dict[str, int]
+
+
+class HttpLog:
+    """A `WritableLog` behind the address of a server. Safe for several threads; can be pickled, without its connections.
+
+    `compression` is that of record batches on their way: `none`, `lz4`, `zstd`, or `auto` (none on this machine, lz4 beyond it).
+    `timeout` is how many seconds without progress a call may take before it gives up.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str | None = None,
+        project: str | None = None,
+        compression: str = "auto",
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._options = {"token": token, "project": project, "compression": compression, "timeout": timeout}
+        self._endpoint = endpoint
+        self._is_secure, self._host, self._port, self._prefix = _address(endpoint)
+        if compression not in {"auto", "none", "lz4", "zstd"}:
+            raise InvalidArgument.of("compression", compression, "auto, none, lz4 or zstd")
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise InvalidArgument.of("timeout", timeout, "a number of seconds above 0")
+        if token is not None and (not token or not token.isascii() or not token.isprintable()):
+            raise InvalidArgument("token is not a token, wanted what `penstock token create` prints")
+        self._compression = compression if compression != "auto" else "none" if _is_here(self._host) else "lz4"
+        self._timeout = timeout
+        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        self._project = f"?{urlencode({'project': project})}" if project is not None else ""
+        self._idle: list[HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<log at {self._endpoint}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self._endpoint, self._options)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
+        """What can be read: the named streams, those that match a pattern (RE2's) as a whole, or all."""
+        if names is not None and not names:
+            return Spans([], self.spans().events)
+        return self._ask("POST", "/log/streams", {"names": list(names or ()), "pattern": pattern}, Spans)
+
+    def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
+        """For every stream the first offset published at or after an instant; its end when there is none."""
+        return self._ask("POST", "/log/offsets", {"times": dict(times)}, _Offsets).offsets
+
+    def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """How far a reader gets from `starts` with so many bytes, shared fairly between the streams."""
+        return self._ask("POST", "/log/limits", {"starts": dict(starts), "max_bytes": max_bytes}, _Offsets).offsets
+
+    def messages(
+        self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, in order. A cut connection is opened again and goes on after the last row."""
+        fields: dict[str, Any] = {"stream": span.stream, "number": span.number}
+        if columns is not None:
+            fields["columns"] = list(columns)
+        if keys is not None:
+            fields["keys"] = list(keys)
+        return self._read("/log/messages", fields, start, stop)
+
+    def events(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The events of a range, or those of some streams."""
+        return self._read("/log/events", {"streams": list(streams or ())}, start, stop)
+
+    def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The dead letters of a range of the event log, with their payloads."""
+        return self._read("/log/deadletters", {"streams": list(streams or ())}, start, stop)
+
+    def close(self) -> None:
+        """Let go of connections. Safe to call twice."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    # ── cursors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def cursors(self) -> list[Cursor]:
+        """All cursors with their lag."""
+        return self._ask("GET", "/log/cursors", None, list[Cursor])
+
+    def advance(self, cursor: str, offsets: Mapping[str, int], *, holds: bool | None = None) -> None:
+        """Set a cursor, made if it is new."""
+        self._ask("PUT", f"/log/cursors/{_segment(cursor)}", {"offsets": dict(offsets), "holds": holds}, Any)
+
+    def delete_cursor(self, cursor: str) -> None:
+        """Forget a cursor."""
+        self._delete(f"/log/cursors/{_segment(cursor)}")
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stage(self, write: str, part: str, batches: Iterable[pa.RecordBatch], *, stream: str | None = None) -> Staged:
+        """Store rows that are to be published. They are kept here until the server has them, so that it may be sent again."""
+        query = urlencode({"stream": stream}) if stream is not None else ""
+        joint = "&" if self._project and query else "?" if query else ""
+        path = f"/log/writes/{_segment(write)}/parts/{_segment(part)}{self._project}{joint}{query}"
+        with tempfile.SpooledTemporaryFile(SPOOLED_BYTES) as spool:
+            self._spool(spool, batches)
+            size = spool.tell()
+            headers = {"Content-Type": ARROW, "Content-Length": str(size)}
+            answer = self._answer("PUT", path, spool, headers)
+        return _decoded(answer, Staged)
+
+    def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int) -> Committed:
+        """Publish the parts, in this order, all or nothing, once for each (query, batch)."""
+        fields = {"parts": list(parts), "query": query, "batch": batch}
+        return self._ask("POST", f"/log/writes/{_segment(write)}/commit", fields, Committed)
+
+    def abort(self, write: str) -> None:
+        """Forget what was staged for a write that has not been committed. Safe to call twice."""
+        self._delete(f"/log/writes/{_segment(write)}")
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, method: str, path: str, fields: object, kind: type[T]) -> T:
+        body = None if fields is None else msgspec.json.encode(fields)
+        return _decoded(self._answer(method, path + self._project, body, {"Content-Type": "application/json"}), kind)
+
+    def _delete(self, path: str) -> None:
+        with suppress(NotFound):  # perhaps by this very call, whose answer was lost
+            self._answer("DELETE", path + self._project, None, {})
+
+    def _answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
+        """The body of a good answer, tried again as long as there is hope."""
+        patience = _Patience(self._endpoint, self._timeout)
+        while True:
+            connection = self._connection()
+            try:
+                response = self._send(connection, method, path, body, headers)
+                answer = response.read()
+            except _Refused as refused:
+                self._give_back(connection)
+                patience.wait(refused)
+            except (OSError, HTTPException) as error:
+                connection.close()
+                patience.wait(error)
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                self._give_back(connection)
+                return answer
+
+    def _read(self, path: str, fields: dict[str, Any], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Record batches as they arrive; what was received is never asked for again."""
+        patience = _Patience(self._endpoint, self._timeout)
+        headers = {"Content-Type": "application/json"}
+        while True:
+            body = msgspec.json.encode({**fields, "start": start, "stop": stop, "compression": self._compression})
+            connection, is_whole = self._connection(), False
+            try:
+                response = self._send(connection, "POST", path + self._project, body, headers)
+                reader = pa.ipc.open_stream(pa.PythonFile(_Body(response), "r"))
+                for batch, metadata in reader.iter_batches_with_custom_metadata():
+                    start = int(metadata[NEXT])
+                    patience.renew()
+                    if batch.num_rows:
+                        yield batch
+                # The rest of the body is its end; a body that was cut has none.
+                response.read()
+                is_whole = True
+            except _Refused as refused:
+                is_whole = True
+                patience.wait(refused)
+            except (OSError, HTTPException) as error:
+                if start == stop:
+                    return  # all that was asked for is here
+                patience.wait(error)
+            else:
+                return
+            finally:
+                if is_whole:
+                    self._give_back(connection)
+                else:
+                    connection.close()
+
+    def _send(self, connection: HTTPConnection, method: str, path: str, body: Any, headers: Mapping[str, str]) -> HTTPResponse:
+        """Send a request; returns the answer when it is a good one."""
+        if hasattr(body, "seek"):
+            body.seek(0)
+        connection.request(method, self._prefix + path, body, {**self._headers, **headers})
+        response = connection.getresponse()
+        if response.status < 300:
+            return response
+        raise _failure(response)
+
+    def _connection(self) -> HTTPConnection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        if self._is_secure:
+            return HTTPSConnection(
+                self._host, self._port, timeout=SOCKET_SECONDS, blocksize=BLOCK, context=ssl.create_default_context()
+            )
+        return _PlainConnection(self._host, self._port, timeout=SOCKET_SECONDS, blocksize=BLOCK)
+
+    def _give_back(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            self._idle.append(connection)
+
+    def _spool(self, spool: IO[bytes], batches: Iterable[pa.RecordBatch]) -> None:
+        options = pa.ipc.IpcWriteOptions(compression=None if self._compression == "none" else self._compression)
+        writer = None
+        for batch in batches:
+            if writer is None:
+                writer = pa.ipc.new_stream(spool, batch.schema, options=options)
+            writer.write_batch(batch)
+        if writer is None:
+            writer = pa.ipc.new_stream(spool, pa.schema([pa.field("value", pa.binary())]), options=options)
+        writer.close()
+
+
+class _PlainConnection(HTTPConnection):
+    """A connection that sends small requests at once."""
+
+    def connect(self) -> None:
+        """Connect, and do not wait for more to send."""
+        super().connect()
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class _Body:
+    """The body of an answer as Arrow reads it: each read fills a buffer of its own, which becomes the columns."""
+
+    closed = False
+
+    def __init__(self, response: HTTPResponse) -> None:
+        self._response = response
+
+    def read(self, size: int) -> pa.Buffer:
+        """So many bytes, or fewer at the end."""
+        buffer = pa.allocate_buffer(size)
+        view, filled = memoryview(buffer).cast("B"), 0
+        while filled < size:
+            count = self._response.readinto(view[filled:])
+            if not count:
+                return buffer.slice(0, filled)
+            filled += count
+        return buffer
+
+    def close(self) -> None:
+        """The connection is not Arrow's to close."""
+
+
+class _Refused(Exception):
+    """An answer that says: not now."""
+
+    def __init__(self, error: PenstockError, retry_after: float, *, is_progress: bool) -> None:
+        super().__init__(error)
+        self.error = error
+        self.retry_after = retry_after
+        self.is_progress = is_progress
+
+
+class _Patience:
+    """How long to wait before the next try, and when to give up: after so many seconds without progress."""
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self._endpoint = endpoint
+        self._timeout = int(timeout * SECOND)
+        self.renew()
+
+    def renew(self) -> None:
+        """There was progress."""
+        self._tries = 0
+        self._until = monotonic() + self._timeout
+
+    def wait(self, problem: _Refused | OSError | HTTPException) -> None:
+        """Return when it is time for another try, or raise what the last one ran into."""
+        pause, error = 0, None
+        if isinstance(problem, _Refused):
+            pause, error = int(problem.retry_after * SECOND), problem.error
+            if problem.is_progress:
+                self.renew()
+        self._tries += 1
+        pause = max(pause, exponential(self._tries, MIN_PAUSE, MAX_PAUSE))
+        if monotonic() + pause > self._until:
+            raise error or ServerUnreachable(self._endpoint, str(problem) or type(problem).__name__) from problem
+        threading.Event().wait(pause / SECOND)
+
+
+def _failure(response: HTTPResponse) -> Exception:
+    """What an answer that is not a good one is raised as."""
+    status, body = response.status, response.read()
+    try:
+        detail = msgspec.json.decode(body, type=_Envelope).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        detail = _Detail(f"the server answered {status} {response.reason}, which is none of Penstock's answers")
+    error = rebuilt(detail.reason, detail.fields, detail.message, detail.hint)
+    if type(error) is PenstockError:
+        error = _by_status(status, detail)
+    if status not in _LATER:
+        return error
+    wait = response.headers.get("Retry-After", "")
+    return _Refused(error, min(float(wait), 60.0) if wait.isdigit() else 0.0, is_progress=detail.reason == _IN_PROGRESS)
+
+
+def _by_status(status: int, detail: _Detail) -> PenstockError:
+    """The error for a reason that is no error's."""
+    text, hint = detail.message, detail.hint
+    match status:
+        case 404 | 405:
+            return Unimplemented(f"{text}: this server has no log door", hint="wanted a Penstock server with /log/streams")
+        case 429:
+            return ResourceExhausted(text, hint=hint)
+        case 502 | 503 | 504:
+            return Unavailable(text, hint=hint)
+        case 400 | 413 | 414 | 415 | 431:
+            return InvalidArgument(text, hint=hint)
+    return PenstockError(text, hint=hint)
+
+
+def _decoded(answer: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer or b"null", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise PenstockError(f"the server's answer cannot be read: {error}", hint="is its version the client's?") from error
+
+
+def _address(endpoint: str) -> tuple[bool, str, int | None, str]:
+    """(is it TLS, host, port, what stands before every path) of the address of a server."""
+    wanted = "the address of a server, such as http://127.0.0.1:8080"
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except (ValueError, AttributeError, TypeError):
+        raise InvalidArgument.of("endpoint", endpoint, wanted) from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidArgument.of("endpoint", endpoint, wanted)
+    if parts.username is not None or parts.password is not None:
+        raise InvalidArgument("endpoint holds a user or password, wanted none", hint="give the token as `token`")
+    return parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/")
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _segment(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument.of("name", name, "a non-empty string")
+    return quote(name, safe="")
+
+
+def _reopened(endpoint: str, options: dict[str, Any]) -> HttpLog:
+    return HttpLog(endpoint, **options)

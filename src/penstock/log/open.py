@@ -1,0 +1,36 @@
+"""Open a log: that of a server, by its address, or that of a data directory, by its path."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.errors import InvalidArgument
+from penstock.log.log import Log
+
+
+def open_log(
+    *,
+    endpoint: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+    project: str | None = None,
+) -> Log:
+    """The log behind exactly one of `endpoint` (`http://host:port` of a server) and `path` (a broker's data directory).
+
+    That of a server is a `WritableLog` too. `token` and `project` are for servers.
+    """
+    if endpoint is not None and path is None:
+        from penstock.log.http import HttpLog  # noqa: PLC0415  # only the one that is needed
+
+        return HttpLog(endpoint, token=token, project=project)
+    if path is None or endpoint is not None:
+        given = "both endpoint and path are given" if path is not None else "neither endpoint nor path is given"
+        raise InvalidArgument(
+            f"{given}, wanted exactly one of them",
+            hint="endpoint is the address of a server (http://127.0.0.1:8080), path a data directory on this machine",
+        )
+    if token is not None:
+        raise InvalidArgument("token is given together with path, wanted none", hint="a data directory asks for no token")
+    from penstock.log.directory import DirectoryLog  # noqa: PLC0415
+
+    return DirectoryLog(path, project=project)

@@ -1,0 +1,229 @@
+"""Positions in many streams: where a read begins, how far it may go, and what was lost on the way.
+
+As Spark keeps them in a checkpoint: `{"orders": [7, 120]}` is offset 120 of the stream whose number is 7. A stream that was
+deleted and made again has another number, so that nobody takes the new one's offsets for the old one's. The event log is a
+stream here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument
+from penstock.log.log import EVENTS, Spans, StreamSpan
+from penstock.pipeline.core.options import LATEST, Bound, Kind, Point
+from penstock.pipeline.core.planning import Piece
+
+_SHOWN = 5
+_REMEDY = (
+    "set failOnDataLoss to false to skip what is gone and go on, or start anew with another checkpoint; "
+    "a longer retention, or a cursor that holds it, keeps messages until they are read"
+)
+
+
+class Position(NamedTuple):
+    """The next offset to read of a stream."""
+
+    number: int
+    offset: int
+
+
+Offsets = dict[str, Position]
+
+
+def decode(stored: Mapping[str, object]) -> Offsets:
+    """Positions out of a checkpoint."""
+    offsets: Offsets = {}
+    for stream, value in stored.items():
+        match value:
+            case [int(number), int(offset)] if number >= 0 and offset >= 0:
+                offsets[stream] = Position(number, offset)
+            case _:
+                raise FailedPrecondition(
+                    f"the checkpoint has {value!r} for {stream!r}, wanted [number of the stream, offset]",
+                    hint="it belongs to another source, or was edited; use another checkpoint",
+                )
+    return offsets
+
+
+def encode(offsets: Offsets) -> dict[str, list[int]]:
+    """Positions as a checkpoint keeps them."""
+    return {stream: list(offsets[stream]) for stream in sorted(offsets)}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that should have been read and is gone. `rows`: how many, when that is known."""
+
+    stream: str
+    text: str
+    rows: int | None = None
+
+
+def check(losses: Sequence[Loss], cause: Exception | None = None) -> None:
+    """DataLoss that says what is gone, if anything is."""
+    if losses:
+        more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+        raise DataLoss("; ".join(loss.text for loss in losses[:_SHOWN]) + more, hint=_REMEDY) from cause
+
+
+def deleted(stream: str, position: Position) -> Loss:
+    """The loss of what a reader had not read of a stream that is no more."""
+    return Loss(stream, f"stream {stream!r} (number {position.number}) was deleted, and read up to offset {position.offset}")
+
+
+def replaced(stream: str, position: Position, now: str) -> Loss:
+    """The loss of what a reader had not read of a stream that was deleted and made again."""
+    return Loss(
+        stream,
+        f"stream {stream!r} (number {position.number}) was deleted and made again, read up to offset {position.offset}: {now}",
+    )
+
+
+def overtaken(stream: str, start: int, stop: int) -> Loss:
+    """The loss of what retention removed."""
+    rows = stop - start
+    return Loss(stream, f"offsets {start} to {stop - 1} of {stream!r} ({rows} rows) are gone: retention removed them", rows)
+
+
+def beyond(stream: str, offset: int, latest: int) -> Loss:
+    """The loss of what a log had and has no more, or never had."""
+    return Loss(
+        stream,
+        f"offset {offset} of {stream!r} is beyond its end, {latest}: it was never there, or the log is another one than before",
+    )
+
+
+def by_name(spans: Spans, *, is_messages: bool) -> dict[str, StreamSpan]:
+    """What can be read: streams, or the event log as if it were one."""
+    if not is_messages:
+        return {EVENTS: StreamSpan(EVENTS, 0, spans.events.earliest, spans.events.latest, 0)}
+    return {span.stream: span for span in spans.streams}
+
+
+# ── where a read begins and ends ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def times(spans: Iterable[str], bound: Bound) -> dict[str, int]:
+    """The instants that a bound names, by stream: what has to be looked up before `place`."""
+    points = {stream: bound.of(stream, LATEST) for stream in spans}
+    return {stream: point.value for stream, point in points.items() if point.kind is Kind.TIME}
+
+
+def place(
+    spans: Mapping[str, StreamSpan], bound: Bound, default: Point, found: Mapping[str, int]
+) -> tuple[dict[str, int], list[Loss]]:
+    """The offset of a bound in every stream, inside what there is; and what there is not. `found`: the offsets of `times`."""
+    if unknown := sorted(bound.by_stream.keys() - spans.keys()):
+        known = ", ".join(sorted(spans)[:_SHOWN]) or "none"
+        raise InvalidArgument.of(bound.option, unknown[0], f"only streams that are read: {known}{', …' * (len(spans) > _SHOWN)}")
+    offsets, losses = {}, []
+    for stream, span in spans.items():
+        point = bound.of(stream, default)
+        match point.kind:
+            case Kind.EARLIEST:
+                offset = span.earliest
+            case Kind.LATEST:
+                offset = span.latest
+            case Kind.TIME:
+                # More may have been published between two questions: what is not in the span is not read.
+                offset = min(max(found[stream], span.earliest), span.latest)
+            case _:
+                offset = point.value
+        if offset < span.earliest:
+            losses.append(overtaken(stream, offset, span.earliest))
+        elif offset > span.latest:
+            losses.append(beyond(stream, offset, span.latest))
+        offsets[stream] = min(max(offset, span.earliest), span.latest)
+    return offsets, losses
+
+
+def pieces_between(spans: Mapping[str, StreamSpan], starts: Mapping[str, int], stops: Mapping[str, int]) -> list[Piece]:
+    """The ranges of a batch read, by name; a stream whose begin is not before its end has none."""
+    return [
+        Piece(stream, spans[stream].number, starts[stream], stops[stream])
+        for stream in sorted(spans)
+        if starts[stream] < stops[stream]
+    ]
+
+
+# ── how far a stream may go ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits for a reader: from `starts` up to `stops`. `kept` are positions in streams that are not read any more."""
+
+    starts: Offsets
+    stops: Offsets
+    kept: Offsets
+    losses: list[Loss]
+    is_new: frozenset[str]
+    """Streams that were not there before, or are others than before: their begin is not in the checkpoint."""
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows wait in each stream."""
+        return {stream: stop.offset - self.starts[stream].offset for stream, stop in self.stops.items()}
+
+    def end(self, reached: Mapping[str, int] | None = None) -> Offsets:
+        """The positions after reading up to offsets `reached`, or all. A stream not named in `reached` waits where it is."""
+        ends = dict(self.kept)
+        for stream, stop in self.stops.items():
+            start = self.starts[stream]
+            offset = stop.offset if reached is None else min(max(reached.get(stream, 0), start.offset), stop.offset)
+            ends[stream] = Position(start.number, offset)
+        return ends
+
+
+def backlog(start: Offsets, spans: Mapping[str, StreamSpan], is_read: Callable[[str], bool]) -> Backlog:
+    """What waits after `start`. A stream that is new begins where it begins, whatever was said of the streams at the start.
+
+    `is_read` says whether a stream is one that the reader asks for at all: one that is not, is no loss.
+    """
+    starts: Offsets = {}
+    kept: Offsets = {}
+    losses: list[Loss] = []
+    new = {stream for stream, span in spans.items() if stream not in start and span.latest > span.earliest}
+    for stream, position in start.items():
+        span = spans.get(stream)
+        if span is None:
+            kept[stream] = position
+            if is_read(stream):
+                losses.append(deleted(stream, position))
+            continue
+        offset = min(max(position.offset, span.earliest), span.latest)
+        if span.number != position.number:
+            losses.append(replaced(stream, position, f"it is number {span.number} now"))
+            new.add(stream)
+            offset = span.earliest
+        elif position.offset < span.earliest:
+            losses.append(overtaken(stream, position.offset, span.earliest))
+        elif position.offset > span.latest:
+            losses.append(beyond(stream, position.offset, span.latest))
+        starts[stream] = Position(span.number, offset)
+    for stream in new:
+        starts[stream] = Position(spans[stream].number, spans[stream].earliest)
+    stops = {stream: Position(spans[stream].number, spans[stream].latest) for stream in starts}
+    return Backlog(starts, stops, kept, losses, frozenset(new))
+
+
+def pieces_of(start: Offsets, end: Offsets, begins: Mapping[str, Position]) -> list[Piece]:
+    """The ranges between two positions of a checkpoint. `begins`: where those of `unplaced` begin."""
+    pieces = []
+    for stream in sorted(end):
+        number, stop = end[stream]
+        begin = start.get(stream)
+        if begin is None or begin.number != number:
+            begin = begins.get(stream)
+        first = begin.offset if begin is not None and begin.number == number else 0
+        if first < stop:
+            pieces.append(Piece(stream, number, first, stop))
+    return pieces
+
+
+def unplaced(start: Offsets, end: Offsets) -> set[str]:
+    """The streams of `end` whose begin `start` does not tell."""
+    return {stream for stream, position in end.items() if stream not in start or start[stream].number != position.number}

@@ -1,0 +1,363 @@
+"""The options of `format("penstock")`: read once, on the driver, into a value that says all that the readers must know.
+
+Spark hands options over as text under lower-case names; errors name them as users write them. An option that is not ours may be
+Spark's own and passes, unless it looks like a misspelling of one of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from enum import Enum
+
+from penstock.durations import instant, micros, scaled
+from penstock.errors import InvalidArgument
+from penstock.log.log import EVENTS
+from penstock.pipeline import schemas
+
+SOURCE_OPTIONS = (
+    "endpoint",
+    "path",
+    "token",
+    "project",
+    "view",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "columns",
+    "includeHeaders",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "cursor",
+    "storage",
+    "lake",
+)
+SINK_OPTIONS = ("endpoint", "token", "project", "stream", "topic", "queue", "payload", "query", "batch")
+
+MESSAGES, EVENT_LOG, DEAD_LETTERS = "messages", "events", "deadletters"
+VIEWS = {MESSAGES: schemas.MESSAGES, EVENT_LOG: schemas.EVENTS, DEAD_LETTERS: schemas.DEAD_LETTERS}
+LOG, LAKE, AUTO = "log", "lake", "auto"
+
+SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "mode"})
+"""Some that Spark adds by itself, or that its own writers know."""
+
+HEADERS = "attributes"
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_MAX = (1 << 63) - 1
+
+
+class Given:
+    """Options as Spark hands them over. `known` are those that may be asked for, as users write them."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items() if value is not None}
+        ours = {name.lower(): name for name in known}
+        for name in sorted(self._values.keys() - ours.keys() - SPARK_OPTIONS):
+            if near := get_close_matches(name.replace("_", "").replace("-", ""), ours, 1, 0.85):
+                raise InvalidArgument(
+                    f"{name} is no option; did you mean {ours[near[0]]}?", hint=f"options are {', '.join(known)}"
+                )
+
+    def wrong(self, name: str, wanted: str, hint: str | None = None) -> InvalidArgument:
+        """The error for an option that cannot be used."""
+        return InvalidArgument.of(name, self._values.get(name.lower()), wanted, hint)
+
+    def text(self, name: str) -> str | None:
+        """As it was written; None when it was not."""
+        value = self._values.get(name.lower())
+        if value is not None and not value.strip():
+            raise self.wrong(name, "some text, or to leave it out")
+        return value
+
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
+        """One out of some words."""
+        value = self._values.get(name.lower(), default).lower()
+        if value not in choices:
+            raise self.wrong(name, f"one of {', '.join(choices)}")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        return self.choice(name, ("true", "false"), str(default).lower()) == "true"
+
+    def number(self, name: str) -> int | None:
+        """A whole number, 1 or more."""
+        value = self.text(name)
+        if value is None:
+            return None
+        number = int(value) if re.fullmatch(r" *[0-9]{1,18} *", value, re.ASCII) else 0
+        if number < 1:
+            raise self.wrong(name, "a whole number, 1 or more")
+        return number
+
+    def size(self, name: str) -> int | None:
+        """A number of bytes: 1048576, 512k, 64m or 1g."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            size = int(scaled(value.lower(), _SIZES))
+        except ValueError:
+            size = 0
+        if size < 1:
+            raise self.wrong(name, "a number of bytes, such as 1048576, 512k, 64m or 1g")
+        return size
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """Names with commas between them."""
+        value = self.text(name)
+        if value is None:
+            return None
+        names = tuple(part.strip() for part in value.split(","))
+        if not all(names) or len(set(names)) < len(names):
+            raise self.wrong(name, "names with commas between them, each once")
+        return names
+
+    def one_of(self, *names: str) -> str | None:
+        """Which of these options was given; more than one is an error."""
+        given = [name for name in names if self._values.get(name.lower()) is not None]
+        if len(given) > 1:
+            raise InvalidArgument(f"{' and '.join(given)} are given, wanted one of them")
+        return given[0] if given else None
+
+
+class Kind(Enum):
+    """What a point in a stream is told by."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point in a stream: its begin, its end, an offset, or the first message at or after an instant (microseconds)."""
+
+    kind: Kind
+    value: int = 0
+
+
+EARLIEST, LATEST = Point(Kind.EARLIEST), Point(Kind.LATEST)
+_NUMBERS = {Kind.EARLIEST: -2, Kind.LATEST: -1}
+"""As Kafka's offsets know them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a read begins or ends: in the streams that are named, and in all others. `option` is what said so."""
+
+    option: str
+    others: Point | None
+    """None: as if nothing had been said."""
+    by_stream: Mapping[str, Point] = field(default_factory=dict)
+
+    def of(self, stream: str, default: Point) -> Point:
+        """Where that is in a stream."""
+        return self.by_stream.get(stream) or self.others or default
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What to read, from where, and how much of it at once."""
+
+    endpoint: str | None
+    path: str | None
+    token: str | None = field(repr=False)
+    project: str | None
+    view: str
+    streams: tuple[str, ...] | None
+    pattern: str | None
+    start: Bound
+    stop: Bound
+    columns: tuple[str, ...]
+    is_strict: bool
+    """Whether data that is gone is an error: failOnDataLoss."""
+    min_partitions: int | None
+    max_partition_rows: int | None
+    max_rows: int | None
+    max_bytes: int | None
+    cursor: str | None
+    storage: str
+    lake: str | None
+
+    @property
+    def is_messages(self) -> bool:
+        """Whether it reads streams; the event log otherwise."""
+        return self.view == MESSAGES
+
+    def matches(self, stream: str) -> bool:
+        """Whether a stream is one of those that are read."""
+        if not self.is_messages:
+            return stream == EVENTS
+        return stream in self.streams if self.streams is not None else re.fullmatch(self.pattern or "", stream) is not None
+
+    def check_batch(self) -> None:
+        """An error for what only a stream can have."""
+        if self.cursor is not None:
+            raise InvalidArgument.of("cursor", self.cursor, "none in a batch read", hint="a cursor follows readStream")
+        if LATEST in (self.start.others, *self.start.by_stream.values()):
+            raise InvalidArgument.of(
+                self.start.option,
+                "latest",
+                "earliest, an offset or a time in a batch read",
+                hint="from latest on there is nothing",
+            )
+
+    def check_stream(self) -> None:
+        """An error for what only a batch read can have."""
+        if self.stop.others is not None or self.stop.by_stream:
+            raise InvalidArgument(
+                f"{self.stop.option} is given, and a stream has no end", hint="use spark.read, or trigger(availableNow=True)"
+            )
+        if self.storage != LOG:
+            raise InvalidArgument.of("storage", self.storage, "log in a stream", hint="spark.read reads the lake")
+
+
+def source_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of reading; InvalidArgument names the one that is wrong."""
+    given = Given(options, SOURCE_OPTIONS)
+    storage = given.choice("storage", (LOG, LAKE, AUTO), LOG)
+    if given.one_of("endpoint", "path") is None and storage != LAKE:
+        raise InvalidArgument(
+            "endpoint and path are missing, wanted one of them",
+            hint='.option("endpoint", "http://host:port") of a running server, or .option("path", its data directory)',
+        )
+    lake = given.text("lake")
+    if storage != LOG and lake is None:
+        raise InvalidArgument(f"storage is {storage!r} and lake is missing, wanted the lake's directory")
+    view = given.choice("view", VIEWS, MESSAGES)
+    streams, pattern = _subscription(given, view)
+    cursor, path = given.text("cursor"), given.text("path")
+    if cursor is not None and path is not None:
+        raise given.wrong("cursor", "none beside path", hint="cursors are kept by a server: read by its endpoint")
+    return SourceOptions(
+        endpoint=given.text("endpoint"),
+        path=path,
+        token=given.text("token"),
+        project=given.text("project"),
+        view=view,
+        streams=streams,
+        pattern=pattern,
+        start=_bound(given, "startingOffsets", "startingTimestamp", (EARLIEST, LATEST)),
+        stop=_bound(given, "endingOffsets", "endingTimestamp", (LATEST,)),
+        columns=_columns(given, view),
+        is_strict=given.flag("failOnDataLoss", default=True),
+        min_partitions=given.number("minPartitions"),
+        max_partition_rows=given.number("maxRecordsPerPartition"),
+        max_rows=given.number("maxOffsetsPerTrigger"),
+        max_bytes=given.size("maxBytesPerTrigger"),
+        cursor=cursor,
+        storage=storage,
+        lake=lake,
+    )
+
+
+def column_names(view: str) -> tuple[str, ...]:
+    """The columns of a view, in order."""
+    return tuple(column.split(" ", 1)[0] for column in VIEWS[view].split(", "))
+
+
+def schema_of(options: SourceOptions) -> str:
+    """What Spark is told of the rows."""
+    columns = dict(zip(column_names(options.view), VIEWS[options.view].split(", "), strict=True))
+    return ", ".join(columns[name] for name in options.columns)
+
+
+def _subscription(given: Given, view: str) -> tuple[tuple[str, ...] | None, str | None]:
+    option, streams, pattern = (
+        given.one_of("subscribe", "subscribePattern"),
+        given.names("subscribe"),
+        given.text("subscribePattern"),
+    )
+    if view == MESSAGES and option is None:
+        raise InvalidArgument(
+            "subscribe and subscribePattern are missing, wanted one of them",
+            hint='.option("subscribe", "orders,refunds"), or .option("subscribePattern", ".*") for all streams',
+        )
+    if pattern is None:
+        return streams, None
+    if view != MESSAGES:
+        raise given.wrong(
+            "subscribePattern", f"none for {view}", hint="name streams with subscribe, or filter by the column stream"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise given.wrong("subscribePattern", f"a regular expression ({error})") from None
+    return streams, pattern
+
+
+def _columns(given: Given, view: str) -> tuple[str, ...]:
+    known, names, with_headers = column_names(view), given.names("columns"), given.flag("includeHeaders", default=True)
+    if names is None:
+        return known if with_headers else tuple(name for name in known if name != HEADERS)
+    if unknown := [name for name in names if name not in known]:
+        near = get_close_matches(unknown[0], known, 1)
+        hint = f"did you mean {near[0]}?" if near else None
+        raise given.wrong("columns", f"names out of {', '.join(known)}", hint)
+    if HEADERS in names and not with_headers:
+        raise given.wrong("columns", f"no {HEADERS} while includeHeaders is false")
+    return names
+
+
+def _bound(given: Given, offsets: str, timestamp: str, words: tuple[Point, ...]) -> Bound:
+    """What two options say of a begin or an end. `words`: the points that have a name there, first that of streams not named."""
+    if given.one_of(offsets, timestamp) == timestamp:
+        wanted = "an ISO 8601 time, milliseconds since 1970, or JSON with one for each stream"
+        return _parsed(given, timestamp, _time, others=words[0], wanted=wanted)
+    known: dict[object, Point] = {point.kind.value: point for point in words}
+    known |= {_NUMBERS[point.kind]: point for point in words}
+
+    def offset(value: object) -> Point:
+        point = known.get(value.strip().lower() if isinstance(value, str) else value)
+        if point is not None:
+            return point
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX:
+            raise ValueError
+        return Point(Kind.OFFSET, value)
+
+    named = " or ".join(point.kind.value for point in words)
+    wanted = f'{named}, or JSON with an offset for each stream, as {{"orders": 120}}'
+    return _parsed(given, offsets, offset, others=words[0], wanted=wanted)
+
+
+def _parsed(given: Given, option: str, point: Callable[[object], Point], *, others: Point, wanted: str) -> Bound:
+    """The bound that an option's text is: a word, a number, or a JSON object by stream; `others` are those not named in it."""
+    text = given.text(option)
+    if text is None:
+        return Bound(option, None)
+    try:
+        if not text.lstrip().startswith("{"):
+            return Bound(option, point(text))
+        by_stream = {stream: point(value) for stream, value in json.loads(text, object_pairs_hook=_once).items()}
+    except (ValueError, TypeError, RecursionError, OverflowError, InvalidArgument):
+        raise given.wrong(option, wanted) from None
+    return Bound(option, others, by_stream)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object in which each name stands once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _time(value: object) -> Point:
+    if isinstance(value, str) and not re.fullmatch(r"[0-9]+", value.strip(), re.ASCII):
+        at = datetime.fromisoformat(value.strip())
+        return Point(Kind.TIME, max(instant(at if at.tzinfo else at.replace(tzinfo=UTC), "timestamp"), 0))
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    return Point(Kind.TIME, micros(timedelta(milliseconds=int(value)), "timestamp"))

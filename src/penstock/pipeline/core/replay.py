@@ -1,0 +1,85 @@
+"""What a replay is: which messages again, where to, and how fast. Nothing here reads or writes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.errors import InvalidArgument
+
+REPLAYED_FROM, REPLAY = "penstock.replayed_from", "penstock.replay"
+"""The attributes that mark a replayed message: the id of the original, and the id of the replay."""
+
+FULL, ORIGINAL = "full", "original"
+FASTEST = 1_000_000
+_SPEED = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)x", re.ASCII)
+_REPLAY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+def speed_of(text: str) -> float | None:
+    """How many times as fast as the original: 1 for `original`, 10 for `10x`; None for `full`, all of it now."""
+    if text == FULL:
+        return None
+    if text == ORIGINAL:
+        return 1.0
+    found = _SPEED.fullmatch(text)
+    speed = float(found[1]) if found else 0
+    if not 0 < speed <= FASTEST:
+        raise InvalidArgument.of("the speed", text, f"{FULL}, {ORIGINAL}, or a factor such as 10x or 0.5x, up to {FASTEST}x")
+    return speed
+
+
+def duration(first: int, last: int, speed: float | None) -> int:
+    """How long it takes until the last message is handed out, in microseconds, after the first is."""
+    return 0 if speed is None else round((last - first) / speed)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A range of a stream that is to be published again. Bounds that are None do not bound.
+
+    `from_offset` and `since` belong to the range, `to_offset` and `until` do not. Instants are in microseconds.
+    """
+
+    stream: str
+    to: str
+    replay_id: str
+    """What makes it happen once: a second replay with the same id adds nothing."""
+    from_offset: int | None = None
+    to_offset: int | None = None
+    since: int | None = None
+    until: int | None = None
+    where: str | None = None
+    """A condition in SQL over the columns of MESSAGES."""
+    speed: float | None = None
+    storage: str = "auto"
+
+    def __post_init__(self) -> None:
+        for low, high, names in (
+            (self.from_offset, self.to_offset, ("from_offset", "to_offset")),
+            (self.since, self.until, ("since", "until")),
+        ):
+            if low is not None and high is not None and low >= high:
+                raise InvalidArgument(
+                    f"the range is empty: {names[0]} is not before {names[1]}", hint=f"{names[1]} does not belong to the range"
+                )
+        if not _REPLAY_ID.fullmatch(self.replay_id):
+            raise InvalidArgument.of("the replay id", self.replay_id, "1 to 100 letters, digits, dots, dashes and underscores")
+        if self.where is not None and not self.where.strip():
+            raise InvalidArgument("the condition is empty", hint="leave it out to replay all of the range")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a replay is. `first` and `last` are publish times in microseconds; None when there is nothing."""
+
+    rows: int
+    bytes: int
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+    def duration(self, speed: float | None) -> int:
+        """How long handing it out takes, in microseconds."""
+        return 0 if self.first is None or self.last is None else duration(self.first, self.last, speed)

@@ -1,0 +1,66 @@
+"""What went wrong in Spark, in our words: the error at the bottom of its wrapping, without the frames above it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+_OURS = re.compile(r"^(?:.*: )?penstock\.errors\.(\w+): (.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?!\s)(?:[\w.]+\.)?(\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout)): (.*)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.*)$", re.MULTILINE)
+_HEADING = re.compile(r"^\[[A-Z_.]+\] ")
+_STATE = re.compile(r" ?SQLSTATE: \w+.*$")
+_NOT_A_HINT = re.compile(r"^(?:\s|\tat |JVM stacktrace|During handling|The above exception|SQLSTATE|=== |\.\.\. |$)")
+_LONGEST = 1_000
+
+
+@contextmanager
+def in_our_words() -> Iterator[None]:
+    """What fails inside fails with an error that a person can read."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # Spark and Java raise of their own; all of it is raised again, as ours
+        raise failure_of(error) from None
+
+
+def failure_of(error: BaseException) -> PenstockError:
+    """The error that a person should read. One of ours that was raised inside Spark comes back as what it was."""
+    if isinstance(error, PenstockError):
+        return error
+    text = str(error).partition("\tSuppressed: ")[0]  # what failed while it was being cleared away is not why
+    ours = list(_OURS.finditer(text))
+    if ours:
+        return _revived(ours[-1], text)
+    python = list(_PYTHON.finditer(text))
+    if python and "Traceback (most recent call last)" in text:
+        return PenstockError(f"a part of the pipeline failed: {python[-1][1]}: {_clipped(python[-1][2])}")
+    return PenstockError(f"Spark failed: {_clipped(_plain(text)) or type(error).__name__}")
+
+
+def _revived(found: re.Match[str], text: str) -> PenstockError:
+    """One of our errors again, from the last lines of its traceback: the class, the text, and the hint as its note."""
+    named = getattr(errors, found[1], None)
+    kind = named if isinstance(named, type) and issubclass(named, PenstockError) else PenstockError
+    following = text[found.end() :].lstrip("\n").partition("\n")[0]
+    hint = None if _NOT_A_HINT.match(following) else _clipped(following)
+    # Some classes make their sentence of fields; here the sentence is all there is.
+    told: type[PenstockError] = type(kind.__name__, (kind,), {"__init__": PenstockError.__init__, "__str__": Exception.__str__})
+    return told(_clipped(found[2]), hint=hint)
+
+
+def _plain(text: str) -> str:
+    """The sentence behind the headings of Spark and Java, as the last of its causes says it."""
+    java = _JAVA.findall(text)
+    sentence = java[-1] if java else next((line for line in text.splitlines() if line.strip()), "")
+    sentence = sentence.rpartition("terminated with exception: ")[2]
+    while _HEADING.match(sentence):
+        sentence = _HEADING.sub("", sentence)
+    return _STATE.sub("", sentence).strip()
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,167 @@
+"""The driver's side of a stream: which offsets there are, how many of them the next batch takes, and what was reported of them.
+
+It lives as long as its query, in a process of its own, and is asked again and again. All that must outlive it is in Spark's
+checkpoint: a follower that begins anew gives the same answers for the same offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+
+from penstock.clock import monotonic
+from penstock.errors import NotFound, OutOfRange, PenstockError
+from penstock.log.log import Log, StreamSpan, WritableLog
+from penstock.pipeline.core import offsets as rules
+from penstock.pipeline.core.offsets import Backlog, Loss, Offsets, Position
+from penstock.pipeline.core.options import LATEST, SourceOptions
+from penstock.pipeline.core.planning import Piece, share
+
+logger = logging.getLogger("penstock.pipeline")
+
+IDLE = 50_000
+"""Microseconds between two questions to a log in which nothing is new. Spark itself asks every ten milliseconds."""
+
+
+class Follower:
+    """Follows the streams that the options name. `cursors` opens the log that keeps the cursor, when there is one."""
+
+    def __init__(self, options: SourceOptions, log: Log, cursors: Callable[[], WritableLog] | None = None) -> None:
+        self._options = options
+        self._log = log
+        self._open_cursors = cursors
+        self._cursors: WritableLog | None = None
+        self._initial: Offsets | None = None
+        self._target: dict[str, StreamSpan] | None = None
+        self._seen: dict[str, StreamSpan] = {}
+        self._begins: Offsets = {}
+        self._told: set[Loss] = set()
+        self._is_idle = False
+        self._asked_at = 0
+        self._closed = threading.Event()
+
+    def begin(self) -> Offsets:
+        """Where the query begins. Spark may ask more than once before the first batch: the answer stays."""
+        if self._initial is None:
+            spans = find(self._log, self._options)
+            self._seen = spans
+            times = rules.times(spans, self._options.start)
+            found = self._log.offsets_at(times) if times else {}
+            offsets, losses = rules.place(spans, self._options.start, LATEST, found)
+            self._report(losses)
+            self._initial = {stream: Position(spans[stream].number, offset) for stream, offset in offsets.items()}
+        return self._initial
+
+    def freeze(self) -> None:
+        """From now on, what is new is not seen any more: Trigger.AvailableNow."""
+        self._target = self._ask()
+
+    def latest(self, start: Offsets, *, max_rows: int | None = None, max_bytes: int | None = None) -> Offsets:
+        """Where a batch that begins at `start` ends: at `start` when nothing is new, after a short wait if nothing was before."""
+        spans = self._target
+        if spans is None:
+            if self._is_idle:
+                self._closed.wait(max(self._asked_at + IDLE - monotonic(), 0) / 1_000_000)
+            spans = self._ask()
+        waiting = rules.backlog(start, spans, self._options.matches)
+        self._report(waiting.losses)
+        self._begins |= {stream: waiting.starts[stream] for stream in waiting.is_new}
+        end = waiting.end(self._reached(waiting, max_rows, max_bytes))
+        self._is_idle = end == start
+        return end
+
+    def newest(self) -> Offsets:
+        """The ends of all streams, as they were when they were last looked at."""
+        return {stream: Position(span.number, span.latest) for stream, span in self._seen.items()}
+
+    def pieces(self, start: Offsets, end: Offsets) -> list[Piece]:
+        """What a batch reads. Only offsets count, so a batch that is repeated reads the same."""
+        unplaced = rules.unplaced(start, end)
+        if any(stream not in self._begins or self._begins[stream].number != end[stream].number for stream in unplaced):
+            spans = self._ask()
+            self._begins |= {stream: Position(spans[stream].number, spans[stream].earliest) for stream in unplaced & spans.keys()}
+        return rules.pieces_of(start, end, self._begins)
+
+    def commit(self, end: Offsets) -> None:
+        """Tell the cursor how far Spark got. A server that is away for a moment hears it with the next commit."""
+        if self._options.cursor is None or self._open_cursors is None:
+            return
+        alive = {stream: at.offset for stream, at in end.items() if not self._seen or self._is_alive(stream, at)}
+        try:
+            if self._cursors is None:
+                self._cursors = self._open_cursors()
+            self._cursors.advance(self._options.cursor, alive)
+        except PenstockError as error:
+            if not error.transient and not isinstance(error, NotFound):
+                raise
+            logger.warning("cursor %s was not advanced, the next commit tries again: %s", self._options.cursor, error)
+
+    def close(self) -> None:
+        """End waits, and let go of the log. Safe to call twice."""
+        self._closed.set()
+        self._log.close()
+        if self._cursors is not None:
+            self._cursors.close()
+
+    def _is_alive(self, stream: str, position: Position) -> bool:
+        span = self._seen.get(stream)
+        return span is not None and span.number == position.number
+
+    def _ask(self) -> dict[str, StreamSpan]:
+        self._seen = find_present(self._log, self._options)
+        self._asked_at = monotonic()
+        return self._seen
+
+    def _report(self, losses: list[Loss]) -> None:
+        if self._options.is_strict:
+            rules.check(losses)
+        for loss in losses:
+            if loss not in self._told:
+                self._told.add(loss)
+                logger.warning("skipped: %s", loss.text)
+
+    def _reached(self, waiting: Backlog, max_rows: int | None, max_bytes: int | None) -> dict[str, int] | None:
+        """How far limits let a batch get; None: to the end. Never nowhere, if anything waits."""
+        rows = {stream: count for stream, count in waiting.rows.items() if count > 0}
+        if not rows or (max_rows is None and max_bytes is None):
+            return None
+        starts = {stream: waiting.starts[stream].offset for stream in rows}
+        if max_bytes is not None:
+            reached = self._offsets_for(waiting, starts, max_bytes)
+            allowed = {stream: min(max(reached[stream] - start, 0), rows[stream]) for stream, start in starts.items()}
+            rows = allowed if any(allowed.values()) else share(rows, 1)
+        if max_rows is not None:
+            rows = share(rows, max_rows)  # of what the bytes allow, so that both limits hold and something is left
+        return {stream: start + rows.get(stream, 0) for stream, start in starts.items()}
+
+    def _offsets_for(self, waiting: Backlog, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """As the log says. A stream that has changed since it was looked at is taken to its end: reading it says what is gone."""
+        ends = {stream: waiting.stops[stream].offset for stream in starts}
+        try:
+            return self._log.offsets_for(starts, max_bytes)
+        except (NotFound, OutOfRange):
+            spans = find_present(self._log, self._options)
+        same = {
+            stream: max(start, spans[stream].earliest)
+            for stream, start in starts.items()
+            if stream in spans and spans[stream].number == waiting.starts[stream].number and spans[stream].latest >= start
+        }
+        return ends | (self._log.offsets_for(same, max_bytes) if same else {})
+
+
+def find(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
+    """What there is of what the options ask for; NotFound for a stream that is named and missing."""
+    if options.is_messages:
+        return rules.by_name(log.spans(options.streams, options.pattern), is_messages=True)
+    return rules.by_name(log.spans([]), is_messages=False)
+
+
+def find_present(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
+    """The same, but that streams that are missing are just not there."""
+    try:
+        return find(log, options)
+    except NotFound:
+        pattern = "|".join(re.escape(stream) for stream in options.streams or ())
+        return rules.by_name(log.spans(pattern=pattern), is_messages=True)

@@ -1,0 +1,50 @@
+"""The Java that Spark runs on: found as Spark finds it, and judged before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import FailedPrecondition
+
+OLDEST = 17
+INSTALL = (
+    f"install Java {OLDEST} or newer (Debian and Ubuntu: apt install openjdk-17-jre-headless), "
+    "or set JAVA_HOME to the folder of one that is there"
+)
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_SECONDS = 30
+
+
+def check_java(environ: Mapping[str, str] = os.environ) -> Path:
+    """The `java` that Spark will run; FailedPrecondition when there is none, or one that is too old."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        java = Path(home, "bin", "java")
+        if not os.access(java, os.X_OK):
+            raise FailedPrecondition(f"Spark needs Java, and JAVA_HOME is {home}, where there is no bin/java", hint=INSTALL)
+    else:
+        found = shutil.which("java", path=environ.get("PATH", os.defpath))
+        if found is None:
+            raise FailedPrecondition(
+                "Spark needs Java, and there is none: JAVA_HOME is not set, no java on the PATH", hint=INSTALL
+            )
+        java = Path(found)
+    try:
+        # Java says its version on the standard error. The environment is the one that Spark will start it with.
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False, env=dict(environ)
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FailedPrecondition(f"Spark needs Java, and {java} does not run: {error}", hint=INSTALL) from None
+    version = _VERSION.search(told.stderr) or _VERSION.search(told.stdout)
+    if told.returncode != 0 or version is None:
+        said = (told.stderr + told.stdout).strip().partition("\n")[0] or "nothing"
+        raise FailedPrecondition(f"Spark needs Java, and {java} -version fails: it says {said!r}", hint=INSTALL)
+    if int(version[1]) < OLDEST:
+        raise FailedPrecondition(f"Spark needs Java {OLDEST} or newer, and {java} is Java {version[1]}", hint=INSTALL)
+    return java

@@ -1,0 +1,164 @@
+"""The metrics job: rates, waiting and processing times, failures, in windows by stream, subscription and consumer.
+
+Deliveries and publishes are counted from the events, in the window in which they happened. All that needs the whole life of a
+message (how it ended, how often it failed, how long it waited and was worked on) is counted from the lifecycle, in the window in
+which the message was settled, for the consumer that had it last; open lives do not count.
+Percentiles are `percentile_approx` with an accuracy of 10,000: a value that occurred, whose rank is wrong by at most 0.01 %.
+Streams that begin with `_penstock.` are left out: the metrics are published to one, and would measure themselves for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
+
+from penstock.log.open import open_log
+from penstock.pipeline.jobs import lifecycle
+from penstock.pipeline.jobs.wiring import add, as_messages, begin, event_stream
+from penstock.pipeline.lake.table import Lake
+from penstock.pipeline.schemas import LIFECYCLE, METRICS, METRICS_STREAM
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.pipeline.job import Plan, Target
+
+NAME = "metrics"
+"""Of the query, its cursor at the server, and its table."""
+
+OWN_STREAMS = "_penstock."
+ACCURACY = 10_000
+_PARTS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_COUNTS = ("published", "delivered", "acked", "nacked", "expired", "dead_lettered", "dropped", "redelivered")
+_TIMES = ("wait", "processing")
+_BY = ("stream", "subscription", "consumer")
+
+
+def transform(
+    lives: DataFrame,
+    events: DataFrame,
+    *,
+    window: str = "1 minute",
+    watermark: str = "10 minutes",
+    is_streaming: bool | None = None,
+) -> DataFrame:
+    """Rows with the columns of METRICS from rows with those of LIFECYCLE and EVENTS; for finite and for streaming frames.
+
+    Of streams, a window comes out once, when the watermark of both has passed its end. Say `is_streaming` where a frame may not
+    be asked: in a declarative pipeline.
+    """
+    settled, happened = _settled(lives), _happened(events)
+    if lives.isStreaming if is_streaming is None else is_streaming:
+        # Each has its own: the slower of the two decides when a window is complete.
+        settled, happened = settled.withWatermark("moment", watermark), happened.withWatermark("moment", watermark)
+    rows = settled.unionByName(happened)
+    grouped = rows.groupBy(F.window("moment", window).alias("window"), *_BY).agg(
+        *(F.sum(name).cast("bigint").alias(name) for name in _COUNTS),
+        *(
+            F.percentile_approx(f"{time}_ms", F.array(*(F.lit(part) for part in _PARTS.values())), ACCURACY).alias(time)
+            for time in _TIMES
+        ),
+        F.max("age_ms").alias("oldest_age_ms"),
+    )
+    start, end = F.col("window.start"), F.col("window.end")
+    seconds = (F.unix_micros(end) - F.unix_micros(start)) / 1_000_000
+    failed = F.col("nacked") + F.col("expired")
+    ended = F.col("acked") + F.col("dead_lettered") + F.col("dropped")
+    return grouped.select(
+        start.alias("window_start"),
+        end.alias("window_end"),
+        *_BY,
+        *_COUNTS,
+        *((F.col(name) / seconds).alias(f"{name}_per_second") for name in ("published", "delivered", "acked")),
+        *(F.get(time, F.lit(index)).alias(f"{time}_{part}_ms") for time in _TIMES for index, part in enumerate(_PARTS)),
+        F.try_divide("redelivered", "delivered").alias("redelivery_ratio"),
+        F.try_divide(F.col("dead_lettered"), ended).alias("dead_letter_ratio"),
+        F.try_divide(failed, failed + F.col("acked")).alias("error_ratio"),
+        "oldest_age_ms",
+    )
+
+
+def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
+    """Measure what the table `lifecycle` and the event log say, into the table `metrics` and the stream `_penstock.metrics`.
+
+    A log that cannot be written to, a data directory, gets no stream.
+    """
+    table = Lake(plan.lake).table(lifecycle.NAME)
+    table.root.mkdir(parents=True, exist_ok=True)  # Spark wants a directory to watch, also before the first life is over
+    lives = spark.readStream.format(plan.format).schema(LIFECYCLE).load(str(table.root))
+    events = event_stream(spark, plan, NAME)
+    if plan.target.endpoint is not None:
+        _make_topic(plan.target)
+    rows = transform(lives, events, window=plan.window, watermark=plan.watermark)
+    return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
+
+
+def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
+    """Both are done once for each batch, so that it does not matter which was done when a batch is repeated."""
+    # Kept, since a percentile that is computed again may come out a little different.
+    kept = batch.persist()
+    try:
+        add(kept, plan, NAME, "window_start", query=query, batch=number)
+        if plan.target.endpoint is not None:
+            writer = as_messages(kept, METRICS).write.format("penstock").options(**plan.target.options())
+            writer.options(stream=METRICS_STREAM, query=query, batch=number).mode("append").save()
+    finally:
+        kept.unpersist()
+
+
+def _make_topic(target: Target) -> None:
+    log = open_log(endpoint=target.endpoint, token=target.token, project=target.project)
+    try:
+        log.create_topic(METRICS_STREAM)
+    finally:
+        log.close()
+
+
+def _settled(lives: DataFrame) -> DataFrame:
+    """What settled lives say."""
+    settled = lives.where(F.col("settled_at").isNotNull() & _is_foreign()).withColumn("moment", F.col("settled_at"))
+    outcomes = {name: _one(F.col("outcome") == name) for name in ("acked", "dead_lettered", "dropped")}
+    age = _age("settled_at", F.unix_micros("published_at"))
+    failures = {"nacked": F.col("nacks"), "expired": F.col("expiries")}
+    return _shaped(settled, outcomes | failures, {time: F.col(f"{time}_ms") for time in _TIMES}, age)
+
+
+def _happened(events: DataFrame) -> DataFrame:
+    """What single events say."""
+    happened = events.where(F.col("stream").isNotNull() & _is_foreign() & F.col("kind").isin("published", "leased")).withColumn(
+        "moment", F.col("at")
+    )
+    is_leased = F.col("kind") == "leased"
+    counts = {
+        "published": _one(~is_leased),
+        "delivered": _one(is_leased),
+        "redelivered": _one(is_leased & (F.col("attempt") > 1)),
+    }
+    # The first fourteen digits of a message id are the instant of its publishing.
+    published = F.conv(F.substring("message_id", 1, 14), 16, 10).cast("bigint")
+    return _shaped(happened, counts, {}, F.when(is_leased, _age("at", published)))
+
+
+def _shaped(rows: DataFrame, counts: dict[str, Column], times: dict[str, Column], age: Column) -> DataFrame:
+    """The columns that are summed up, the same for both inputs."""
+    return rows.select(
+        "moment",
+        *_BY,
+        *(counts.get(name, F.lit(0)).cast("bigint").alias(name) for name in _COUNTS),
+        *(times.get(time, F.lit(None)).cast("double").alias(f"{time}_ms") for time in _TIMES),
+        age.alias("age_ms"),
+    )
+
+
+def _is_foreign() -> Column:
+    return ~F.startswith(F.col("stream"), F.lit(OWN_STREAMS))
+
+
+def _one(condition: Column) -> Column:
+    return F.when(condition, 1).otherwise(0)
+
+
+def _age(instant: str, published: Column) -> Column:
+    return (F.unix_micros(instant) - published) / 1000

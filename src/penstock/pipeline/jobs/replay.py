@@ -1,0 +1,109 @@
+"""The replay job: a range of a stream, from the log or the lake, published again, once.
+
+Pace is the broker's affair: every message is published now, with a `deliver_at` that keeps the rhythm of the original. So a
+replay that takes a week needs Spark for seconds, survives restarts of the server, and is committed in one piece.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
+
+from penstock.errors import InvalidArgument
+from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Extent, Replay
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.pipeline.job import Target
+
+
+def read(spark: SparkSession, target: Target, lake: str | None, replay: Replay) -> DataFrame:
+    """The messages that are meant, in the order of their offsets."""
+    reader = spark.read.format("penstock").options(**target.options()).option("subscribe", replay.stream)
+    if replay.storage != "log":
+        reader = reader.option("storage", replay.storage).option("lake", str(lake))
+    for option, bound in (("startingOffsets", replay.from_offset), ("endingOffsets", replay.to_offset)):
+        if bound is not None:
+            reader = reader.option(option, json.dumps({replay.stream: bound}))
+    return select(reader.load(), replay)
+
+
+def select(messages: DataFrame, replay: Replay) -> DataFrame:
+    """The rows that the times and the condition leave."""
+    chosen = messages
+    if replay.since is not None:
+        chosen = chosen.where(F.col("publish_time") >= F.timestamp_micros(F.lit(replay.since)))
+    if replay.until is not None:
+        chosen = chosen.where(F.col("publish_time") < F.timestamp_micros(F.lit(replay.until)))
+    if replay.where is not None:
+        try:
+            chosen = chosen.where(replay.where)
+            _ = chosen.schema  # asks Spark what it makes of the condition
+        except (AnalysisException, ParseException) as error:
+            raise InvalidArgument(
+                f"the condition {replay.where!r} is wrong: {_sentence(error)}",
+                hint=f"the columns are {', '.join(messages.columns)}; as in: key = 'x' AND attributes['a'] = 'b'",
+            ) from None
+    return chosen
+
+
+def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None, first: int = 0, now: int = 0) -> DataFrame:
+    """Rows as the sink takes them: payload, key, attributes and priority as they were, marked, and paced.
+
+    The message of the instant `first` is handed out at `now`, the others as long after it as they were then, divided by `speed`.
+    The time to live is not kept: it would be over.
+    """
+    marks = F.create_map(F.lit(REPLAYED_FROM), F.col("message_id"), F.lit(REPLAY), F.lit(replay_id))
+    others = F.map_filter(F.coalesce("attributes", F.expr("map()")), lambda name, _: ~name.isin(REPLAYED_FROM, REPLAY))
+    columns = [F.col("value"), F.col("key"), F.map_concat(others, marks).alias("attributes"), F.col("priority").cast("int")]
+    if speed is not None:
+        after = (F.unix_micros("publish_time") - F.lit(first)) / F.lit(speed)
+        # A publish time may step back with the broker's clock; nothing is handed out before the replay begins.
+        columns.append(F.timestamp_micros(F.lit(now) + F.greatest(F.round(after), F.lit(0)).cast("bigint")).alias("deliver_at"))
+    return messages.select(*columns)
+
+
+def extent(messages: DataFrame) -> Extent:
+    """Count, and write nothing."""
+    found = messages.agg(
+        F.count("*").alias("rows"),
+        F.sum(F.octet_length("value")).alias("bytes"),
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+        F.unix_micros(F.min("publish_time")).alias("first"),
+        F.unix_micros(F.max("publish_time")).alias("last"),
+    ).first()
+    assert found is not None, "an aggregate has one row"
+    return Extent(**{**found.asDict(), "bytes": found["bytes"] or 0})
+
+
+def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> Extent:
+    """Publish the range again; returns what was found. A replay id that was used before adds nothing."""
+    if target.endpoint is None:
+        raise InvalidArgument(
+            "a replay writes, and a data directory can be read only", hint="name the server that has it open: --server URL"
+        )
+    messages = read(spark, target, lake, replay)
+    found = extent(messages)
+    if found.rows == 0:
+        return found
+    # What comes while it runs is not part of it, so that what was counted is what is published.
+    assert found.first is not None
+    assert found.last_offset is not None
+    counted = messages.where(F.col("offset") <= found.last_offset)
+    # The lake's files are in no order; the log gives its rows, and its partitions, by offset.
+    ordered = counted if replay.storage == "log" else counted.orderBy("offset")
+    rows = transform(ordered, replay.replay_id, speed=replay.speed, first=found.first, now=now)
+    rows.write.format("penstock").mode("append").options(**target.options()).option("stream", replay.to).option(
+        "query", f"replay-{replay.replay_id}"
+    ).option("batch", "0").save()
+    return found
+
+
+def _sentence(error: Exception) -> str:
+    """What Spark says about a condition, without its codes and without the plan."""
+    return str(error).partition("] ")[2].partition(" SQLSTATE")[0].partition("\n")[0].strip() or str(error).partition("\n")[0]

@@ -1,0 +1,76 @@
+"""What jobs with tables of their own are wired with: the event log as a stream, batches written once, rows as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
+
+from penstock.pipeline.lake.names import lake_path
+from penstock.pipeline.lake.table import Lake
+from penstock.pipeline.lake.writing import append, day_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.pipeline.job import Plan
+
+Write = Callable[["DataFrame", str, int], None]
+"""Takes the rows of a batch, the id of the query and the number of the batch; may be called again with the same."""
+
+
+_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+
+
+class _Metadata(msgspec.Struct):
+    """The file in which Spark keeps the id of a query."""
+
+    id: str
+
+
+def event_stream(spark: SparkSession, plan: Plan, name: str) -> DataFrame:
+    """The event log from its beginning. A job that reads from a server is seen there as the cursor `name`, with its lag."""
+    reader = spark.readStream.format("penstock").options(**plan.target.options())
+    # What retention has removed is missed, not mourned: a life that has lost its beginning says so.
+    reader = reader.options(view="events", startingOffsets="earliest", failOnDataLoss=False)
+    if plan.target.endpoint is not None:
+        reader = reader.option("cursor", name)
+    if plan.max_rows is not None:
+        reader = reader.option("maxOffsetsPerTrigger", plan.max_rows)
+    return chosen(reader.load(), plan.streams)
+
+
+def chosen(events: DataFrame, pattern: str) -> DataFrame:
+    """The events of the streams whose whole name matches."""
+    return events if pattern == ".*" else events.where(F.col("stream").rlike(f"^(?:{pattern})$"))
+
+
+def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:
+    """Start a query that hands every batch to `write`."""
+    checkpoint = f"{plan.checkpoints.rstrip('/')}/{name}"
+
+    def each(batch: DataFrame, number: int) -> None:
+        # The id stays the same for as long as the checkpoint, and so do the numbers of the batches.
+        stored = (lake_path(checkpoint) / "metadata").read_bytes()
+        write(batch, msgspec.json.decode(stored, type=_Metadata).id, number)
+
+    writer = rows.writeStream.queryName(name).foreachBatch(each).option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True) if plan.is_once else writer.trigger(processingTime=plan.interval)
+    return writer.start()
+
+
+def add(rows: DataFrame, plan: Plan, table: str, day: str, *, query: str, batch: int) -> int:
+    """Add rows to a table of the lake, by the day of a column, once for each batch; returns how many."""
+    with Lake(plan.lake).table(table) as target:
+        dated = rows.withColumn("date", day_of(F.col(day)))
+        return append(dated, target, query=query, batch=batch, format=plan.format)
+
+
+def as_messages(rows: DataFrame, schema: str) -> DataFrame:
+    """Rows of LIFECYCLE or METRICS (`schema`) as messages: JSON objects with the stream and the subscription as ordering key."""
+    columns = [field.split()[0] for field in schema.split(", ")]
+    body = F.to_json(F.struct(*columns), {"ignoreNullFields": "false", "timestampFormat": _ISO, "timeZone": "UTC"})
+    return rows.select(body.alias("value"), F.concat_ws("/", "stream", "subscription").alias("key"))

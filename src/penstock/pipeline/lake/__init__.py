@@ -1,0 +1,1 @@
+"""The lake: tables of files, and the manifest that says which files count."""

@@ -1,0 +1,90 @@
+"""How far the queries of a job are: Spark's own reports, added up. Pure; who shows it is in the command line."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.durations import SECOND
+
+RECENT = 10 * SECOND
+"""What a rate is an average of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What Spark says after a batch, or now and then when there is nothing to do."""
+
+    batch: int
+    at: str
+    rows: int
+    seconds: float
+    """How long the batch took."""
+    lag: int | None
+    """How many rows were there and not read yet; None when the source does not say."""
+    state: int
+    """Rows that the query remembers."""
+
+
+def report_of(progress: Mapping[str, Any]) -> Report:
+    """A report of a `StreamingQueryProgress`, given as the mapping of its JSON."""
+    lags = [_behind(source.get("endOffset"), source.get("latestOffset")) for source in progress.get("sources", ())]
+    known = [lag for lag in lags if lag is not None]
+    return Report(
+        batch=progress["batchId"],
+        at=progress["timestamp"],
+        rows=progress.get("numInputRows") or 0,
+        seconds=(progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
+        lag=sum(known) if known else None,
+        state=sum(operator.get("numRowsTotal", 0) for operator in progress.get("stateOperators", ())),
+    )
+
+
+class Meter:
+    """What has come of one query so far."""
+
+    def __init__(self, query: str, now: int) -> None:
+        self.query = query
+        self.rows = 0
+        self.batches = 0
+        self.last: Report | None = None
+        self._begun = now
+        self._recent: deque[tuple[int, int]] = deque()
+        """(instant, rows) of the batches that a rate is made of."""
+        self._seen: set[tuple[int, str]] = set()
+
+    def add(self, report: Report, now: int) -> bool:
+        """Take a report in; False when it was there already. `now` never steps back."""
+        if (report.batch, report.at) in self._seen:
+            return False
+        self._seen = {seen for seen in self._seen if seen[0] >= report.batch - 200} | {(report.batch, report.at)}
+        self.last = report
+        if report.rows:
+            self.rows += report.rows
+            self.batches += 1
+            self._recent.append((now, report.rows))
+        return True
+
+    def seconds(self, now: int) -> float:
+        """Since it began."""
+        return (now - self._begun) / SECOND
+
+    def rate(self, now: int) -> float:
+        """Rows a second in the last ten seconds, or since it began."""
+        while self._recent and self._recent[0][0] < now - RECENT:
+            self._recent.popleft()
+        return sum(rows for _, rows in self._recent) * SECOND / max(min(now - self._begun, RECENT), SECOND)
+
+
+def _behind(end: object, latest: object) -> int | None:
+    """How many offsets lie between two positions of a Penstock source: offsets by stream, alone or after the stream's number."""
+    if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
+        return None
+    return sum(max(_offset(value) - _offset(end.get(stream, 0)), 0) for stream, value in latest.items())
+
+
+def _offset(value: object) -> int:
+    last = value[-1] if isinstance(value, list) and value else value
+    return last if isinstance(last, int) else 0

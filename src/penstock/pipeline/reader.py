@@ -1,0 +1,148 @@
+"""`spark.read.format("penstock")`: the ranges of a batch read, cut down by filters, out of the log, the lake, or both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from penstock.durations import FOREVER
+from penstock.errors import InvalidArgument
+from penstock.pipeline.core import offsets as rules
+from penstock.pipeline.core.filters import ANYTHING, Condition, Wanted, prune, wanted
+from penstock.pipeline.core.offsets import Loss
+from penstock.pipeline.core.options import EARLIEST, LAKE, LATEST, Kind, SourceOptions
+from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.holdings import Holdings
+from penstock.pipeline.scan import Part, arrow_schema, open_source, parts, scan
+
+logger = logging.getLogger("penstock.pipeline")
+
+_OPS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+}
+
+
+class _Push:
+    """`pushFilters` of a reader: takes note of all filters and hands them all back, since pruning does not check rows.
+
+    Spark refuses a reader that has this method of its own while filters are not pushed down, which is its default. With
+    `__func__` this passes for the method of the class that every reader has, and is called when Spark does push filters.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)  # static: or looking it up would bind it, and it would be another
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.prune(_conditions(filters))
+        return filters
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver; sent to the tasks, where it only reads."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        options.check_batch()
+        self._options = options
+        self._schema = arrow_schema(schema, options)
+        self._wanted = ANYTHING
+        self.pushFilters = _Push(self)  # type: ignore[method-assign]  # the reason is in its docstring
+
+    def prune(self, conditions: Iterable[Condition]) -> None:
+        """Read only what may fulfil these, all of them."""
+        self._wanted = wanted(conditions, is_messages=self._options.is_messages)
+
+    def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
+        """The tasks, for the log as it is now."""
+        options = self._options
+        with nullcontext() if options.storage == LAKE else closing(open_source(options)) as log:
+            holdings = Holdings(options, log)
+            pieces, losses = _ranges(options, holdings)
+            archived, live, gaps = holdings.split(_pruned(pieces, self._place, holdings))
+        _report(losses + gaps, is_strict=options.is_strict)
+        return [*parts(options, live, archived)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        if not isinstance(partition, Part):
+            return iter(())  # Spark makes one up when nothing is to be read
+        keys = None if self._wanted.keys is None else sorted(self._wanted.keys)
+        return scan(self._options, self._schema, partition, keys=keys, streams=self._streams)
+
+    @property
+    def _streams(self) -> list[str] | None:
+        """The streams whose events are wanted; None: of all."""
+        given, pushed = self._options.streams, self._wanted.streams
+        if pushed is None:
+            return None if given is None else list(given)
+        return sorted(pushed if given is None else pushed.intersection(given))
+
+    @property
+    def _place(self) -> Wanted:
+        """What tells where rows are. All events are in one log: of which stream they are is told by the streams above."""
+        if self._options.is_messages or self._streams == []:
+            return self._wanted if self._options.is_messages else replace(self._wanted, streams=frozenset())
+        return replace(self._wanted, streams=None)
+
+
+def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
+    """The filters on columns as they are in the source: those inside of a map or negated say nothing about places."""
+    for filter_ in filters:
+        op = _OPS.get(type(filter_))
+        if op is not None:
+            path, value = filter_.attribute, filter_.value  # type: ignore[attr-defined]  # all of these have both
+            if len(path) == 1:
+                yield Condition(path[0], op, value)
+
+
+def _ranges(options: SourceOptions, holdings: Holdings) -> tuple[list[Piece], list[Loss]]:
+    """What the options ask for, and what of it is gone."""
+    found = []
+    for bound, default in ((options.start, EARLIEST), (options.stop, LATEST)):
+        times = rules.times(holdings.spans, bound)
+        found.append(rules.place(holdings.spans, bound, default, holdings.offsets_at(times) if times else {}))
+    (starts, early), (stops, late) = found
+    for stream in sorted(starts):
+        kinds = {options.start.of(stream, EARLIEST).kind, options.stop.of(stream, LATEST).kind}
+        if starts[stream] > stops[stream] and kinds == {Kind.OFFSET}:
+            raise InvalidArgument.of("startingOffsets", {stream: starts[stream]}, f"not more than endingOffsets, {stops[stream]}")
+    return rules.pieces_between(holdings.spans, starts, stops), early + late
+
+
+def _pruned(pieces: list[Piece], want: Wanted, holdings: Holdings) -> list[Piece]:
+    """Without the ranges in which nothing is wanted."""
+    pieces = [piece for piece in pieces if want.streams is None or piece.stream in want.streams]
+    since = holdings.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
+    until = holdings.offsets_at({piece.stream: want.until for piece in pieces}) if pieces and want.until < FOREVER else {}
+    return prune(pieces, want, since=since, until=until)
+
+
+def _report(losses: list[Loss], *, is_strict: bool) -> None:
+    if is_strict:
+        rules.check(losses)
+    for loss in losses:
+        logger.warning("skipped: %s", loss.text)

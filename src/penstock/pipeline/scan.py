@@ -1,0 +1,168 @@
+"""The rows of ranges, as Spark wants them: what a task does. It keeps nothing for the next one, and touches no row in Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, OutOfRange
+from penstock.log.log import Log, StreamSpan
+from penstock.log.open import open_log
+from penstock.pipeline.core.offsets import Loss, Position, beyond, check, deleted, overtaken, replaced
+from penstock.pipeline.core.options import DEAD_LETTERS, MESSAGES, SourceOptions, column_names
+from penstock.pipeline.core.planning import Piece, plan
+
+if TYPE_CHECKING:
+    from penstock.log.log import WritableLog
+
+logger = logging.getLogger("penstock.pipeline")
+
+BATCH_ROWS = 16_384
+"""Larger batches are cut: Java holds two or three of them at once for each task."""
+
+CURSOR_SECONDS = 2.0
+
+Read = Callable[[int, int], Iterator[pa.RecordBatch]]
+
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "tinyint": pa.int8(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads: ranges of the log, and ranges of the lake."""
+
+    pieces: tuple[Piece, ...]
+    archived: tuple[Piece, ...] = ()
+
+
+def open_source(options: SourceOptions) -> Log:
+    """The log that the options name."""
+    return open_log(endpoint=options.endpoint, path=options.path, token=options.token, project=options.project)
+
+
+def open_cursors(options: SourceOptions) -> WritableLog:
+    """The server that keeps the cursor. It is not waited for: what it misses, it is told the next time."""
+    from penstock.log.http import HttpLog  # noqa: PLC0415  # few queries have a cursor, and no task
+
+    assert options.endpoint is not None, "checked with the options"
+    return HttpLog(options.endpoint, token=options.token, project=options.project, timeout=CURSOR_SECONDS)
+
+
+def parts(options: SourceOptions, pieces: Sequence[Piece], archived: Sequence[Piece] = ()) -> list[Part]:
+    """The tasks that read some ranges of the log, and some of the lake."""
+    cut = partial(
+        plan,
+        cores=max(2, len(os.sched_getaffinity(0))),
+        min_partitions=options.min_partitions,
+        max_rows=options.max_partition_rows,
+    )
+    return [Part((), tuple(part)) for part in cut(archived)] + [Part(tuple(part)) for part in cut(pieces)]
+
+
+def arrow_schema(schema: StructType, options: SourceOptions) -> pa.Schema:
+    """The Arrow schema of Spark's, which may be that of the source or, when a user gives one, some of its columns."""
+    known = column_names(options.view)
+    for field in schema.fields:
+        if field.name not in known or field.dataType.simpleString() not in _TYPES:
+            raise InvalidArgument.of("schema", field.simpleString(), f"columns of {options.view}: {', '.join(known)}")
+    return pa.schema([pa.field(field.name, _TYPES[field.dataType.simpleString()], field.nullable) for field in schema.fields])
+
+
+def scan(
+    options: SourceOptions,
+    schema: pa.Schema,
+    part: Part,
+    *,
+    keys: Sequence[str] | None = None,
+    streams: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, in order, in batches of the schema.
+
+    `keys`: of messages only those with one of these ordering keys. `streams`: of events only those of these streams.
+    """
+    streams = None if options.is_messages else streams
+    if part.archived:
+        from penstock.pipeline.lake import reading  # noqa: PLC0415  # most reads have nothing to do with a lake
+
+        assert options.lake is not None, "checked with the options"
+        for piece in part.archived:
+            rows = reading.read(options.lake, options.view, piece, columns=schema.names, keys=keys, streams=streams)
+            yield from _fit(rows, schema)
+    if not part.pieces:
+        return
+    log = open_source(options)
+    try:
+        for piece in part.pieces:
+            read = _reader(log, options.view, piece, columns=schema.names, keys=keys, streams=streams)
+            yield from _fit(surviving(piece, read, is_strict=options.is_strict), schema)
+    finally:
+        log.close()
+
+
+def _reader(
+    log: Log, view: str, piece: Piece, *, columns: Sequence[str], keys: Sequence[str] | None, streams: Sequence[str] | None
+) -> Read:
+    if view == MESSAGES:
+        span = StreamSpan(piece.stream, piece.number, piece.start, piece.stop, 0)
+        return partial(log.messages, span, columns=columns, keys=keys)
+    return partial(log.dead_letters if view == DEAD_LETTERS else log.events, streams=streams)
+
+
+def surviving(piece: Piece, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:
+    """What there still is of a piece. What is gone is an error (`is_strict`), or is told and skipped."""
+    start, stop = piece.start, piece.stop
+    while start < stop:
+        try:
+            yield from read(start, stop)
+            return
+        except OutOfRange as error:
+            if error.earliest > start:
+                # Whatever came before this error lies before `earliest`: nothing is read twice.
+                loss = overtaken(piece.stream, max(start, error.offset), min(error.earliest, stop))
+                start = error.earliest
+            elif error.latest < stop:
+                loss, stop = beyond(piece.stream, stop, error.latest), error.latest
+            else:
+                raise
+            _report(loss, error, is_strict=is_strict)
+        except NotFound as error:
+            _report(deleted(piece.stream, Position(piece.number, start)), error, is_strict=is_strict)
+            return
+        except FailedPrecondition as error:
+            _report(replaced(piece.stream, Position(piece.number, start), str(error)), error, is_strict=is_strict)
+            return
+
+
+def _report(loss: Loss, error: Exception, *, is_strict: bool) -> None:
+    if is_strict:
+        check([loss], error)
+    logger.warning("skipped: %s", loss.text)
+
+
+def _fit(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches exactly as Spark expects them: these columns in this order, these types, not too many rows."""
+    for batch in batches:
+        columns = [batch.column(field.name) for field in schema]
+        fitting = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ]
+        whole = pa.RecordBatch.from_arrays(fitting, schema=schema)
+        for first in range(0, whole.num_rows, BATCH_ROWS):
+            yield whole.slice(first, BATCH_ROWS)

@@ -1,0 +1,232 @@
+"""A Spark session with nothing to set up: the right Python, enough memory, loopback when all is local, and no noise.
+
+`session("my job")` is all that a job or a notebook needs. Whatever is passed in `conf`, or set in the environment, wins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.pipeline.failure import in_our_words
+from penstock.pipeline.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INSTALL = "pip install 'penstock[spark]'"
+PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
+    "pyspark": ((4, 2), (5,), "from 4.2 up to 5"),
+    "pyarrow": ((18,), (1_000,), "18 or newer"),
+    "pandas": ((2, 2), (3,), "from 2.2 up to 3, which PySpark does not know"),
+}
+"""The oldest version that will do, and the first that will not."""
+GIB = 1 << 30
+_MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]", re.ASCII | re.IGNORECASE)
+
+EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What may be set on any session, also on one that was there before."""
+
+STARTED = {
+    "spark.ui.showConsoleProgress": "false",  # it would be drawn over our own progress
+    # Checkpoints on this machine's disk without a checksum file beside each, which Java makes with two more processes (chmod):
+    # measured, a small batch takes 90 ms in place of 160. Spark's own checksums stay; other file systems are not concerned.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+"""What counts when Spark starts."""
+
+ALONE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",  # of two hundred, most would be empty on one machine
+}
+"""For a Spark that is on this machine alone."""
+
+NOISE = b"WARNING: Using incubator modules"
+_TELLING = re.compile(r"^(?:Exception in thread \"main\" [\w.$]+: |Error: |Error occurred during |Caused by: [\w.$]+: )")
+
+
+def session(
+    app: str,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    driver_memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session: in this process (`local[*]`, unless `master` says which cluster), or at a Spark Connect server (`remote`).
+
+    A session that this process has already is returned as it is, but for `conf` and the settings that may change while it runs.
+    FailedPrecondition, with what to do, when Java or a package is missing or too old.
+    """
+    check_packages()
+    if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
+        raise InvalidArgument.of("driver_memory", driver_memory, "a size such as 512m or 4g")
+    given = dict(conf or {})
+    if remote is not None:
+        if master is not None:
+            raise InvalidArgument.of("remote", remote, "none beside a master", hint="leave out one of the two")
+        return _connected(app, remote, given)
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been told in our words
+
+    if SparkSession.getActiveSession() is None:
+        with in_our_words():
+            _launch(app, _settings(master, driver_memory, given))
+    from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
+
+    found = SparkSession.builder.getOrCreate()
+    # Spark finds it by itself, but on a cluster it hands `--py-files` only to a data source that was registered.
+    found.dataSource.register(PenstockDataSource)
+    for name, value in (EVERYWHERE | given).items():
+        if found.conf.isModifiable(name):
+            found.conf.set(name, value)
+    return found
+
+
+def has_session() -> bool:
+    """Whether this process has a session already."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    return SparkSession.getActiveSession() is not None
+
+
+def ui_address(spark: SparkSession) -> str | None:
+    """Where the web page of this Spark is; None when it has none, or is elsewhere."""
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    return None if context is None else context.uiWebUrl or None
+
+
+def is_alone(master: str) -> bool:
+    """Whether a master is on this machine, so that nobody else has to reach the driver."""
+    if master == "local" or master.startswith(("local[", "local-cluster[")):
+        return True
+    if not master.startswith("spark://"):
+        return False  # of a cluster behind another address nobody knows where its machines are
+    host = urlsplit(master).hostname or ""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def check_packages() -> None:
+    """FailedPrecondition when PySpark is missing, or something has a version that does not fit."""
+    for name, (oldest, too_new, wanted) in PACKAGES.items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            raise FailedPrecondition(f"the pipeline needs {name}, which is not installed", hint=INSTALL) from None
+        if not oldest <= _numbers(found) < too_new:
+            raise FailedPrecondition(f"the pipeline needs {name} {wanted}, and {found} is installed", hint=INSTALL)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """(4, 3) of 4.3.0.dev1: what can be compared."""
+    return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
+
+
+def memory_for(total: int) -> str:
+    """The driver's memory on a machine with so many bytes: a quarter, from 1 to 4 GiB. Locally the driver does all the work."""
+    return f"{min(max(total // 4, GIB), 4 * GIB) // (1 << 20)}m"
+
+
+def _settings(master: str | None, driver_memory: str | None, given: dict[str, str]) -> dict[str, str]:
+    master = master or given.get("spark.master") or "local[*]"
+    settings = {"spark.master": master, **EVERYWHERE, **STARTED}
+    if is_alone(master):
+        settings |= ALONE
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # workers with another Python never connect
+            os.environ.setdefault(name, sys.executable)
+    settings["spark.driver.memory"] = driver_memory or memory_for(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    options = given.pop("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = options if "log4j2.configurationFile" in options else f"{quiet} {options}".strip()
+    return settings | given
+
+
+def _launch(app: str, settings: dict[str, str]) -> None:
+    """Start Java and the Spark context of this process."""
+    check_java()
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415
+
+    # PySpark also writes each error that it raises to the standard error, Java's frames and all, as one line of JSON.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+    conf = SparkConf(loadDefaults=False).setAppName(app).setAll(list(settings.items()))
+    if SparkContext._gateway is not None:  # a context was stopped in this process: its Java is used again
+        SparkContext(conf=conf)
+        return
+    source, heard = os.pipe()
+    voice = Voice(source)
+    try:
+        # In a session of its own: Ctrl-C at the terminal is for us, who then stop Spark, not for its workers as well.
+        gateway = launch_gateway(conf, {"stderr": heard, "start_new_session": True})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError:
+        os.close(heard)
+        raise FailedPrecondition(f"Spark's Java did not start: {voice.last_words()}") from None
+    os.close(heard)
+    voice.pass_on()
+    SparkContext(conf=conf, gateway=gateway)
+
+
+class Voice:
+    """What Java says on its standard error: kept until it has started, passed on from then, but for what it always says."""
+
+    def __init__(self, source: int) -> None:
+        self._source = source
+        self._kept: list[bytes] = []
+        self._lock = threading.Lock()
+        self._is_passed_on = False
+        self._thread = threading.Thread(target=self._listen, name="spark-stderr", daemon=True)
+        self._thread.start()
+
+    def pass_on(self) -> None:
+        """Say what was kept, and all that comes."""
+        with self._lock:
+            self._is_passed_on = True
+            os.write(2, b"".join(self._kept))
+
+    def last_words(self) -> str:
+        """Why it ended: the first sentence that names an exception or an error, or the last line."""
+        self._thread.join()
+        lines = [line.decode(errors="replace").strip() for line in self._kept if not line.startswith(b"\tat ")]
+        telling = [line for line in lines if _TELLING.search(line)]
+        return _TELLING.sub("", (telling or lines[-1:] or ["it said nothing"])[0])
+
+    def _listen(self) -> None:
+        with os.fdopen(self._source, "rb") as lines:
+            for line in lines:
+                if line.startswith(NOISE):
+                    continue
+                with self._lock:
+                    if self._is_passed_on:
+                        os.write(2, line)
+                    else:
+                        self._kept.append(line)
+
+
+def _connected(app: str, remote: str, given: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark: SparkSession = SparkSession.builder.appName(app).remote(remote).getOrCreate()
+    for name, value in (EVERYWHERE | given).items():
+        spark.conf.set(name, value)
+    return spark

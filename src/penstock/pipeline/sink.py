@@ -1,0 +1,178 @@
+"""Writing: `df.write.format("penstock")` and `df.writeStream.format("penstock")`, exactly once.
+
+    driver                      tasks (executors)                   server
+    a writer for each try ────> stage: parts of a write ──────────> stored, invisible
+    commit(query, batch)  ────────────────────────────────────────> published, all or nothing, once
+    or abort              ────────────────────────────────────────> forgotten
+
+Spark makes a new writer for every try of a batch and sends it to its tasks, so the name of the write that was drawn when it was
+made is known to all tasks of one try and to no others. Parts are named by the attempt of their task: what a lost, failed or
+speculative attempt has staged is not named in the commit and goes with the write. What a whole try has left behind that never
+came to its commit (the driver was killed) runs out at the server. A batch that is tried again is known by (query, batch).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.log.http import HttpLog
+from penstock.pipeline.core import rows
+from penstock.pipeline.core.destination import Destination, destination
+from penstock.pipeline.core.rows import Column, Layout, layout
+from penstock.pipeline.payload import json_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+PART_BYTES = 8 * 1024 * 1024
+"""How much a task holds and stages at once: small enough to be sent again, large enough to be worth a request."""
+
+QUERY_ID = "sql.streaming.queryId"
+
+# What a column is on the wire. Numbers are not squeezed into less here: the server names the row that is out of bounds.
+_WIRE: dict[str, pa.DataType] = {
+    rows.VALUE: pa.binary(),
+    rows.KEY: pa.string(),
+    rows.ATTRIBUTES: pa.map_(pa.string(), pa.string()),
+    rows.PRIORITY: pa.int64(),
+    rows.TTL: pa.float64(),
+    rows.DELIVER_AT: pa.timestamp("us", tz="UTC"),
+    rows.STREAM: pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class StagedParts(WriterCommitMessage):
+    """What a task tells the driver: where its rows wait."""
+
+    write: str
+    partition: int
+    parts: tuple[str, ...]
+    query: str | None
+    """The streaming query that the task belongs to; Spark tells its tasks, not its driver's side of a sink."""
+
+
+class _Stager:
+    """What tasks do, and what the driver does with what they did."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidArgument("a log is only appended to", hint="use mode('append'), in a stream outputMode('append')")
+        self._to: Destination = destination(options)
+        self._log = HttpLog(self._to.endpoint, token=self._to.token, project=self._to.project)
+        self._write = secrets.token_hex(16)
+        columns = [Column(field.name, field.dataType.simpleString(), field.dataType.jsonValue()) for field in schema]
+        self._layout: Layout = layout(columns, is_json=self._to.is_json, has_stream=self._to.stream is not None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedParts:
+        """In a task: stage its rows, a part at a time."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls it in a task"
+        name = f"{context.partitionId()}-{context.taskAttemptId()}"
+        parts: list[str] = []
+        with closing(self._log) as log:
+            for group in pieces((messages(batch, self._layout) for batch in iterator), PART_BYTES):
+                part = f"{name}-{len(parts)}"
+                log.stage(self._write, part, group, stream=self._to.stream)
+                parts.append(part)
+        return StagedParts(self._write, context.partitionId(), tuple(parts), context.getLocalProperty(QUERY_ID))
+
+    def _publish(self, staged: Sequence[StagedParts], query: str, batch: int) -> None:
+        parts = [part for task in sorted(staged, key=lambda task: task.partition) for part in task.parts]
+        with closing(self._log) as log:
+            log.commit(staged[0].write, parts, query=query, batch=batch)
+
+    def _forget(self, writes: Iterable[str]) -> None:
+        with closing(self._log) as log:
+            for write in set(writes):
+                log.abort(write)
+
+
+class BatchSink(_Stager, DataSourceArrowWriter):
+    """`df.write`. With the options `query` and `batch`, as foreachBatch knows them, a write that is repeated adds nothing."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._query, self._batch = self._to.for_batch()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, when all tasks are done: publish."""
+        if staged := _staged(messages):
+            # Never by the query that the tasks know: in foreachBatch they know one, and all its writes would be taken for one.
+            self._publish(staged, self._query or self._write, self._batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # it knows its write by itself
+        """On the driver, when a task has failed for good."""
+        self._forget([self._write])
+
+
+class StreamSink(_Stager, DataSourceStreamArrowWriter):
+    """`df.writeStream`. A batch is known by the id of the query, which its checkpoint keeps, and by its number."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._to.for_stream()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """On the driver, when all tasks of a batch are done: publish."""
+        if staged := _staged(messages):
+            query = self._to.query or staged[0].query
+            if query is None:
+                raise FailedPrecondition(f"Spark did not tell its tasks {QUERY_ID}", hint="option('query', …) names the query")
+            self._publish(staged, query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """On the driver, when a task has failed for good. The writer here is not the one that the tasks had."""
+        self._forget(task.write for task in _staged(messages))
+
+
+def _staged(told: Sequence[WriterCommitMessage | None]) -> list[StagedParts]:
+    """What tasks have said that had rows."""
+    return [task for task in told if isinstance(task, StagedParts) and task.parts]
+
+
+def messages(batch: pa.RecordBatch, shape: Layout) -> pa.RecordBatch:
+    """The rows of a batch as the log takes them."""
+    columns = {name: _on_wire(name, batch.column(name)) for name in shape.special}
+    if shape.payload is not None:
+        columns[rows.VALUE] = json_rows(batch, shape.payload)
+    return pa.record_batch(columns)
+
+
+def _on_wire(name: str, column: pa.Array) -> pa.Array:
+    if name == rows.VALUE:
+        return column.cast(pa.binary()).fill_null(b"")
+    if pa.types.is_duration(column.type):
+        column = _seconds(column)
+    return column.cast(_WIRE[name])
+
+
+def _seconds(column: pa.Array) -> pa.Array:
+    """An interval as a number of seconds."""
+    return pc.divide(column.cast(pa.duration("us")).cast(pa.int64()).cast(pa.float64()), 1e6)
+
+
+def pieces(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in groups of about so many bytes; one that is larger is cut. Those without rows are left out."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        step = max(1, batch.num_rows * limit // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, step):
+            group.append(batch.slice(start, step))
+            size += group[-1].nbytes
+            if size >= limit:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group

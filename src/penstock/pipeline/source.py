@@ -1,0 +1,50 @@
+"""`format("penstock")`: what Spark finds under that name, for reading and writing, in batches and as a stream."""
+
+# ruff: noqa: N802  # the names are Spark's
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+
+from penstock.pipeline.core.options import schema_of, source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class PenstockDataSource(DataSource):
+    """Reads and writes are made of parts that are imported when they are used: a task that reads needs no writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What is written in `format`."""
+        return "penstock"
+
+    def schema(self) -> str:
+        """The columns of the view."""
+        return schema_of(source_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        from penstock.pipeline.reader import BatchReader  # noqa: PLC0415
+
+        return BatchReader(source_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`."""
+        from penstock.pipeline.stream_reader import StreamReader  # noqa: PLC0415
+
+        return StreamReader(source_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`."""
+        from penstock.pipeline.sink import BatchSink  # noqa: PLC0415
+
+        return BatchSink(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For `df.writeStream`."""
+        from penstock.pipeline.sink import StreamSink  # noqa: PLC0415
+
+        return StreamSink(self.options, schema, overwrite)

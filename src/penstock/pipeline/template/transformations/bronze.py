@@ -1,0 +1,20 @@
+"""Bronze: what the log holds, as it is. Every row comes once; a run takes up where the last one ended."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.project import stream
+
+spark = SparkSession.active()
+
+
+@dp.table(comment="Every message of every stream")
+def messages() -> DataFrame:
+    """The messages themselves."""
+    return stream(spark, "messages")
+
+
+@dp.table(comment="All that happened to them: published, leased, acked, …")
+def events() -> DataFrame:
+    """The event log."""
+    return stream(spark, "events")

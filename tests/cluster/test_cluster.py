@@ -1,0 +1,131 @@
+"""Source, sink and jobs on a real Spark standalone cluster: a master, two workers, executors of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Message, MessageQueue
+from penstock.log.http import HttpLog
+from penstock.testing.server import LocalServer
+from tests.cluster.cluster import SPARK_HOME, Cluster, python_without_us, zipped
+from tests.spark.copying import Driver, publishing, wait_for, wait_for_growth
+from tests.spark.sink_place import rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+JOB = Path(__file__).with_name("job.py")
+ROWS = 5_000
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    with LocalServer(data_dir=tmp_path / "data") as running:
+        queue = MessageQueue(broker=running.broker)
+        queue.register_topic("source")
+        queue.register_topic("target")
+        yield running
+
+
+def published(server: LocalServer) -> list[bytes]:
+    """Some rows in the source."""
+    values = [b"%d" % number for number in range(ROWS)]
+    MessageQueue(broker=server.broker).publish("source", [Message(data=value, ordering_key="k") for value in values])
+    return values
+
+
+def submit(cluster: Cluster, given: dict[str, Any], python: str, *flags: str) -> dict[str, Any]:
+    """What the job saw, run by spark-submit with a Python for the driver and the executors."""
+    settings = [flag for name, value in SETTINGS.items() for flag in ("--conf", f"{name}={value}")]
+    command = [
+        str(SPARK_HOME / "bin" / "spark-submit"),
+        "--master",
+        cluster.address,
+        *settings,
+        *flags,
+        str(JOB),
+        json.dumps(given),
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))}
+    environment |= {"PYSPARK_PYTHON": python, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    told = [line.removeprefix("RESULT ") for line in ended.stdout.splitlines() if line.startswith("RESULT ")]
+    assert told, f"{ended.stdout}\n{ended.stderr[-6000:]}\n{cluster.logs()}"
+    answer: dict[str, Any] = json.loads(told[0])
+    return answer
+
+
+def copies(server: LocalServer) -> list[bytes]:
+    log = HttpLog(server.url)
+    found = [row["value"] for row in rows(log, "target")]
+    log.close()
+    return found
+
+
+def given(server: LocalServer, **others: Any) -> dict[str, Any]:
+    return {"endpoint": server.url, "source": "source", "target": "target", **others}
+
+
+def test_executors_with_penstock_installed(cluster: Cluster, server: LocalServer) -> None:
+    values = published(server)
+
+    seen = submit(cluster, given(server), sys.executable)
+
+    assert (seen["rows"], seen["master"]) == (ROWS, cluster.address)
+    assert copies(server) == values * 2, "also by tasks that failed after they had staged"
+
+
+def test_executors_that_get_penstock_by_py_files(cluster: Cluster, server: LocalServer, tmp_path: Path) -> None:
+    values = published(server)
+    python = str(python_without_us(tmp_path))
+
+    seen = submit(cluster, given(server, is_sent=True), python, "--py-files", str(zipped(tmp_path)))
+
+    assert seen["rows"] == ROWS
+    assert copies(server) == values * 2
+    assert {used for used, _ in seen["where"]} == {python}
+    assert all("penstock.zip" in place for _, place in seen["where"]), seen["where"]
+
+
+@pytest.mark.crash
+def test_executors_that_die_in_the_middle_of_a_stream(cluster: Cluster, server: LocalServer, tmp_path: Path) -> None:
+    queue, log = MessageQueue(broker=server.broker), HttpLog(server.url)
+    told = given(server, master=cluster.address, checkpoint=str(tmp_path / "checkpoint"), conf=SETTINGS, rows=200)
+
+    with publishing(queue, "source") as values:
+        driver = Driver(told, tmp_path / "driver.log")
+        try:
+            for _ in range(2):
+                wait_for_growth(log, "target")
+                cluster.kill_executor()
+            wait_for_growth(log, "target")
+        except BaseException:
+            driver.kill()
+            raise
+    try:
+        wait_for(log, "target", len(values))
+    finally:
+        driver.kill()
+
+    assert sorted(copies(server), key=int) == values, "each once"
+    log.close()

@@ -1,0 +1,278 @@
+"""Reading with Spark: `format("penstock")` as users write it, from a real server and from its data directory."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from penstock import Message, MessageQueue
+from penstock.log.http import HttpLog
+from penstock.pipeline.core.options import VIEWS
+from penstock.testing.proxy import Direction, FaultyProxy
+from penstock.testing.server import LocalServer
+from tests.docs.pages import ROOT, blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+_numbers = itertools.count()
+
+
+class Place:
+    """A server on disk that the tests share; every test has streams of its own."""
+
+    def __init__(self, server: LocalServer, data: Path) -> None:
+        self.server = server
+        self.queue = MessageQueue(broker=server.broker)
+        self.ways = {"endpoint": server.url, "path": str(data)}
+
+    def topic(self, rows: int = 0, prefix: str = "orders") -> str:
+        """A new topic with so many messages, each with its offset as text."""
+        name = f"{prefix}-{next(_numbers):03}"
+        self.queue.register_topic(name)
+        self.publish(name, *(b"%d" % offset for offset in range(rows)))
+        return name
+
+    def publish(self, topic: str, *payloads: bytes, key: str = "") -> list[str]:
+        messages = [Message(data=payload, ordering_key=key, attributes={"n": str(n)}) for n, payload in enumerate(payloads)]
+        return self.queue.publish(topic, messages) if messages else []
+
+    def way(self, name: str = "endpoint") -> dict[str, str]:
+        return {name: self.ways[name]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    data = tmp_path_factory.mktemp("data")
+    with LocalServer(data_dir=data) as server:
+        yield Place(server, data)
+
+
+def read(spark: SparkSession, **options: str) -> DataFrame:
+    return spark.read.format("penstock").options(**options).load()
+
+
+def collected(spark: SparkSession, checkpoint: Path, **options: str) -> tuple[list[list[tuple[str, int]]], StreamingQuery]:
+    """The (stream, offset) of every batch of a query that takes what there is."""
+    batches: list[list[tuple[str, int]]] = []
+
+    def keep(frame: DataFrame, _: int) -> None:
+        batches.append(sorted((row.stream, row.offset) for row in frame.select("stream", "offset").collect()))
+
+    query = (
+        spark.readStream.format("penstock")
+        .options(**{"startingOffsets": "earliest", **options})
+        .load()
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return batches, query
+
+
+def places(topic: str, *offsets: int) -> list[tuple[str, int]]:
+    return [(topic, offset) for offset in offsets]
+
+
+@pytest.mark.parametrize("way", ["endpoint", "path"])
+def test_every_view_has_its_columns_and_gives_its_rows(spark: SparkSession, place: Place, way: str) -> None:
+    topic = place.topic(3)
+    for view, columns in VIEWS.items():
+        frame = read(spark, **place.way(way), subscribe=topic, view=view)
+        wanted = [column.split(" ", 2) for column in columns.split(", ")]
+        assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+            (name, kind) for name, kind, *_ in wanted
+        ]
+        assert len(frame.collect()) == {"messages": 3, "events": 4, "deadletters": 0}[view]
+        assert [column for column, _ in read(spark, **place.way(way), subscribe=topic, view=view, columns="offset").dtypes] == [
+            "offset"
+        ]
+    (row, *_) = read(spark, **place.way(way), subscribe=topic).collect()
+    assert (row.stream, row.offset, row.key, bytes(row.value), row.attributes) == (topic, 0, None, b"0", {"n": "0"})
+    assert (row.priority, row.expires_at, row.partition) == (5, None, 0)
+    assert abs((datetime.now(UTC) - row.publish_time.replace(tzinfo=UTC)).total_seconds()) < 3_600
+    assert read(spark, **place.way(way), subscribe=place.topic()).collect() == []
+
+
+def test_large_binary_and_chosen_columns(spark: SparkSession, place: Place) -> None:
+    topic = place.topic()
+    large = bytes(range(256)) * (10 * 1024 * 4 - 1)
+    place.publish(topic, large, b"\xff\xfe\x00", key="ключ")
+
+    rows = read(spark, **place.way(), subscribe=topic, columns="value,key").collect()
+    assert [(bytes(row.value), row.key) for row in rows] == [(large, "ключ"), (b"\xff\xfe\x00", "ключ")]
+    assert read(spark, **place.way(), subscribe=topic, includeHeaders="false").columns.count("attributes") == 0
+    asked = spark.read.format("penstock").schema("offset bigint, key string").options(**place.way(), subscribe=topic).load()
+    assert [tuple(row) for row in asked.collect()] == [(0, "ключ"), (1, "ключ")]
+
+
+@pytest.mark.parametrize("is_pushed", ["true", "false"])
+def test_filters_give_the_same_rows_pushed_or_not(spark: SparkSession, place: Place, is_pushed: str) -> None:
+    topic, other = place.topic(prefix="filtered"), place.topic(4, prefix="filtered")
+    ids = place.publish(topic, b"a", b"b", key="k1") + place.publish(topic, b"c", key="k2")
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled") or "false"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", is_pushed)
+    try:
+        frame = read(spark, **place.way(), subscribe=f"{topic},{other}")
+        first, *_, last = [row.publish_time for row in frame.where(frame.stream == topic).orderBy("offset").collect()]
+        wanted = {
+            f"stream = '{topic}'": 3,
+            f"stream in ('{other}', 'none')": 4,
+            "offset >= 1 and offset < 3": 4,
+            "offset in (0, 3)": 3,
+            "key = 'k1'": 2,
+            "key is null": 4,
+            f"message_id = '{ids[2]}'": 1,
+            f"publish_time >= timestamp '{last}'": 1,
+            f"publish_time < timestamp '{first}'": 4,
+            "offset > 2 and offset < 2": 0,
+            f"offset = 1 or stream = '{topic}'": 4,
+            "attributes['n'] = '1' and stream <> 'x'": 2,
+            "cast(value as string) = 'c'": 1,
+        }
+        assert {condition: len(frame.where(condition).collect()) for condition in wanted} == wanted
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+def test_pushed_filters_leave_tasks_out(spark: SparkSession, place: Place) -> None:
+    topic = place.topic(100)
+    frame = read(spark, **place.way(), subscribe=topic, maxRecordsPerPartition="10")
+
+    assert frame.rdd.getNumPartitions() == 10
+    assert frame.where("offset >= 95").rdd.getNumPartitions() == 1
+
+
+@pytest.mark.parametrize("way", ["endpoint", "path"])
+def test_a_query_goes_on_from_its_checkpoint_and_finds_new_streams(
+    spark: SparkSession, place: Place, tmp_path: Path, way: str
+) -> None:
+    first = place.topic(5, prefix=f"{way}-goes")
+    options = {**place.way(way), "subscribePattern": f"{way}-goes-.*"}
+
+    assert collected(spark, tmp_path, **options)[0] == [places(first, 0, 1, 2, 3, 4)]
+    place.publish(first, b"5", b"6")
+    second = place.topic(2, prefix=f"{way}-goes")
+    batches, query = collected(spark, tmp_path, **options, maxOffsetsPerTrigger="3")
+    assert sorted(itertools.chain(*batches)) == places(first, 5, 6) + places(second, 0, 1)
+    assert [len(batch) for batch in batches] == [3, 1]
+    progress = query.lastProgress
+    assert progress is not None
+    assert progress["sources"][0]["latestOffset"] == progress["sources"][0]["endOffset"]
+    assert collected(spark, tmp_path, **options)[0] == []
+
+
+def test_a_batch_that_was_not_finished_is_read_again_as_it_was(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    topic = place.topic(6)
+    options = {**place.way(), "subscribe": topic, "maxOffsetsPerTrigger": "2"}
+    before, _ = collected(spark, tmp_path, **options)
+    (tmp_path / "commits" / "2").unlink()
+    (tmp_path / "commits" / ".2.crc").unlink(missing_ok=True)
+    place.publish(topic, b"6")
+    after, _ = collected(spark, tmp_path, **options)
+
+    assert before == [places(topic, 0, 1), places(topic, 2, 3), places(topic, 4, 5)]
+    assert after == [places(topic, 4, 5), places(topic, 6)]
+
+
+def test_a_stream_deleted_under_a_query(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    topic = place.topic(3)
+    options = {**place.way(), "subscribe": topic}
+    collected(spark, tmp_path, **options)
+    place.queue.unregister_topic(topic)
+    place.queue.register_topic(topic)
+    place.publish(topic, b"new")
+
+    with pytest.raises(StreamingQueryException, match=rf"stream '{topic}' \(number \d+\) was deleted and made again") as caught:
+        collected(spark, tmp_path, **options)
+    assert "failOnDataLoss" in str(caught.value)
+    assert collected(spark, tmp_path, **options, failOnDataLoss="false")[0] == [places(topic, 0)]
+
+
+def test_one_row_a_batch_and_a_cursor_with_lag(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    topic = place.topic(3)
+    name = f"cursor-of-{topic}"
+    batches, _ = collected(spark, tmp_path, **place.way(), subscribe=topic, maxOffsetsPerTrigger="1", cursor=name)
+    place.publish(topic, b"3", b"4")
+    log = HttpLog(place.server.url)
+    (cursor,) = [cursor for cursor in log.cursors() if cursor.name == name]
+    log.close()
+
+    assert batches == [places(topic, 0), places(topic, 1), places(topic, 2)]
+    assert (cursor.offsets, cursor.lag) == ({topic: 3}, {topic: 2})
+
+
+def test_300_streams_by_a_pattern(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    for number in range(300):
+        place.queue.register_topic(f"many-{number:03}")
+        place.publish(f"many-{number:03}", b"x", b"y")
+    frame = read(spark, **place.way(), subscribePattern="many-.*", columns="stream,offset")
+
+    assert frame.rdd.getNumPartitions() == 1
+    assert frame.groupBy("stream").count().where("count = 2").count() == 300
+    batches, _ = collected(spark, tmp_path, **place.way(), subscribePattern="many-.*", maxOffsetsPerTrigger="350")
+    assert [len(batch) for batch in batches] == [350, 250]
+    assert len(set(itertools.chain(*batches))) == 600
+
+
+def test_tasks_get_over_a_broken_network(spark: SparkSession, place: Place) -> None:
+    topic = place.topic()
+    for _ in range(20):
+        place.publish(topic, *[os.urandom(1_000)] * 200)
+    with FaultyProxy("127.0.0.1", place.server.server.port) as proxy:
+        proxy.truncate(1_500_000, Direction.DOWN)
+        frame = read(spark, endpoint=f"http://{proxy.address}", subscribe=topic, columns="offset,value", minPartitions="2")
+        assert frame.selectExpr("count(distinct offset)", "count(1)", "sum(length(value))").first() == (4_000, 4_000, 4_000_000)
+        assert proxy.accepted >= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"subscribe": "no-such-stream"}, "no-such-stream"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "startingoffset is no option; did you mean startingOffsets"),
+        ({"subscribe": "a", "path": "x"}, "endpoint and path are given, wanted one of them"),
+        ({"subscribe": "a", "token": "hush-hush", "minPartitions": "none"}, "minPartitions is 'none', wanted a whole number"),
+    ],
+)
+def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, options: dict[str, str], told: str) -> None:
+    with pytest.raises(PySparkException, match=told) as caught:
+        read(spark, **place.way(), **options).collect()
+    assert "hush" not in str(caught.value)
+
+
+def test_plans_do_not_show_the_token(spark: SparkSession, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    read(spark, **place.way(), subscribe=place.topic(1), token="hush-hush").explain("extended")
+
+    shown = capsys.readouterr().out
+    assert "penstock" in shown
+    assert "hush" not in shown
+
+
+def test_the_page_of_options_runs(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "spark-options.md").read_text(encoding="utf-8")
+    with LocalServer() as server:
+        queue = MessageQueue(broker=server.broker)
+        for topic in ("orders", "copies"):
+            queue.register_topic(topic)
+        queue.publish("orders", [Message(data=b"%d" % number) for number in range(7)])
+        names: dict[str, Any] = {"spark": spark}
+        for block in blocks(page):
+            code = block.text.replace("http://127.0.0.1:8085", server.url)
+            for directory in ("checkpoint", "copy"):  # Java stays where it was started, whatever directory Python is in
+                code = code.replace(f'"{directory}")', f'"{tmp_path / directory}")')
+            exec(compile(code, f"line {block.line} of the page", "exec"), names)
+        assert spark.read.parquet(f"{tmp_path}/copy").count() == 7
+        assert read(spark, endpoint=server.url, subscribe="copies").count() == 7

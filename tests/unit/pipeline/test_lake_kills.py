@@ -1,0 +1,85 @@
+"""A process that commits to a table in a loop is killed hundreds of times, at any moment; readers look on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import Aborted
+from penstock.pipeline.core.offsets import Position
+from penstock.pipeline.lake import table as table_module
+from penstock.pipeline.lake.table import Lake, Table
+from tests.unit.pipeline.test_lake_table import append, check_at_rest, compact, rows_of
+
+pytestmark = pytest.mark.crash
+
+KILLS = int(os.environ.get("PENSTOCK_LAKE_KILLS", "200"))
+
+
+def forked(work: Callable[[], None]) -> int:
+    """A child that does some work until it is killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001  # a child must never come back into pytest
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def writing(lake: Path) -> None:
+    """Start as an archive does, then append, and merge now and then, without end."""
+    table = Lake(lake).table("messages")
+    table.recover()
+    turn = 0
+    while True:
+        turn += 1
+        try:
+            if turn % 3:
+                append(table, table.watermark().get("orders", Position(7, 0)).offset + random.SystemRandom().randint(1, 5))
+            else:
+                table.recover()
+                compact(table)
+        except (Aborted, FileNotFoundError):  # the other writer was faster; what the test reads may be merged meanwhile
+            continue
+
+
+def offsets_seen(table: Table) -> list[int]:
+    """Every row that a reader of the manifest finds, in order, whatever the writers are at."""
+    found = []
+    for file in table.files("orders"):
+        path = next(place for place in table.places(file) if place.exists())
+        found += [int(row.split()[2]) for row in rows_of(path)]
+    return found
+
+
+@pytest.mark.timeout(120 + KILLS)
+@pytest.mark.parametrize("writers", [1, 2])
+def test_killed_hundreds_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int) -> None:
+    monkeypatch.setattr(table_module, "FOLD", 10)
+    moments, pause = random.Random(writers), threading.Event()
+    reader = Lake(tmp_path).table("messages")
+    children = [forked(lambda: writing(tmp_path)) for _ in range(writers)]
+    try:
+        for _ in range(KILLS // 2):
+            pause.wait(moments.uniform(0, 0.03))
+            victim = moments.randrange(writers)
+            os.kill(children[victim], signal.SIGKILL)
+            _, status = os.waitpid(children[victim], 0)
+            assert os.WIFSIGNALED(status), "it ended by itself"
+            seen = offsets_seen(reader)
+            assert seen == list(range(len(seen)))
+            children[victim] = forked(lambda: writing(tmp_path))
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    table = check_at_rest(tmp_path)
+    assert table.watermark()["orders"].offset > KILLS / 4, "it got somewhere between the kills"

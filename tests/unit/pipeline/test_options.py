@@ -1,0 +1,250 @@
+"""Options: what is right is read, what is wrong is told by the name that the user wrote, and no secret is shown."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import InvalidArgument
+from penstock.pipeline.core.options import (
+    EARLIEST,
+    LATEST,
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
+    VIEWS,
+    Bound,
+    Given,
+    Kind,
+    Point,
+    SourceOptions,
+    column_names,
+    schema_of,
+    source_options,
+)
+
+WHERE = {"endpoint": "http://127.0.0.1:8080", "subscribe": "orders"}
+DAY = 1_767_225_600_000_000  # 2026-01-01 in UTC
+PAGE = Path(__file__).parents[3] / "docs" / "spark-options.md"
+
+
+def options_of(**given: Any) -> SourceOptions:
+    """As Spark hands them over: lower-case names."""
+    both = {**WHERE, **given}
+    return source_options({name.lower(): value for name, value in both.items()})
+
+
+def test_defaults() -> None:
+    options = options_of()
+
+    assert options.streams == ("orders",)
+    assert options.columns == column_names("messages")
+    assert (options.view, options.storage, options.is_strict) == ("messages", "log", True)
+    assert options.start.of("orders", LATEST) is LATEST
+    assert options.start.of("orders", EARLIEST) is EARLIEST
+    assert (options.max_rows, options.max_bytes, options.min_partitions, options.max_partition_rows) == (None,) * 4
+    options.check_batch()
+    options.check_stream()
+
+
+def test_everything_is_read() -> None:
+    options = options_of(
+        subscribe=" orders , queue:jobs",
+        failOnDataLoss="FALSE",
+        minPartitions="8",
+        maxRecordsPerPartition="1000",
+        maxOffsetsPerTrigger=" 5 ",
+        maxBytesPerTrigger="64m",
+        cursor="archive",
+        project="shop",
+        columns="value, offset",
+    )
+
+    assert options.streams == ("orders", "queue:jobs")
+    assert options.columns == ("value", "offset")
+    assert schema_of(options) == "value binary not null, offset bigint not null"
+    assert (options.min_partitions, options.max_partition_rows, options.max_rows) == (8, 1000, 5)
+    assert (options.max_bytes, options.cursor, options.project, options.is_strict) == (64 << 20, "archive", "shop", False)
+    assert [options.matches(stream) for stream in ("orders", "queue:jobs", "jobs")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ({"startingOffsets": "earliest"}, Bound("startingOffsets", EARLIEST)),
+        ({"startingOffsets": " Latest "}, Bound("startingOffsets", LATEST)),
+        (
+            {"startingOffsets": '{"orders": 120, "a": "earliest", "b": "latest", "c": -2, "d": -1, "e": 0}'},
+            Bound(
+                "startingOffsets",
+                EARLIEST,
+                {
+                    "orders": Point(Kind.OFFSET, 120),
+                    "a": EARLIEST,
+                    "b": LATEST,
+                    "c": EARLIEST,
+                    "d": LATEST,
+                    "e": Point(Kind.OFFSET, 0),
+                },
+            ),
+        ),
+        ({"startingTimestamp": "2026-01-01"}, Bound("startingTimestamp", Point(Kind.TIME, DAY))),
+        ({"startingTimestamp": "2026-01-01T00:00:00Z"}, Bound("startingTimestamp", Point(Kind.TIME, DAY))),
+        ({"startingTimestamp": "2026-01-01T01:00:00.000001+01:00"}, Bound("startingTimestamp", Point(Kind.TIME, DAY + 1))),
+        ({"startingTimestamp": "1767225600000"}, Bound("startingTimestamp", Point(Kind.TIME, DAY))),
+        ({"startingTimestamp": "1960-01-01"}, Bound("startingTimestamp", Point(Kind.TIME, 0))),
+        (
+            {"startingTimestamp": '{"orders": 1767225600000, "refunds": "2026-01-01"}'},
+            Bound("startingTimestamp", EARLIEST, {"orders": Point(Kind.TIME, DAY), "refunds": Point(Kind.TIME, DAY)}),
+        ),
+    ],
+)
+def test_where_a_read_begins(given: dict[str, str], bound: Bound) -> None:
+    assert options_of(**given).start == bound
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  ",
+        "soon",
+        "{",
+        "[]",
+        '"earliest"',
+        '{"orders": 1.5}',
+        '{"orders": null}',
+        '{"orders": true}',
+        '{"orders": [1]}',
+        '{"orders": {"0": 5}}',
+        '{"orders": -3}',
+        '{"orders": "tomorrow"}',
+        '{"orders": 1, "orders": 2}',
+        '{"orders": 99999999999999999999999999999}',
+        '{"a":' * 5_000,
+    ],
+)
+def test_no_place_in_a_stream(option: str, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"^{option} is .*, wanted "):
+        options_of(**{option: text})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"endpoint": None}, "endpoint and path are missing, wanted one of them"),
+        ({"path": "data"}, "endpoint and path are given, wanted one of them"),
+        ({"endpoint": ""}, "endpoint is '', wanted some text"),
+        ({"subscribe": None}, "subscribe and subscribePattern are missing"),
+        ({"subscribePattern": ".*"}, "subscribe and subscribePattern are given"),
+        ({"subscribe": "orders,,refunds"}, "subscribe is 'orders,,refunds', wanted names with commas between them"),
+        ({"subscribe": "orders,orders"}, "each once"),
+        ({"subscribe": None, "subscribePattern": "("}, "subscribePattern is '(', wanted a regular expression"),
+        ({"view": "message"}, "view is 'message', wanted one of messages, events, deadletters"),
+        ({"view": "events", "subscribe": None, "subscribePattern": "a.*"}, "subscribePattern is 'a.*', wanted none for events"),
+        ({"columns": "valeu"}, "columns is 'valeu', wanted names out of stream, offset"),
+        ({"columns": "value,value"}, "each once"),
+        ({"columns": "attributes", "includeHeaders": "false"}, "wanted no attributes while includeHeaders is false"),
+        ({"includeHeaders": "maybe"}, "includeHeaders is 'maybe', wanted one of true, false"),
+        ({"failOnDataLoss": "1"}, "failOnDataLoss is '1', wanted one of true, false"),
+        ({"minPartitions": "0"}, "minPartitions is '0', wanted a whole number, 1 or more"),
+        ({"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition is '-1'"),
+        ({"maxOffsetsPerTrigger": "1e6"}, "maxOffsetsPerTrigger is '1e6'"),
+        ({"maxOffsetsPerTrigger": "9" * 30}, "maxOffsetsPerTrigger is '999"),
+        ({"maxBytesPerTrigger": "64 megabytes"}, "maxBytesPerTrigger is '64 megabytes', wanted a number of bytes"),
+        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is '0'"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "2026-01-01"}, "startingOffsets and startingTimestamp are given"),
+        ({"endingOffsets": "earliest"}, "endingOffsets is 'earliest', wanted latest, or JSON"),
+        ({"endingOffsets": '{"orders": -2}'}, "endingOffsets is "),
+        ({"storage": "disk"}, "storage is 'disk', wanted one of log, lake, auto"),
+        ({"storage": "auto"}, "storage is 'auto' and lake is missing"),
+        ({"endpoint": None, "path": "data", "cursor": "me"}, "cursor is 'me', wanted none beside path"),
+        ({"startingOffset": "earliest"}, "startingoffset is no option; did you mean startingOffsets?"),
+        ({"subscribe_pattern": ".*"}, "subscribe_pattern is no option; did you mean subscribePattern?"),
+        ({"maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger?"),
+        ({"tokens": "hush"}, "tokens is no option; did you mean token?"),
+    ],
+)
+def test_what_is_wrong_is_named_as_it_was_written(given: dict[str, str | None], told: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(told)):
+        options_of(**given)
+
+
+def test_options_of_spark_and_of_others_pass() -> None:
+    options_of(
+        checkpointLocation="somewhere", queryName="mine", mergeSchema="true", header="x", compression="none", mode="append"
+    )
+
+
+@pytest.mark.parametrize(
+    "given", [{"endingOffsets": "latest"}, {"endingTimestamp": "2026-01-01"}, {"storage": "lake", "lake": "x"}]
+)
+def test_what_a_stream_cannot_have(given: dict[str, str]) -> None:
+    options_of(**given).check_batch()
+    with pytest.raises(InvalidArgument, match=r"a stream"):
+        options_of(**given).check_stream()
+
+
+@pytest.mark.parametrize("given", [{"startingOffsets": "latest"}, {"startingOffsets": '{"orders": -1}'}, {"cursor": "mine"}])
+def test_what_a_batch_read_cannot_have(given: dict[str, str]) -> None:
+    options_of(**given).check_stream()
+    with pytest.raises(InvalidArgument, match="in a batch read"):
+        options_of(**given).check_batch()
+
+
+def test_a_lake_alone_needs_no_broker() -> None:
+    options = source_options({"storage": "lake", "lake": "somewhere", "subscribe": "orders"})
+
+    assert (options.endpoint, options.path, options.lake) == (None, None, "somewhere")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_headers_can_be_left_out(view: str) -> None:
+    with_headers, without = options_of(view=view).columns, options_of(view=view, includeHeaders="false").columns
+
+    assert with_headers == column_names(view)
+    assert without == tuple(name for name in with_headers if name != "attributes")
+
+
+@pytest.mark.parametrize("view", ["events", "deadletters"])
+def test_the_event_log_needs_no_stream(view: str) -> None:
+    options = options_of(view=view, subscribe=None)
+
+    assert options.streams is None
+    assert options.matches("_penstock.events")
+    assert not options.matches("orders")
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    options = options_of(subscribe=None, subscribePattern="orders-.")
+
+    assert [options.matches(name) for name in ("orders-1", "orders-12", "my-orders-1")] == [True, False, False]
+
+
+def test_the_token_is_never_shown_and_arrives() -> None:
+    options = options_of(token="hush")
+
+    assert "hush" not in repr(options)
+    assert "hush" not in str(options)
+    assert pickle.loads(pickle.dumps(options)).token == "hush"
+    with pytest.raises(InvalidArgument) as caught:
+        options_of(token="hush", subscribe=None)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_size_has_a_unit() -> None:
+    for text, size in {"1": 1, "10b": 10, "2k": 2048, "1.5kb": 1536, "64M": 64 << 20, "1g": 1 << 30}.items():
+        assert Given({"maxbytespertrigger": text}, SOURCE_OPTIONS).size("maxBytesPerTrigger") == size
+
+
+def test_the_page_names_every_option_and_no_other() -> None:
+    rows = re.findall(r"^\| `([A-Za-z]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    source, _, sink = PAGE.read_text(encoding="utf-8").partition("## Writing")
+
+    assert set(rows) == {*SOURCE_OPTIONS, *SINK_OPTIONS}
+    assert {name for name in SOURCE_OPTIONS if f"| `{name}` |" in source} == set(SOURCE_OPTIONS)
+    assert {name for name in SINK_OPTIONS if f"| `{name}` |" in sink} == set(SINK_OPTIONS)

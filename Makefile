@@ -29,6 +29,9 @@ demo: $(STAMP) ## watch a broker and a server at work in the terminal, with real
 test: $(STAMP) ## run every test (ARGS="-k word" narrows it)
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
+cluster-test: $(STAMP) ## run source, sink and jobs on a real Spark cluster: a master and two workers on this machine
+	$(PYTEST) tests/cluster $(ARGS)
+
 test-fast: $(STAMP) ## run the fast ring: unit, property, conformance, architecture
 	$(PYTEST) $(PARALLEL) -m "not slow and not crash" $(FAST_RING) $(ARGS)
 
@@ -45,8 +48,9 @@ bench: $(STAMP) ## measure, and print a table and JSON (ARGS are passed on)
 	@sh scripts/setup-redis
 	@$(PYTHON_BIN) -m benchmarks $(ARGS)
 
-torture: $(STAMP) ## kill a real broker 1,000 times and look for what is missing
+torture: $(STAMP) ## kill a real broker 1,000 times, and Spark's driver 200 times, and look for what is missing
 	PENSTOCK_KILLS=1000 $(PYTEST) -m crash --timeout=14400 tests/integration/test_kill.py $(ARGS)
+	PENSTOCK_SPARK_KILLS=100 $(PYTEST) -m crash --timeout=14400 tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py $(ARGS)
 
 cover: $(STAMP) ## run every test with branch coverage; the pages are in htmlcov/
 	$(PYTEST) $(PARALLEL) --cov --cov-report=term-missing:skip-covered --cov-report=html $(ARGS)

@@ -1,4 +1,4 @@
-"""`python -m penstock.demo`: a broker at work, a server, its clients, a worker, in the terminal, in well under a minute.
+"""`python -m penstock.demo`: a broker at work, a server, its clients, a worker, Spark, in the terminal, in a minute or two.
 
 Everything shown is real: a broker with a data directory, the machine's clock, processes that are killed, the clients of others.
 Every sentence marked "proved" was checked a moment before; the demo ends with exit code 1 at the first that does not hold.
@@ -27,6 +27,7 @@ from penstock import (
 from penstock.clock import monotonic
 from penstock.demo_client import ClientDemo
 from penstock.demo_crash import PUBLISHERS, crash, recover
+from penstock.demo_pipeline import PAGE, PipelineDemo
 from penstock.demo_screen import ClaimFailed, Screen
 from penstock.demo_server import ServerDemo
 from penstock.durations import SECOND
@@ -335,7 +336,7 @@ def main() -> int:
     """Run the demo; 0 when every claim held."""
     screen = Screen()
     screen.title(
-        f"Penstock {__version__}: a broker at work, a server, its clients, a worker",
+        f"Penstock {__version__}: a broker at work, a server, its clients, a worker, Spark",
         "Real processes, files, clients and time. Each claim is checked.",
     )
     try:
@@ -343,6 +344,7 @@ def main() -> int:
             Demo(screen, Path(directory)).run()
             ServerDemo(screen, Path(directory) / "server").run()
             ClientDemo(screen, Path(directory) / "client").run()
+            PipelineDemo(screen, Path(directory) / "pipeline", Path(PAGE)).run()
     except ClaimFailed as failure:
         screen.fail(str(failure))
         return 1

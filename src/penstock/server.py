@@ -144,6 +144,7 @@ class Server:
                     broker_collector(self.broker, projects),
                     pubsub.collect,
                     native.collect,
+                    logs.collect,
                 ],
             ),
         ]

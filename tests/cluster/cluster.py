@@ -104,7 +104,7 @@ class Cluster:
     def executors(self) -> list[int]:
         """The process ids of all executors: a worker has no other children."""
         workers = {daemon.process.pid for daemon in self._workers}
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], check=True, capture_output=True, text=True).stdout
+        listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], check=True, capture_output=True, text=True).stdout
         rows = [line.split(None, 2) for line in listed.splitlines()]
         return [int(pid) for pid, parent, command in rows if int(parent) in workers and "ExecutorBackend" in command]
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock import Message, MessageQueue
 from penstock.log.http import HttpLog
 from penstock.testing.server import LocalServer
 from tests.cluster.cluster import SPARK_HOME, Cluster, python_without_us, zipped
+from tests.spark import archiving
 from tests.spark.copying import Driver, publishing, wait_for, wait_for_growth
 from tests.spark.sink_place import rows
 
@@ -54,14 +56,18 @@ def published(server: LocalServer) -> list[bytes]:
     return values
 
 
+def flags_of(settings: dict[str, str]) -> list[str]:
+    """Settings of Spark as its commands and ours take them."""
+    return [flag for name, value in settings.items() for flag in ("--conf", f"{name}={value}")]
+
+
 def submit(cluster: Cluster, given: dict[str, Any], python: str, *flags: str) -> dict[str, Any]:
     """What the job saw, run by spark-submit with a Python for the driver and the executors."""
-    settings = [flag for name, value in SETTINGS.items() for flag in ("--conf", f"{name}={value}")]
     command = [
         str(SPARK_HOME / "bin" / "spark-submit"),
         "--master",
         cluster.address,
-        *settings,
+        *flags_of(SETTINGS),
         *flags,
         str(JOB),
         json.dumps(given),
@@ -76,10 +82,8 @@ def submit(cluster: Cluster, given: dict[str, Any], python: str, *flags: str) ->
 
 
 def copies(server: LocalServer) -> list[bytes]:
-    log = HttpLog(server.url)
-    found = [row["value"] for row in rows(log, "target")]
-    log.close()
-    return found
+    with closing(HttpLog(server.url)) as log:
+        return [row["value"] for row in rows(log, "target")]
 
 
 def given(server: LocalServer, **others: Any) -> dict[str, Any]:
@@ -107,25 +111,39 @@ def test_executors_that_get_penstock_by_py_files(cluster: Cluster, server: Local
     assert all("penstock.zip" in place for _, place in seen["where"]), seen["where"]
 
 
+def test_the_archive(cluster: Cluster, server: LocalServer, tmp_path: Path) -> None:
+    published(server)
+    place = archiving.Place(server, tmp_path)
+    command = [sys.executable, "-m", "penstock", "pipeline", "archive", "--once", "--driver-memory", "512m"]
+    where = ["--server", server.url, "--lake", str(place.lake), "--master", cluster.address]
+
+    ended = subprocess.run(
+        [*command, *where, *flags_of(SETTINGS)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-6000:]}\n{cluster.logs()}"
+    place.check()
+
+
 @pytest.mark.crash
 def test_executors_that_die_in_the_middle_of_a_stream(cluster: Cluster, server: LocalServer, tmp_path: Path) -> None:
-    queue, log = MessageQueue(broker=server.broker), HttpLog(server.url)
-    told = given(server, master=cluster.address, checkpoint=str(tmp_path / "checkpoint"), conf=SETTINGS, rows=200)
+    queue = MessageQueue(broker=server.broker)
+    told = given(server, master=cluster.address, checkpoint=str(tmp_path / "checkpoint"), conf=SETTINGS)
+    driver = Driver(told, tmp_path / "driver.log")
 
-    with publishing(queue, "source") as values:
-        driver = Driver(told, tmp_path / "driver.log")
+    with closing(HttpLog(server.url)) as log:
         try:
-            for _ in range(2):
+            with publishing(queue, "source") as values:
+                for _ in range(2):
+                    wait_for_growth(log, "target")
+                    cluster.kill_executor()
                 wait_for_growth(log, "target")
-                cluster.kill_executor()
-            wait_for_growth(log, "target")
-        except BaseException:
+            wait_for(log, "target", len(values))
+        finally:
             driver.kill()
-            raise
-    try:
-        wait_for(log, "target", len(values))
-    finally:
-        driver.kill()
 
     assert sorted(copies(server), key=int) == values, "each once"
-    log.close()

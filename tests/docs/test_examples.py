@@ -62,6 +62,8 @@ OF_THE_SERVER = {
     "rest.py": ["pulled: hello", "taken: {'to': 'ann@example.org'} priority 9", "left: 0"],
 }
 
+OF_SPARK = {"word_count.py", "stream_join.py"}  # run in tests/spark/test_examples.py
+
 
 def run(example: str, *arguments: str, **environment: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / example), *arguments]
@@ -102,4 +104,4 @@ def test_an_example_of_the_server_runs_again_on_the_same_server(server: LocalSer
 
 
 def test_every_example_is_run_here() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py", *OF_THE_SERVER}
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py", *OF_THE_SERVER, *OF_SPARK}

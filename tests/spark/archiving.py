@@ -37,8 +37,13 @@ class Place:
 
     def archive(self, spark: SparkSession, **changes: Any) -> None:
         """Archive what there is."""
-        for query in archive.start(spark, replace(self.plan, **changes)):
-            assert query.exception() is None
+        queries = archive.start(spark, replace(self.plan, **changes))
+        try:
+            for query in queries:
+                query.awaitTermination()
+        finally:
+            for query in queries:
+                query.stop()
 
     def check(self) -> None:
         """The lake has every message and event of the log, once, and its directory has nothing else."""
@@ -68,7 +73,6 @@ class Place:
                 assert [row["offset"] for row in rows] == list(range(file.first, file.last + 1))
                 found += rows
         for row in found:
-            row.pop("partition", None)
             if stream:
                 row["stream"] = stream
         return found

@@ -5,30 +5,31 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from penstock import Message, MessageQueue
 from penstock.log.http import HttpLog
 
-START_SECONDS = 90
+START_SECONDS = 120
 DRIVER = Path(__file__).with_name("sink_driver.py")
 
 
 class Driver:
     """The driver process; all that it started is in its process group."""
 
-    def __init__(self, given: dict[str, Any], log: Path) -> None:
+    def __init__(self, given: dict[str, Any], log: Path, script: Path = DRIVER) -> None:
         self._log = log
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(DRIVER), json.dumps(given)],
+                [sys.executable, str(script), json.dumps(given)],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -36,19 +37,23 @@ class Driver:
             )
         assert self.process.stdout is not None, "it is piped"
         if self.process.stdout.readline().strip() != "READY":
+            self.kill()
             raise AssertionError(f"the driver did not start:\n{log.read_text(errors='replace')[-5000:]}")
 
     def kill(self) -> None:
-        """Kill -9: Python and the Java that it started."""
-        os.killpg(self.process.pid, 9)
-        self.end(0)
-
-    def end(self, seconds: float) -> int:
-        """Wait until it is gone; returns how it ended."""
-        code = self.process.wait(seconds or 30)
+        """Kill -9: Python and the Java that it started. Safe to call twice."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         assert self.process.stdout is not None, "it is piped"
         self.process.stdout.close()
-        return code
+
+    def end(self, seconds: float = START_SECONDS) -> int:
+        """Wait until it has ended by itself; returns how."""
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.kill()
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]
@@ -61,7 +66,7 @@ def publishing(queue: MessageQueue, topic: str) -> Iterator[list[bytes]]:
     is_over = threading.Event()
 
     def work() -> None:
-        while not is_over.wait(0.02):
+        while not is_over.wait(0.05):
             batch = [b"%d" % number for number in range(len(published), len(published) + random.randint(1, 60))]
             queue.publish(topic, [Message(data=data, ordering_key=data.decode()[-1]) for data in batch])
             published.extend(batch)

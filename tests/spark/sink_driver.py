@@ -22,7 +22,7 @@ def main(given: dict[str, Any]) -> None:
         .option("endpoint", given["endpoint"])
         .option("subscribe", given["source"])
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(given.get("rows", 1000)))
+        .option("maxOffsetsPerTrigger", str(given.get("rows", 5000)))
         .option("minPartitions", "2")
         .load()
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from typing import Any
 
 from penstock import MessageQueue, QueueManager
@@ -30,6 +32,12 @@ class Place:
     def values(self, stream: str) -> list[bytes]:
         """Their payloads."""
         return [row["value"] for row in self.rows(stream)]
+
+    def staged(self) -> list[Any]:
+        """The writes that wait for a commit."""
+        with urllib.request.urlopen(f"{self.server.url}/log/writes", timeout=10) as answer:
+            found: list[Any] = json.load(answer)
+            return found
 
     def options(self, **others: object) -> dict[str, str]:
         """Options of the sink."""

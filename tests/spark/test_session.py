@@ -117,3 +117,27 @@ def test_a_session_says_nothing_by_itself_also_when_something_is_wrong() -> None
         "True right 3",
         "AnalysisException",
     ]
+
+
+SUBMITTED = """
+from penstock.pipeline.session import session
+spark = session("mine")
+print(spark.sparkContext.master, spark.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.sql.session.timeZone"))
+spark.stop()
+"""
+
+
+def test_what_was_said_to_spark_submit_wins(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(SUBMITTED)
+    said = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=7", "--conf", "spark.ui.enabled=false"]
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("spark-submit")), *said, str(job)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+
+    assert done.stdout.splitlines()[-1:] == ["local[1] 7 UTC"], done.stderr

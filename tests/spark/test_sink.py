@@ -245,6 +245,20 @@ def test_a_row_that_is_no_message_refuses_all_of_them(spark: SparkSession, place
     assert place.values(topic) == []
 
 
+def test_a_write_that_fails_leaves_nothing_staged(spark: SparkSession, place: Place, topic: str) -> None:
+    # By the time of the last row, parts of the rows before it have been staged.
+    value = "if(id = 19, raise_error('the last row'), rpad(cast(id as string), 1000000, ' ')) as value"
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2")
+    try:
+        with pytest.raises(Exception, match="the last row"):
+            write(spark.range(0, 20, 1, 1).selectExpr(value), place, topic=topic)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+    assert place.values(topic) == []
+    assert place.staged() == []
+
+
 def test_a_topic_that_is_not_there(spark: SparkSession, place: Place) -> None:
     error = refusal(spark.sql("select 'x' as value"), place, topic="missing")
 

@@ -20,7 +20,7 @@ from penstock.broker.core.events import spread
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.span import EVENTS as EVENT_LOG
 from penstock.broker.core.span import StreamSpan
-from penstock.broker.history import Row, rows
+from penstock.broker.history import record
 from penstock.broker.log import BrokerLog, LogView, check_range, current, span_of
 from penstock.errors import InvalidArgument, OutOfRange
 from penstock.ids import message_id
@@ -29,7 +29,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from penstock.broker.arrow_columns import TEXTS, TIME, Group, MessageColumns
+    from penstock.broker.arrow_columns import TEXTS, TIME, EventColumns, Group, MessageColumns
 except ImportError as error:
     raise ImportError("reading as Arrow needs pyarrow: pip install 'penstock[arrow]'") from error
 
@@ -240,19 +240,19 @@ def event_parts(
 def _event_parts(view: LogView, within: range, streams: Mapping[int, str] | None, batch_rows: int) -> Iterator[Part]:
     names = view.names()
     shown = names.streams if streams is None else streams
-    gathered: list[Row] = []
-    end = within.start
+    columns, end = EventColumns(EVENTS, shown, names.queues), within.start
     for first, event in _records(view, within):
-        end = first + event.count
-        found = rows(first, event, names.stream_of)
-        if streams is not None:
-            found = (row for row in found if row.stream in streams)
-        gathered += found if within.start <= first and end <= within.stop else (row for row in found if row.offset in within)
-        if len(gathered) >= batch_rows:
-            yield _event_batch(gathered, shown, names.queues), min(end, within.stop)
-            gathered = []
-    if gathered:
-        yield _event_batch(gathered, shown, names.queues), min(end, within.stop)
+        told = record(event, names.stream_of)
+        end = min(first + told.count, within.stop)
+        if streams is not None and told.stream not in streams:
+            continue
+        for start in range(max(first, within.start), end, batch_rows):
+            stop = min(start + batch_rows, end)
+            columns.add(start, told.cut(start - first, stop - first))
+            if columns.count >= batch_rows:
+                yield columns.taken(), stop
+    if columns.count:
+        yield columns.taken(), end
 
 
 def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]:
@@ -267,22 +267,6 @@ def _records(view: LogView, within: range) -> Iterator[tuple[int, events.Event]]
         yield first, event
     if expected < within.stop:
         raise OutOfRange(EVENT_LOG, expected, *view.event_range())
-
-
-def _event_batch(gathered: list[Row], streams: Mapping[int, str], queues: Mapping[int, str]) -> pa.RecordBatch:
-    columns = [
-        [row.offset for row in gathered],
-        [row.at for row in gathered],
-        [row.kind for row in gathered],
-        [streams.get(row.stream) if row.stream is not None else None for row in gathered],
-        [queues.get(row.queue) if row.queue is not None else None for row in gathered],
-        [row.message_offset for row in gathered],
-        [row.message_id for row in gathered],
-        [row.attempt for row in gathered],
-        [row.consumer for row in gathered],
-        [list(row.detail.items()) for row in gathered],
-    ]
-    return pa.record_batch([pa.array(column, field.type) for column, field in zip(columns, EVENTS, strict=True)], schema=EVENTS)
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.broker.core.chunk import Chunk, Summary, numbers
 from penstock.broker.core.span import StreamSpan
+from penstock.broker.history import Record
 from penstock.ids import message_id
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -50,13 +51,7 @@ class MessageColumns:
 
     def offset(self, group: Group) -> pa.Array:
         """Runs of numbers: chunks follow each other, but where some are left out."""
-        runs: list[list[int]] = []
-        for summary, _ in group:
-            if runs and runs[-1][1] == summary.first:
-                runs[-1][1] += summary.count
-            else:
-                runs.append([summary.first, summary.first + summary.count])
-        return _joined([pc.add(_sequence(stop - first), pa.scalar(first, pa.int64())) for first, stop in runs])
+        return _runs([(summary.first, summary.count) for summary, _ in group])
 
     def message_id(self, group: Group) -> pa.Array:
         """Thirty digits each, which share all but the last few."""
@@ -111,6 +106,107 @@ class MessageColumns:
         return pa.Array.from_buffers(pa.int32(), _count(group), [None, pa.py_buffer(bytes(4 * _count(group)))])
 
 
+class EventColumns:
+    """Gathers records of the event log into the columns of a batch: what a record says once is written down once."""
+
+    def __init__(self, schema: pa.Schema, streams: Mapping[int, str], queues: Mapping[int, str]) -> None:
+        self._schema = schema
+        self._streams = streams
+        self._queues = queues
+        self._clear()
+
+    def _clear(self) -> None:
+        self.count = 0
+        """How many rows were gathered."""
+        self._told: list[Record] = []
+        self._runs: list[tuple[int, int]] = []
+        self._which = array("i")
+        """For every row, which record tells of it."""
+        self._offsets: list[int | None] = []
+        self._ids: list[bytes | None] = []
+        self._attempts: list[int | None] = []
+        self._details: list[dict[str, str]] = []
+        self._which_detail = array("i")
+
+    def add(self, first: int, told: Record) -> None:
+        """A record, whose first event has the offset `first`."""
+        count = told.count
+        self._which += array("i", [len(self._told)]) * count
+        self._told.append(told)
+        self._runs.append((first, count))
+        self.count += count
+        if told.offsets is None:
+            self._offsets.append(None)
+            self._ids.append(None)
+            self._attempts.append(None)
+        else:
+            self._offsets += told.offsets
+            self._ids += _message_ids(told)
+            attempts = told.attempts
+            self._attempts += [attempts or None] * count if isinstance(attempts, int) else [each or None for each in attempts]
+        if any(not isinstance(value, str) for value in told.detail.values()):
+            rows = range(count)
+            self._which_detail += array("i", range(len(self._details), len(self._details) + count))
+            self._details += [
+                {name: value if isinstance(value, str) else str(value[row]) for name, value in told.detail.items()}
+                for row in rows
+            ]
+        else:
+            self._which_detail += array("i", [len(self._details)]) * count
+            self._details.append(cast("dict[str, str]", told.detail))  # every value was found to be a text
+
+    def taken(self) -> pa.RecordBatch:
+        """The batch, and begin anew."""
+        told, which = self._told, _numbers(self._which)
+        streams = [None if each.stream is None else self._streams.get(each.stream) for each in told]
+        queues = [None if each.queue is None else self._queues.get(each.queue) for each in told]
+        columns = [
+            _runs(self._runs),
+            pa.array([each.at for each in told], TIME).take(which),
+            pa.array([each.kind for each in told], pa.string()).take(which),
+            pa.array(streams, pa.string()).take(which),
+            pa.array(queues, pa.string()).take(which),
+            pa.array(self._offsets, pa.int64()),
+            pa.array(self._ids, pa.string()),
+            pa.array(self._attempts, pa.int32()),
+            pa.array([each.consumer for each in told], pa.string()).take(which),
+            _maps(self._details, is_null=False).take(_numbers(self._which_detail)),
+        ]
+        self._clear()
+        return pa.record_batch(columns, schema=self._schema)
+
+
+def _message_ids(told: Record) -> list[bytes] | list[None]:
+    """The ids of the messages of a record."""
+    assert told.offsets is not None, "it is about messages"
+    if told.stream is None or told.published is None:
+        return [None] * told.count
+    if isinstance(told.published, list):
+        each = zip(told.published, told.offsets, strict=True)
+        return [message_id(at, told.stream, offset).encode() for at, offset in each]
+    prefix, endings = f"{told.published:014x}{told.stream:06x}", _endings()
+    shared = {high: f"{prefix}{high:06x}".encode() for high in {offset // _LOW for offset in told.offsets}}
+    if len(shared) == 1:
+        [same] = shared.values()
+        return [same + endings[offset % _LOW] for offset in told.offsets]
+    return [shared[offset // _LOW] + endings[offset % _LOW] for offset in told.offsets]
+
+
+def _numbers(values: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+
+
+def _runs(runs: Iterable[tuple[int, int]]) -> pa.Array:
+    """Numbers in runs: (first, count) each. Those that follow each other are one."""
+    joined: list[list[int]] = []
+    for first, count in runs:
+        if joined and joined[-1][1] == first:
+            joined[-1][1] += count
+        else:
+            joined.append([first, first + count])
+    return _joined([pc.add(_sequence(stop - first), pa.scalar(first, pa.int64())) for first, stop in joined])
+
+
 def _count(group: Group) -> int:
     return sum([summary.count for summary, _ in group])
 
@@ -127,17 +223,16 @@ def _sparse(group: Group, name: str, kind: pa.DataType, make: Callable[[list[Any
     return make(values)
 
 
-def _maps(maps: list[dict[str, str] | None]) -> pa.Array:
-    """A column of maps; one that is empty is null."""
+def _maps(maps: Sequence[dict[str, str] | None], *, is_null: bool = True) -> pa.Array:
+    """A column of maps; one that is empty is null, or stays empty."""
     ends = array("i", accumulate([len(each) if each else 0 for each in maps], initial=0))
     given = [each for each in maps if each]
     keys, texts = (
         pa.array(chain.from_iterable(given), pa.string()),
         pa.array([t for each in given for t in each.values()], pa.string()),
     )
-    is_null = pa.array([not each for each in maps], pa.bool_())
-    offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
-    return pa.MapArray.from_arrays(offsets, keys, texts, mask=is_null)
+    mask = pa.array([not each for each in maps], pa.bool_()) if is_null else None
+    return pa.MapArray.from_arrays(_numbers(ends), keys, texts, mask=mask)
 
 
 def _binary(count: int, ends: bytes, data: bytes) -> pa.Array:

@@ -32,6 +32,8 @@ from penstock.errors import InvalidArgument
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from penstock.broker.arrow_sizes import check_batch, spread
 except ImportError as error:
     raise ImportError("writing as Arrow needs pyarrow: pip install 'penstock[arrow]'", name="pyarrow") from error
 
@@ -46,8 +48,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    is_one = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-    return any(fits(kind) for fits in is_one)
+    if pa.types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width > 0)  # of no bytes any number of rows could be sent
+    return any(fits(kind) for fits in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
 
 
 class _Column(NamedTuple):
@@ -114,6 +117,7 @@ def check_schema(schema: pa.Schema) -> None:
 
 def plain(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """The columns of a batch in the types that rows are made from. InvalidArgument for what does not fit them."""
+    check_batch(sum(map(spread, batch.columns)))
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         known = _COLUMNS[name]

@@ -103,6 +103,11 @@ class Cursors:
         start = self._held.get(stream.number)
         return [(start, stream.next_offset)] if start is not None and start < stream.next_offset else []
 
+    def holding(self) -> dict[str, int]:
+        """The cursors that hold, each with when it was set last: one that nobody sets any more keeps the log for ever."""
+        with self._lock:
+            return {name: bookmark.updated_at for name, bookmark in self._bookmarks.items() if bookmark.holds}
+
     def _hold(self) -> None:
         """Work out what is held. Call it with the lock held."""
         self._held = held(self._bookmarks.values())

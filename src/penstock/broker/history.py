@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from penstock.broker.core import events
-from penstock.broker.core.events import Event, spread
+from penstock.broker.core.events import Column, Event, spread
 from penstock.broker.journal import Journal
 from penstock.ids import message_id
 
@@ -27,55 +27,113 @@ class Row(msgspec.Struct, gc=False):
     detail: dict[str, str] = {}
 
 
-def rows(first: int, event: Event, stream_of: dict[int, int]) -> Iterator[Row]:  # noqa: PLR0912  # one case for each event
-    """The events of a record whose first event has the offset `first`. `stream_of` gives the stream of a queue's number."""
+class Record(msgspec.Struct, gc=False):
+    """What a record of the event log says of each of its events: one text for all of them, or a number for each."""
+
+    kind: str
+    at: int
+    stream: int | None = None
+    queue: int | None = None
+    offsets: Sequence[int] | None = None
+    """The messages, one for each event; None for a single event that is not about a message."""
+    published: Column | None = None
+    """When the messages were published; None where the log does not say."""
+    attempts: Column = 0
+    consumer: str | None = None
+    detail: dict[str, str | list[int]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many events it stands for."""
+        return 1 if self.offsets is None else len(self.offsets)
+
+    def cut(self, start: int, stop: int) -> Record:
+        """Those events alone, counted from the first."""
+        if self.offsets is None or (start <= 0 and stop >= len(self.offsets)):
+            return self
+        part = slice(max(start, 0), stop)
+        return msgspec.structs.replace(
+            self,
+            offsets=self.offsets[part],
+            published=self.published[part] if isinstance(self.published, list) else self.published,
+            attempts=self.attempts[part] if isinstance(self.attempts, list) else self.attempts,
+            detail={name: value if isinstance(value, str) else value[part] for name, value in self.detail.items()},
+        )
+
+
+def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR0911, PLR0912  # one case for each event
+    """What a record says. `stream_of` gives the stream of a queue's number."""
+    at = event.at
     match event:
         case events.Published():
-            for index in range(event.count):
-                offset = event.first + index
-                yield Row(
-                    first + index, event.at, "published", event.stream, None, offset, message_id(event.at, event.stream, offset)
-                )
+            return Record("published", at, event.stream, None, range(event.first, event.first + event.count), at)
         case events.Dropped():
-            stream = stream_of.get(event.queue)
-            offsets = (offset for start, stop in event.ranges for offset in range(start, stop))
-            detail = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
-            for index, offset in enumerate(offsets):
-                yield Row(first + index, event.at, "dropped", stream, event.queue, offset, detail=detail)
+            offsets = [offset for start, stop in event.ranges for offset in range(start, stop)]
+            detail: dict[str, str | list[int]] = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
+            return Record("dropped", at, stream_of.get(event.queue), event.queue, offsets, detail=detail)
         case events.TopicCreated():
-            yield Row(first, event.at, "topic_created", event.stream, detail={"name": event.name})
+            return Record("topic_created", at, event.stream, detail={"name": event.name})
         case events.TopicDeleted():
-            yield Row(first, event.at, "topic_deleted", event.stream)
+            return Record("topic_deleted", at, event.stream)
         case events.QueueCreated():
             kind = "queue_created" if event.queue == event.stream else "subscription_created"
-            yield Row(first, event.at, kind, event.stream, event.queue, detail={"name": event.name})
+            return Record(kind, at, event.stream, event.queue, detail={"name": event.name})
         case events.QueueDeleted():
-            yield Row(first, event.at, "queue_deleted", stream_of.get(event.queue), event.queue)
+            return Record("queue_deleted", at, stream_of.get(event.queue), event.queue)
         case events.TopicUpdated():
-            yield Row(first, event.at, "topic_updated", event.stream)
+            return Record("topic_updated", at, event.stream)
         case events.QueueUpdated():
-            yield Row(first, event.at, "queue_updated", stream_of.get(event.queue), event.queue)
+            return Record("queue_updated", at, stream_of.get(event.queue), event.queue)
         case events.QueueDetached():
-            yield Row(first, event.at, "subscription_detached", stream_of.get(event.queue), event.queue)
+            return Record("subscription_detached", at, stream_of.get(event.queue), event.queue)
         case events.SnapshotUpdated():
-            yield Row(first, event.at, "snapshot_updated", detail={"name": event.name})
+            return Record("snapshot_updated", at, detail={"name": event.name})
         case events.DocumentKept():
-            yield Row(first, event.at, "document_kept", detail={"name": event.name})
+            return Record("document_kept", at, detail={"name": event.name})
         case events.DocumentDropped():
-            yield Row(first, event.at, "document_dropped", detail={"name": event.name})
+            return Record("document_dropped", at, detail={"name": event.name})
         case events.SnapshotDeleted():
-            yield Row(first, event.at, "snapshot_deleted", detail={"name": event.name})
+            return Record("snapshot_deleted", at, detail={"name": event.name})
         case events.SnapshotTaken():
-            yield Row(first, event.at, "snapshot_taken", stream_of.get(event.queue), event.queue, detail={"name": event.name})
+            return Record("snapshot_taken", at, stream_of.get(event.queue), event.queue, detail={"name": event.name})
         case events.Seeked():
-            yield Row(first, event.at, "seeked", stream_of.get(event.queue), event.queue, detail={"high": str(event.high)})
+            return Record("seeked", at, stream_of.get(event.queue), event.queue, detail={"high": str(event.high)})
         case events.ConsumerReleased():
             detail = {"consumer": event.consumer}
-            yield Row(first, event.at, "consumer_released", stream_of.get(event.queue), event.queue, detail=detail)
+            return Record("consumer_released", at, stream_of.get(event.queue), event.queue, detail=detail)
         case events.Paused():
-            yield Row(first, event.at, "paused" if event.paused else "resumed", stream_of.get(event.queue), event.queue)
+            return Record("paused" if event.paused else "resumed", at, stream_of.get(event.queue), event.queue)
         case _:
-            yield from _message_rows(first, event, stream_of.get(event.queue))
+            kind, attempts, consumer, detail = _describe(event)
+            stream = stream_of.get(event.queue)
+            return Record(kind, at, stream, event.queue, event.offsets, event.published, attempts, consumer, detail)
+
+
+def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Row]:
+    """The events of a record whose first event has the offset `first`."""
+    told = record(event, stream_of)
+    if told.offsets is None:
+        yield Row(first, told.at, told.kind, told.stream, told.queue, detail=_detail(told, 0))
+        return
+    published, attempts = spread(told.published or 0, told.count), spread(told.attempts, told.count)
+    for index, (offset, publish_at, attempt) in enumerate(zip(told.offsets, published, attempts, strict=True)):
+        name = message_id(publish_at, told.stream, offset) if told.stream is not None and told.published is not None else None
+        yield Row(
+            first + index,
+            told.at,
+            told.kind,
+            told.stream,
+            told.queue,
+            offset,
+            name,
+            attempt or None,
+            told.consumer,
+            _detail(told, index),
+        )
+
+
+def _detail(told: Record, index: int) -> dict[str, str]:
+    return {name: value if isinstance(value, str) else str(value[index]) for name, value in told.detail.items()}
 
 
 def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) -> bool:
@@ -121,28 +179,18 @@ MessageEvent = (
 )
 
 
-def _message_rows(first: int, event: MessageEvent, stream: int | None) -> Iterator[Row]:
-    kind, attempts, consumer, details = _describe(event)
-    published, tries = spread(event.published, event.count), spread(attempts, event.count)
-    for index, (offset, publish_at, attempt) in enumerate(zip(event.offsets, published, tries, strict=True)):
-        name = message_id(publish_at, stream, offset) if stream is not None else None
-        detail = {key: value if isinstance(value, str) else str(value[index]) for key, value in details.items()}
-        yield Row(first + index, event.at, kind, stream, event.queue, offset, name, attempt or None, consumer, detail)
-
-
-def _describe(event: MessageEvent) -> tuple[str, events.Column, str | None, dict[str, str | list[int]]]:
+def _describe(event: MessageEvent) -> tuple[str, Column, str | None, dict[str, str | list[int]]]:
     """(kind, attempts, consumer, details) of a record; a detail is a text for all or a number for each."""
-    count = event.count
     match event:
         case events.Leased():
-            return "leased", event.attempts, event.consumer, {"deadline": spread(event.deadline, count)}
+            return "leased", event.attempts, event.consumer, {"deadline": _each(event.deadline)}
         case events.Acked():
             return "acked", event.attempts, None, {}
         case events.Returned():
             error = {"error": event.error} if event.error else {}
-            return event.cause, event.attempts, None, {"due": spread(event.due, count), **error}
+            return event.cause, event.attempts, None, {"due": _each(event.due), **error}
         case events.Extended():
-            return "extended", 0, None, {"deadline": spread(event.deadline, count)}
+            return "extended", 0, None, {"deadline": _each(event.deadline)}
         case events.Buried():
             texts = {"reason": event.reason, "cause": event.cause, "target": event.target, "error": event.error}
             return "dead_lettered", event.attempts, None, {key: text for key, text in texts.items() if text}
@@ -152,3 +200,7 @@ def _describe(event: MessageEvent) -> tuple[str, events.Column, str | None, dict
             return "redriven", 0, None, {}
         case events.DeadRemoved():
             return event.why, 0, None, {}
+
+
+def _each(values: Column) -> str | list[int]:
+    return str(values) if isinstance(values, int) else values

@@ -6,7 +6,6 @@ Everything that reads ranges (`arrow`, the log door, `penstock.log`) asks a `Log
 from __future__ import annotations
 
 import heapq
-import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,6 +23,8 @@ from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, OutOf
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
+MAX_STEPS = 100_000
+"""How many chunks one question may look at: a stream of small publishes has millions, and who asks for all waits for none."""
 EVENT_BYTES = 100
 """What an event counts where bytes are shared out between streams."""
 
@@ -139,8 +140,11 @@ def names_of(streams: Iterable[_Stream], queues: Iterable[_Queue], departed: Map
 
 def kind_of(name: str) -> tuple[str, str]:
     """(kind, name) of a stream's name in the log: the reverse of `stream_name`."""
-    kind, _, plain = check_name(name, "stream").partition(":")
-    return (kind, plain) if kind in {TOPIC, QUEUE} and plain else (TOPIC, name)
+    if isinstance(name, str):
+        kind, _, plain = name.partition(":")
+        if kind in {TOPIC, QUEUE} and plain:
+            return kind, check_name(plain, "stream")
+    return TOPIC, check_name(name, "stream")
 
 
 def not_found(name: str) -> NotFound:
@@ -177,11 +181,10 @@ def select(view: LogView, names: Sequence[str] | None = None, pattern: str | Non
         return [view.span(name) for name in dict.fromkeys(names)]
     found = view.spans()
     if pattern is not None:
-        try:
-            is_match = re.compile(pattern).fullmatch
-        except (re.error, TypeError) as error:
-            raise InvalidArgument.of("pattern", pattern, f"a regular expression ({error})") from error
-        found = [span for span in found if is_match(span.stream)]
+        from penstock.broker.arrow_names import fitting  # noqa: PLC0415  # pyarrow is an extra
+
+        wanted = fitting(pattern, [span.stream for span in found])
+        found = [span for span in found if span.stream in wanted]
     return sorted(found, key=lambda span: span.stream)
 
 
@@ -214,7 +217,10 @@ def _published_at(view: LogView, number: int, offset: int) -> int:
 
 
 def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-    """How far a reader gets with so many bytes, shared fairly between the streams; one message of each at the least."""
+    """How far a reader gets with so many bytes, shared fairly between the streams; one message of each at the least.
+
+    Less far where that would take more than `MAX_STEPS` looks at chunks: who asks again gets on.
+    """
     if type(max_bytes) is not int or max_bytes < 1:
         raise InvalidArgument.of("max_bytes", max_bytes, "a whole number of bytes, at least 1")
     ends = dict(starts)
@@ -223,7 +229,9 @@ def offsets_for(view: LogView, starts: Mapping[str, int], max_bytes: int) -> dic
     waiting: list[tuple[int, int, str, Iterator[tuple[int, int]]]] = []
     for turn, (name, start) in enumerate(starts.items()):
         waiting.append((0, turn, name, _steps(view, name, start, share)))
-    while waiting and (left > 0 or not waiting[0][0]):
+    looks = 0
+    while waiting and ((left > 0 and looks < MAX_STEPS) or not waiting[0][0]):
+        looks += 1
         taken, turn, name, steps = waiting[0]
         step = next(steps, None)
         if step is None:

@@ -8,6 +8,7 @@ What a cursor that holds has still to read stays in any case. The names of what 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from penstock.ids import MAX_OFFSET
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+log = logging.getLogger("penstock.broker")
 
 RETENTION = 7 * DAY
 INTERVAL = 60 * SECOND
@@ -38,6 +41,8 @@ class Retention:
         self._write_pending = write_pending
         self.due_at = 0
         """When the streams are looked over next."""
+        self._warn_at = 0
+        """When somebody is told again of cursors that look forgotten."""
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
@@ -51,6 +56,19 @@ class Retention:
         self._drop_deleted()
         self._broker.journal.trim_events(now - max(map(stream_retention, streams), default=RETENTION))
         self._forget_departed(now)
+        self._warn(now)
+
+    def _warn(self, now: int) -> None:
+        """Say once a day which cursors hold what nobody seems to read: the log grows until somebody deletes them."""
+        if now < self._warn_at:
+            return
+        self._warn_at = now + DAY
+        for name, updated_at in self._broker.cursors.holding().items():
+            if now - updated_at >= RETENTION:
+                days = (now - updated_at) // DAY
+                log.warning(
+                    "the cursor %r was not set for %d days and still holds the log: delete it if it is no more", name, days
+                )
 
     def _forget_departed(self, now: int) -> None:
         """No event that is kept speaks of what was deleted before the oldest of them."""

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from penstock.broker import arrow_rows
 from penstock.broker.arrow_rows import Target
+from penstock.broker.arrow_sizes import check_unpacked
 from penstock.broker.core.message import Batch, StoredMessage, joined
 from penstock.broker.core.stream import Stream
-from penstock.errors import InvalidArgument
+from penstock.errors import CorruptLog, InvalidArgument
 
 if TYPE_CHECKING:
     from penstock.broker.staging import PublishRules
@@ -33,11 +34,16 @@ def check_part(
     *,
     stream: str | None,
     rules: PublishRules | None,
+    limit: int,
 ) -> tuple[int, dict[str, int]]:
-    """(rows, rows by stream) of a part whose rows may all be published. Where rules change rows, the file then holds those."""
+    """(rows, rows by stream) of a part whose rows may all be published. Where rules change rows, the file then holds those.
+
+    `limit`: how many bytes the rows may be, however small they were packed.
+    """
     known: dict[str, Target] = {}
     counts: dict[str, int] = {}
     rows, is_inspected = 0, False
+    check_unpacked(path, limit)
     for batch in _batches(path):
         columns = arrow_rows.plain(batch)
         for name, own, places in arrow_rows.grouped(columns, stream, rows):
@@ -65,7 +71,7 @@ def _rewritten(
     try:
         with pa.OSFile(str(made), "wb") as sink:
             writer = None
-            for batch in _batches(path):
+            for batch in _pieces(_batches(path)):
                 kept: list[tuple[str, list[StoredMessage]]] = []
                 for name, own, _ in arrow_rows.grouped(arrow_rows.plain(batch), stream, 0):
                     messages = arrow_rows.messages(own, known[name], now).messages
@@ -82,6 +88,16 @@ def _rewritten(
     finally:
         made.unlink(missing_ok=True)
     return sum(counts.values()), {name: count for name, count in counts.items() if count}
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of a size that may become Python's objects."""
+    for batch in batches:
+        done = 0
+        while done < batch.num_rows:
+            piece = _piece(batch.slice(done), SLICE_ROWS, is_fixed=False)
+            yield piece
+            done += piece.num_rows
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -130,17 +146,23 @@ def slices(
 
 
 def _rest(parts: list[tuple[Path, int, str | None]], done: int) -> Iterator[tuple[pa.RecordBatch, str | None]]:
-    """The rows behind the first `done` ones."""
+    """The rows behind the first `done` ones. CorruptLog for a file that is not the one that was checked."""
     at = 0
     for path, count, stream in parts:
-        if at + count <= done:
-            at += count
+        end = at + count
+        if end <= done:
+            at = end
             continue
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            for batch in reader:
-                if at + batch.num_rows > done:
-                    yield batch.slice(max(done - at, 0)), stream
-                at += batch.num_rows
+        try:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+                for batch in reader:
+                    if at + batch.num_rows > done:
+                        yield batch.slice(max(done - at, 0)), stream
+                    at += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptLog(str(path.parent), path.name, str(error)) from error
+        if at != end:
+            raise CorruptLog(str(path.parent), path.name, f"it holds {count - (end - at)} rows, and had {count}")
 
 
 def _piece(rows: pa.RecordBatch, most: int, *, is_fixed: bool) -> pa.RecordBatch:

@@ -3,8 +3,10 @@
     staged/PROJECT/WRITE/PART.arrow   an Arrow IPC stream, and behind it what is known of it
     staged/PROJECT/WRITE/manifest     which parts a commit was decided for, and where their rows go
     staged/PROJECT/WRITE/*.part       a part that is still coming in; one that was left over is removed at the next start
+    staged/PROJECT/.WRITE.N           a write that is being removed
 
-The directory of the server's own project is `_`.
+The directory of the server's own project is `_`. A write that a commit has claimed does not change any more: no part enters it,
+and nobody but the commit removes it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
@@ -120,6 +123,8 @@ class Staging:
         self.limits = limits or StagingLimits()
         self._lock = threading.Lock()
         self._writes: dict[str, _Write] = {}
+        self._claimed: set[str] = set()
+        """The writes that commits are about."""
         self._numbers = itertools.count(1)
         self._bytes = 0
         self._load()
@@ -132,6 +137,7 @@ class Staging:
     def upload(self, write: str, part: str) -> Upload:
         """A part that is coming in: write to it, `settle` it, and close it in any case."""
         with self._lock:
+            self._check_open(write)
             if write not in self._writes and len(self._writes) >= self.limits.max_writes:
                 raise ResourceExhausted(
                     f"{len(self._writes)} writes are staged, as many as may be",
@@ -142,7 +148,11 @@ class Staging:
         with _disk(directory):
             make_directory(self.root, 0o700)
             make_directory(directory, 0o700)
-            return Upload(self, write, part, directory / f"{part}.{number}{_COMING}")
+            try:
+                return Upload(self, write, part, directory / f"{part}.{number}{_COMING}")
+            except FileNotFoundError:
+                # The last of its other uploads has just failed, or it was aborted: its directory went with it.
+                raise Unavailable(f"write {write!r} is just being removed", hint="try again") from None
 
     def parts(self, write: str) -> dict[str, PartInfo]:
         """The parts of a write, by name; none for a write that is not known."""
@@ -170,14 +180,56 @@ class Staging:
         with self._lock:
             return [name for name, write in self._writes.items() if now - write.touched_at >= STAGED_FOR]
 
-    def forget(self, write: str) -> None:
-        """Remove a write with all its parts. Safe to call twice."""
+    def claim(self, write: str) -> None:
+        """Keep a write as it is, until it is released or forgotten. FailedPrecondition: another commit has claimed it."""
         with self._lock:
+            self._check_open(write)
+            self._claimed.add(write)
+
+    def release(self, write: str) -> None:
+        """Let a write change again."""
+        with self._lock:
+            self._claimed.discard(write)
+
+    def is_claimed(self, write: str) -> bool:
+        """Whether a commit has claimed a write."""
+        with self._lock:
+            return write in self._claimed
+
+    def abort(self, write: str) -> None:
+        """Remove a write, unless it is claimed. Safe to call twice."""
+        self._remove(write, is_owner=False)
+
+    def forget(self, write: str) -> None:
+        """Remove a write, for the commit that has claimed it. Safe to call twice."""
+        self._remove(write, is_owner=True)
+
+    def _remove(self, write: str, *, is_owner: bool) -> None:
+        directory = self.directory(write)
+        with self._lock:
+            if not is_owner and write in self._claimed:
+                return
+            self._claimed.discard(write)
             gone = self._writes.pop(write, None)
             if gone is not None:
                 self._bytes -= sum(info.bytes for info in gone.parts.values())
-        directory = self.directory(write)
-        shutil.rmtree(directory, ignore_errors=True)
+            # Out of the way at once, so that what is staged from now on under the same name is not removed with it.
+            aside = directory.with_name(f".{directory.name}.{next(self._numbers)}")
+            try:
+                directory.rename(aside)
+            except FileNotFoundError:
+                return
+            except OSError:
+                aside = directory
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def is_whole(self, write: str, part: str) -> bool:
+        """Whether a part that is known is also on disk, as long as it was."""
+        info = self.parts(write).get(part)
+        try:
+            return info is not None and self.path(write, part).stat().st_size > info.bytes
+        except OSError:
+            return False
 
     def decide(self, write: str, manifest: Manifest) -> None:
         """Write down which parts a commit is for; on disk when it returns."""
@@ -228,6 +280,7 @@ class Staging:
         """Put a part in its place, for the one before; on disk when it returns."""
         place = self.path(write, part)
         with self._lock, _disk(place):
+            self._check_open(write)
             coming.replace(place)
             sync_directory(place.parent)
             entry = self._writes.setdefault(write, _Write())
@@ -236,12 +289,20 @@ class Staging:
             entry.touched_at = max(entry.touched_at, info.staged_at)
             self._bytes -= before.bytes if before is not None else 0
 
+    def _check_open(self, write: str) -> None:
+        """Call it with the lock held."""
+        if write in self._claimed:
+            raise FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
+
     def _load(self) -> None:
-        """Find what was staged before, and remove what was only coming in."""
+        """Find what was staged before, and remove what was only coming in or already going."""
         if not self.root.is_dir():
             return
         for directory in [*self.root.glob("*/*/")]:
             project, name = directory.parent.name, directory.name
+            if name.startswith("."):
+                shutil.rmtree(directory, ignore_errors=True)
+                continue
             write, known = name if project == "_" else f"{project}/{name}", _Write()
             for path in [*directory.iterdir()]:
                 if path.name.endswith(_COMING):
@@ -258,7 +319,10 @@ class Staging:
 
 
 class Upload:
-    """A part that is coming in. Not for several threads at one time."""
+    """A part that is coming in.
+
+    It may be closed while another thread is still at it, which then finishes first: who sends a part may go away at any time.
+    """
 
     def __init__(self, staging: Staging, write: str, part: str, coming: Path) -> None:
         self.name = write
@@ -266,6 +330,7 @@ class Upload:
         self._staging = staging
         self._part = part
         self._coming = coming
+        self._lock = threading.Lock()
         self._file = coming.open("wb")
         self._size = 0
         """What is counted as staged."""
@@ -278,9 +343,9 @@ class Upload:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take some more of it."""
-        self._staging.take(len(data), self._size + len(data))
-        self._size += len(data)
-        with _disk(self._coming):
+        with self._lock, _disk(self._coming):
+            self._staging.take(len(data), self._size + len(data))
+            self._size += len(data)
             self._file.write(data)
 
     def settle(
@@ -295,43 +360,53 @@ class Upload:
         """Check every row, and put the part in its place. `find` gives the stream of a name, or says why not."""
         from penstock.broker import staged_part  # noqa: PLC0415  # pyarrow is an extra
 
-        with _disk(self._coming):
-            self._file.close()
-            with self._coming.open("rb") as file:
-                file.seek(max(self._size - len(_END), 0))
-                if file.read() != _END:
-                    raise InvalidArgument(
-                        "the body is not an Arrow IPC stream, or it was cut: its end is missing",
-                        hint="close the stream writer before sending",
-                    )
-        try:
-            rows, streams = staged_part.check_part(self._coming, find, targets, now, stream=stream, rules=rules)
-        except OSError as error:
-            raise _unavailable(self._coming, error) from error
-        with _disk(self._coming):
-            grown = self._coming.stat().st_size - self._size
-            self._staging.take(grown, self._size + grown)
-            self._size += grown
-            info = PartInfo(rows, self._size, now, stream, streams)
-            with self._coming.open("ab") as file:
-                body = msgspec.msgpack.encode(info)
-                file.write(body + len(body).to_bytes(4, "little") + _MAGIC)
-                file.flush()
-                os.fsync(file.fileno())
-        try:
-            self._staging.enter(self.name, self._part, self._coming, info)
-        except FileNotFoundError:
-            raise FailedPrecondition(f"write {self.name!r} was aborted while this part came in") from None
-        self._size = 0
+        with self._lock:
+            try:
+                with _disk(self._coming):
+                    self._check_end()
+                    limit = self._staging.limits.max_part_bytes
+                    found = staged_part.check_part(self._coming, find, targets, now, stream=stream, rules=rules, limit=limit)
+                    info = self._finished(*found, now, stream)
+                self._staging.enter(self.name, self._part, self._coming, info)
+            except FileNotFoundError:
+                raise FailedPrecondition(f"write {self.name!r} was aborted or committed while this part came in") from None
+            self._size = 0
         return info
 
     def close(self) -> None:
-        """Let go of what did not become a part."""
+        """Let go of what did not become a part, and of a directory that nothing is in."""
+        with self._lock:
+            self._file.close()
+            if self._size:
+                self._staging.give_back(self._size)
+                self._size = 0
+            self._coming.unlink(missing_ok=True)
+            with suppress(OSError):  # other parts are there
+                self._coming.parent.rmdir()
+
+    def _check_end(self) -> None:
+        """Refuse what was cut, before anybody looks at the rest of it."""
         self._file.close()
-        if self._size:
-            self._staging.give_back(self._size)
-            self._size = 0
-        self._coming.unlink(missing_ok=True)
+        with self._coming.open("rb") as file:
+            file.seek(max(self._size - len(_END), 0))
+            if file.read() != _END:
+                raise InvalidArgument(
+                    "the body is not an Arrow IPC stream, or it was cut: its end is missing",
+                    hint="close the stream writer before sending",
+                )
+
+    def _finished(self, rows: int, streams: dict[str, int], now: int, stream: str | None) -> PartInfo:
+        """Write what is known of it behind it, and have all of it on disk."""
+        grown = self._coming.stat().st_size - self._size
+        self._staging.take(grown, self._size + grown)
+        self._size += grown
+        info = PartInfo(rows, self._size, now, stream, streams)
+        with self._coming.open("ab") as file:
+            body = msgspec.msgpack.encode(info)
+            file.write(body + len(body).to_bytes(4, "little") + _MAGIC)
+            file.flush()
+            os.fsync(file.fileno())
+        return info
 
 
 class _disk:  # noqa: N801  # a context manager that reads as a word
@@ -355,17 +430,19 @@ def _unavailable(path: Path, error: OSError) -> PenstockError:
 
 def _read_info(path: Path) -> PartInfo:
     """What is known of a part that was staged before."""
+    problem = "it has no end that says what it is"
     try:
         with path.open("rb") as file:
             file.seek(-12, os.SEEK_END)
             tail = file.read()
-            size = int.from_bytes(tail[:4], "little")
-            if tail[4:] != _MAGIC:
-                raise CorruptLog(str(path.parent), path.name, "it has no end that says what it is")
-            file.seek(-12 - size, os.SEEK_END)
-            return msgspec.msgpack.decode(file.read(size), type=PartInfo)
+            if tail[4:] == _MAGIC:
+                file.seek(-12 - int.from_bytes(tail[:4], "little"), os.SEEK_END)
+                return msgspec.msgpack.decode(file.read()[:-12], type=PartInfo)
     except (OSError, msgspec.MsgspecError) as error:
-        raise CorruptLog(str(path.parent), path.name, str(error)) from error
+        problem = str(error)
+    damaged = CorruptLog(str(path.parent), path.name, problem)
+    damaged.hint = "move the file away: its writer is told at the commit that it is missing, and stages it again"
+    raise damaged
 
 
 def names(parts: dict[str, PartInfo]) -> Iterator[str]:

@@ -39,7 +39,6 @@ from penstock.durations import SECOND
 from penstock.errors import (
     BrokerClosed,
     CorruptLog,
-    FailedPrecondition,
     InvalidArgument,
     PartNotFound,
     PenstockError,
@@ -97,16 +96,18 @@ class Writes:
         self._thread.start()
 
     def close(self) -> None:
-        """Leave what is unfinished to the next start. Safe to call twice."""
+        """Leave what is unfinished to the next start. Returns when no commit runs any more. Safe to call twice."""
         self._is_closing = True
         self._bell.set()
         self._thread.join()
+        for lock in self._locks:
+            with lock:
+                pass  # a commit that ran has seen it, and ended with its slice
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def upload(self, write: str, part: str) -> Upload:
         """A part that is coming in."""
-        self._check_open(write)
         return self.staging.upload(write, part)
 
     def settle(self, upload: Upload, find: Callable[[str], Stream], *, stream: str | None = None) -> PartInfo:
@@ -119,12 +120,13 @@ class Writes:
 
         if stream is not None:
             find(stream)
-        self._check_open(upload.name)
         return upload.settle(find, seen, self._broker.clock.now(), stream=stream, rules=self._rules)
 
     def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int, find: Callable[[str], Stream]) -> CommitResult:
         """Publish the parts of a write, once for each (query, batch). `find` gives the stream of a name, or says why not."""
         with self._lock_of(query):
+            if self._is_closing:
+                raise BrokerClosed
             while (what := verdict(self._ledger(query), batch)) is Verdict.FINISH_FIRST:
                 self._finish(query)
             if what is Verdict.REPEAT:
@@ -140,16 +142,11 @@ class Writes:
 
     def abort(self, write: str) -> None:
         """Forget what was staged, unless it is being published. Safe to call twice."""
-        with self._lock:
-            is_decided = write in self._decided.values()
-        if not is_decided:
-            self.staging.forget(write)
+        self.staging.abort(write)
 
     def listed(self) -> list[tuple[StagedWrite, bool]]:
         """All writes, each with whether it is being published."""
-        with self._lock:
-            decided = set(self._decided.values())
-        return [(write, write.write in decided) for write in self.staging.listed()]
+        return [(write, self.staging.is_claimed(write.write)) for write in self.staging.listed()]
 
     def tidy(self) -> None:
         """Forget writes that nobody commits, and queries that have been silent for very long."""
@@ -157,41 +154,30 @@ class Writes:
         for write in self.staging.expired(now):
             log.info("the staged write %r was not committed in time, and is removed", write)
             self.abort(write)
-        with self._broker.lock:
-            kept = {name: body for name, body in self._broker.catalog.documents.items() if name.startswith(PREFIX)}
-        for name, body in kept.items():
-            if ledgers.is_forgotten(ledgers.decode(name, body), now):
-                self._drop(name)
-                self._queries.discard(name.removeprefix(PREFIX))
+        for query in [*self._queries]:
+            lock = self._lock_of(query)
+            # Who commits now is not silent; whoever else holds the lock is gone the next time.
+            if lock.acquire(blocking=False):
+                try:
+                    known = self._ledger(query)
+                    if known is not None and ledgers.is_forgotten(known, now):
+                        self._drop(PREFIX + query)
+                        self._queries.discard(query)
+                finally:
+                    lock.release()
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(self, write: str, parts: Sequence[str], query: str, batch: int, find: Callable[[str], Stream]) -> Ledger:
         """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
-        staged = self.staging.parts(write)
-        for part in parts:
-            if part not in staged:
-                raise PartNotFound(f"{part} of write {write}")
-        if len(set(parts)) != len(parts):
-            raise InvalidArgument.of("parts", [*parts], "each part once")
         if query not in self._queries and len(self._queries) >= MAX_QUERIES:
             raise ResourceExhausted(f"{len(self._queries)} queries write here, as many as may be", hint="use names that stay")
-        chosen = {part: staged[part] for part in parts}
-        streams = {name: find(name) for name in names(chosen)}
-        self._check_room(chosen, streams)
-        rows = sum(info.rows for info in chosen.values())
+        # From here on no part enters the write and nobody aborts it: what is checked is what will be published.
+        self.staging.claim(write)
         with self._lock:
-            if write in self._decided.values():
-                raise _being_published(write)
             self._decided[query] = write
         try:
-            self.staging.decide(
-                write,
-                Manifest(
-                    [ManifestPart(part, info.rows, info.stream) for part, info in chosen.items()],
-                    {name: stream.number for name, stream in streams.items()},
-                ),
-            )
+            rows = self._plan(write, parts, find)
         except BaseException:
             self._ended(query, keep=True)
             raise
@@ -206,6 +192,23 @@ class Writes:
                 self._ended(query, keep=True)
             raise  # and when it is known but not on disk yet, it is finished as soon as the disk takes it
         return decided
+
+    def _plan(self, write: str, parts: Sequence[str], find: Callable[[str], Stream]) -> int:
+        """Check what a commit asks for, and write down where its rows are and go; returns how many they are."""
+        staged = self.staging.parts(write)
+        for part in parts:
+            if part not in staged or not self.staging.is_whole(write, part):
+                raise PartNotFound(f"{part} of write {write}")
+        if len(set(parts)) != len(parts):
+            raise InvalidArgument.of("parts", [*parts], "each part once")
+        chosen = {part: staged[part] for part in parts}
+        streams = {name: find(name) for name in names(chosen)}
+        self._check_room(chosen, streams)
+        rows = sum(info.rows for info in chosen.values())
+        if rows:
+            order = [ManifestPart(part, info.rows, info.stream) for part, info in chosen.items()]
+            self.staging.decide(write, Manifest(order, {name: stream.number for name, stream in streams.items()}))
+        return rows
 
     def _check_room(self, parts: dict[str, PartInfo], streams: dict[str, Stream]) -> None:
         """Refuse what would be stuck half-way: a queue that refuses messages must have room for all of them."""
@@ -245,19 +248,20 @@ class Writes:
         parts = [(self.staging.path(write, part.part), part.rows, part.stream) for part in manifest.parts]
         coming: _Publish | None = None
         skipped = state.turns
-        # While one slice is on its way to the disk, the next one is made.
-        for until, turns in staged_part.slices(parts, targets, state.done, state.until, clock.now):
-            if self._is_closing:
-                raise BrokerClosed
-            for number, turn in enumerate(turns, 1):
-                if number > skipped:
-                    if coming is not None:
-                        coming.wait()
-                    state = state.passed(until, 0 if number == len(turns) else number, clock.now())
-                    coming = self._publish(turn, DocumentKept(PREFIX + query, state.at, ledgers.encode(state)))
-            skipped = 0
-        if coming is not None:
-            coming.wait()
+        try:
+            # While one slice is on its way to the disk, the next one is made.
+            for until, turns in staged_part.slices(parts, targets, state.done, state.until, clock.now):
+                if self._is_closing:
+                    raise BrokerClosed
+                for number, turn in enumerate(turns, 1):
+                    if number > skipped:
+                        _wait(coming)
+                        state = state.passed(until, 0 if number == len(turns) else number, clock.now())
+                        coming = self._publish(turn, DocumentKept(PREFIX + query, state.at, ledgers.encode(state)))
+                skipped = 0
+        finally:
+            # Whatever went wrong: until this one is on disk or refused, its mark does not say whether its rows are published.
+            _wait(coming)
         if not state.is_finished:
             raise CorruptLog(str(self.staging.root), f"the staged write {write!r}", f"{state.rows - state.done} rows are missing")
 
@@ -294,8 +298,8 @@ class Writes:
         with self._lock:
             self._unfinished.discard(query)
             write = self._decided.pop(query, None)
-        if write is not None and not keep:
-            self.staging.forget(write)
+        if write is not None:
+            (self.staging.release if keep else self.staging.forget)(write)
 
     # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,6 +314,7 @@ class Writes:
                 if known.is_finished:
                     self.staging.forget(known.directory)
                 else:
+                    self.staging.claim(known.directory)
                     self._unfinished.add(query)
                     self._decided[query] = known.directory
 
@@ -329,10 +334,12 @@ class Writes:
                             self._finish(query)
                 except BrokerClosed:
                     return
-                except (PenstockError, OSError) as error:
+                except Exception as error:  # noqa: BLE001  # the top of the thread, which has other queries to finish
                     if told.get(query) != str(error):
                         told[query] = str(error)
                         log.error("the batch of query %r that was decided waits: %s", query, error)
+                else:
+                    told.pop(query, None)
             self._bell.wait(RETRY_SECONDS if waiting else TIDY_SECONDS)
 
     def _tidy_in_time(self) -> None:
@@ -352,15 +359,6 @@ class Writes:
     def _lock_of(self, query: str) -> threading.Lock:
         return self._locks[hash(query) % _LOCKS]
 
-    def _check_open(self, write: str) -> None:
-        with self._lock:
-            if write in self._decided.values():
-                raise _being_published(write)
-
-
-def _being_published(write: str) -> FailedPrecondition:
-    return FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
-
 
 class _Publish:
     """A publish on its way to the disk."""
@@ -379,3 +377,8 @@ class _Publish:
         self._event.wait()
         if self._error is not None:
             raise self._error
+
+
+def _wait(coming: _Publish | None) -> None:
+    if coming is not None:
+        coming.wait()

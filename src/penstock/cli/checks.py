@@ -12,7 +12,6 @@ import re
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -25,9 +24,10 @@ from statistics import median
 from penstock.cli.wording import octets, span
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND, to_datetime
+from penstock.errors import FailedPrecondition
+from penstock.pipeline import java
 
 PYTHON = (3, 11)
-JAVA = 17
 EXTRAS = {
     "server": "`penstock serve`",
     "arrow": "reading the log as Arrow tables",
@@ -40,7 +40,6 @@ SLOW_SYNC, UNREAL_SYNC = 0.02, 0.000_02
 STEP = SECOND // 20
 EARLIEST_NOW = 1_735_689_600 * SECOND  # 2025: nothing of this ran before
 FEW_FILES = 4_096
-COMMAND_SECONDS = 10
 
 
 class Level(StrEnum):
@@ -136,27 +135,13 @@ def _release(version: str) -> tuple[int, ...]:
 
 def check_java() -> Finding:
     """Java, which Spark alone needs."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    hint = f"install Java {JAVA} or newer (or set JAVA_HOME) to run the data pipeline; nothing else needs it"
-    if java is None:
-        return ok("java", "not installed; Spark alone needs it", hint)
+    if java.find_java() is None:
+        return ok("java", "not installed; Spark alone needs it", java.INSTALL)
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return warning("java", f"{java} does not run: {error}", hint)
-    return judge_java(java, done.stderr + done.stdout)
-
-
-def judge_java(java: str, said: str) -> Finding:
-    """What `java -version` said: `openjdk version "17.0.9" …`, or `"1.8.0_402"` before Java 9."""
-    hint = f"Spark needs Java {JAVA} or newer; nothing else needs it"
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
-    if found is None:
-        return warning("java", f"{java} does not tell its version", hint)
-    if int(found[1]) < JAVA:
-        return warning("java", f"Java {found[1]} at {java} is too old for Spark", hint)
-    return ok("java", f"Java {found[1]} at {java}")
+        found = java.check_java()
+    except FailedPrecondition as error:
+        return warning("java", str(error), java.INSTALL)
+    return ok("java", f"Java {found.version} at {found.path}")
 
 
 def check_open_files(max_connections: int, limits: tuple[int, int] | None = None) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration, pair, whole
@@ -11,9 +12,8 @@ from penstock.cli.session import add_target, target_of
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.pipeline.job import Plan, Target
+    from penstock.pipeline.session import Spark
 
 DEFAULT_LAKE = "lake"
 
@@ -130,8 +130,8 @@ def interval(seconds: float) -> str:
     return f"{round(seconds * 1000)} milliseconds"
 
 
-def check(target: Target | None = None, streams: str | None = None) -> None:
-    """Tell at once what would fail after the seconds that Spark takes to start: no Java, no package, no server."""
+def check(target: Target | None = None, streams: str | None = None, names: Sequence[str] | None = None) -> None:
+    """Tell at once what would fail after the seconds that Spark takes to start: no Java, no package, no server, no stream."""
     from penstock.pipeline.java import check_java  # noqa: PLC0415
     from penstock.pipeline.session import check_packages  # noqa: PLC0415
 
@@ -140,10 +140,10 @@ def check(target: Target | None = None, streams: str | None = None) -> None:
     if target is not None:
         from penstock.pipeline.reach import check_log  # noqa: PLC0415
 
-        check_log(target, streams)
+        check_log(target, streams, names)
 
 
-def spark_of(found: argparse.Namespace, command: str) -> SparkSession:
+def spark_of(found: argparse.Namespace, command: str) -> Spark:
     """The Spark session that is meant."""
     from penstock.pipeline.session import session  # noqa: PLC0415
 

@@ -21,9 +21,8 @@ from penstock.durations import SECOND
 from penstock.pipeline.progress import Meter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.pipeline.job import Plan, Start
+    from penstock.pipeline.session import Spark
 
 DRAW = SECOND // 4
 TELL = 5 * SECOND
@@ -65,7 +64,7 @@ def told_to_stop() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def spark_session(found: argparse.Namespace, name: str, stop: threading.Event | None = None) -> Iterator[SparkSession]:
+def spark_session(found: argparse.Namespace, name: str, stop: threading.Event | None = None) -> Iterator[Spark]:
     """The session for a command, ended afterwards unless this process had it before."""
     from penstock.pipeline.session import has_session, ui_address  # noqa: PLC0415
 

@@ -83,11 +83,12 @@ def run(found: argparse.Namespace) -> int:
     if not found.dry_run and replay.stream == replay.to:
         asyncio.run(confirm(found, f"replay {replay.stream} into itself"))
     target = log_of(found)
-    check(target)
     if target.endpoint is None and not found.dry_run:
         raise InvalidArgument(
             "a replay writes, and a data directory can only be read", hint="start a server on it, and name that with --server URL"
         )
+    # A stream that was deleted may still be in the lake.
+    check(target, names=[name for name in (replay.to, replay.stream if replay.storage == "log" else None) if name] or None)
     from penstock.pipeline.failure import in_our_words  # noqa: PLC0415  # what is wrong above needs no Spark to be told
     from penstock.pipeline.jobs import replay as job  # noqa: PLC0415
 

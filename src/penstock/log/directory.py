@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.broker import log as views
 from penstock.broker.core.outline import Outline, decode
 from penstock.broker.core.span import StreamSpan, stream_name
@@ -89,7 +91,8 @@ class _DirectoryView:
         self._outline = Outline()
         self._numbers: dict[str, int] | None = None
         """The streams by the names they are known by here; None when the outline is not there."""
-        self._earliest: dict[int, int | None] = {}
+        self._spans: dict[int, StreamSpan] = {}
+        """What was asked for since something was last written."""
 
     def spans(self) -> list[StreamSpan]:
         with self._lock:
@@ -124,11 +127,13 @@ class _DirectoryView:
 
     def _span(self, name: str, number: int) -> StreamSpan:
         """Call it with the lock held."""
-        stream = self._outline.streams[number]
-        if number not in self._earliest:
-            self._earliest[number] = self.journal.earliest(number)
-        earliest, latest = self._earliest[number], stream.next_offset
-        return StreamSpan(name, number, latest if earliest is None else min(earliest, latest), latest, stream.published_at)
+        span = self._spans.get(number)
+        if span is None:
+            stream, earliest = self._outline.streams[number], self.journal.earliest(number)
+            latest = stream.next_offset
+            earliest = latest if earliest is None else min(earliest, latest)
+            span = self._spans[number] = StreamSpan(name, number, earliest, latest, stream.published_at)
+        return span
 
     def _shown(self, kind: str, name: str) -> str | None:
         """The name by which a stream is known here; None when it belongs to another project."""
@@ -146,14 +151,14 @@ class _DirectoryView:
             try:
                 self._numbers = self._read_on(known)
             except CorruptLog:
-                # Retention may have been here between two questions; then the checkpoint is newer than the one that was read.
+                # Retention may have been here between two questions, or since the last one: the checkpoint is newer then.
                 known = None
                 if chance + 1 == CHANCES:
                     raise
             else:
                 break
         self._version = version
-        self._earliest.clear()
+        self._spans.clear()
         assert self._numbers is not None, "read, or raised"
         return self._numbers
 
@@ -161,10 +166,12 @@ class _DirectoryView:
         """Bring the outline up to date: from where it is, or, when nothing is known, from the checkpoint on."""
         oldest, latest = self.journal.event_range()
         since = self._ends[1]
-        if known is None or not oldest <= since <= latest:
-            known = None
+        if known is None:
             since, body = self.journal.stored_checkpoint()
-            self._outline = Outline() if body is None else decode(body)
+            try:
+                self._outline = Outline() if body is None else decode(body)
+            except msgspec.MsgspecError as error:
+                raise CorruptLog(self.journal.path, "the checkpoint", str(error)) from error
         has_new_names = self._outline.follow(self.journal.events_since(since, latest))
         self._ends = (oldest, latest)
         if known is not None and not has_new_names:

@@ -13,9 +13,9 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from ipaddress import ip_address
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -30,6 +30,7 @@ from penstock.errors import (
     PenstockError,
     ResourceExhausted,
     ServerUnreachable,
+    Unauthenticated,
     Unavailable,
     Unimplemented,
 )
@@ -47,6 +48,8 @@ NEXT = b"next"
 SPOOLED_BYTES = 64 * 1024 * 1024
 """A part of a write is kept in memory up to this size until the server has it, and in a temporary file beyond."""
 BLOCK = 1024 * 1024
+BATCH_BYTES = 32 * 1024 * 1024
+"""About how large a batch is sent at the most."""
 _LATER = frozenset({429, 502, 503, 504})
 _IN_PROGRESS = "write_in_progress"
 """The reason of an answer that says: your commit is being done, ask again."""
@@ -65,6 +68,10 @@ class _Envelope(msgspec.Struct):
 
 class _Offsets(msgspec.Struct):
     offsets: dict[str, int]
+
+
+class _Created(msgspec.Struct):
+    created: bool
 
 
 class HttpLog:
@@ -101,6 +108,12 @@ class HttpLog:
 
     def __repr__(self) -> str:
         return f"<log at {self._endpoint}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._endpoint, self._options)
@@ -146,6 +159,10 @@ class HttpLog:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def create_topic(self, name: str) -> bool:
+        """Create a topic; False when there is one. The token needs the right to manage it."""
+        return self._ask("PUT", f"/log/streams/{_segment(name)}", None, _Created).created
 
     # ── cursors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,6 +247,8 @@ class HttpLog:
                     patience.renew()
                     if batch.num_rows:
                         yield batch
+                        # However long the caller took, during which the server may have cut it off.
+                        patience.renew()
                 # The rest of the body is its end; a body that was cut has none.
                 response.read()
                 is_whole = True
@@ -254,6 +273,8 @@ class HttpLog:
             body.seek(0)
         connection.request(method, self._prefix + path, body, {**self._headers, **headers})
         response = connection.getresponse()
+        if not response.chunked and response.length is None:
+            raise IncompleteRead(b"")  # the head was cut: what says how long the body is was in the rest of it
         if response.status < 300:
             return response
         raise _failure(response)
@@ -278,10 +299,26 @@ class HttpLog:
         for batch in batches:
             if writer is None:
                 writer = pa.ipc.new_stream(spool, batch.schema, options=options)
-            writer.write_batch(batch)
+            for piece in _pieces(batch):
+                writer.write_batch(piece)
         if writer is None:
             writer = pa.ipc.new_stream(spool, pa.schema([pa.field("value", pa.binary())]), options=options)
         writer.close()
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that a server is willing to unpack; one for a batch of a usual size."""
+    count = batch.num_rows
+    step = max(count * BATCH_BYTES // max(batch.nbytes, 1), 1)
+    if step >= count:
+        yield batch
+        return
+    for first in range(0, count, step):
+        rows = batch.slice(first, step)
+        if rows.num_rows > 1 and rows.nbytes > 2 * BATCH_BYTES:
+            yield from _pieces(rows)
+        else:
+            yield rows
 
 
 class _PlainConnection(HTTPConnection):
@@ -302,13 +339,13 @@ class _Body:
         self._response = response
 
     def read(self, size: int) -> pa.Buffer:
-        """So many bytes, or fewer at the end."""
+        """So many bytes. Arrow asks for no more than there are, so fewer mean that the body was cut."""
         buffer = pa.allocate_buffer(size)
         view, filled = memoryview(buffer).cast("B"), 0
         while filled < size:
             count = self._response.readinto(view[filled:])
             if not count:
-                return buffer.slice(0, filled)
+                raise IncompleteRead(b"", size - filled)
             filled += count
         return buffer
 
@@ -360,9 +397,7 @@ def _failure(response: HTTPResponse) -> Exception:
         detail = msgspec.json.decode(body, type=_Envelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         detail = _Detail(f"the server answered {status} {response.reason}, which is none of Penstock's answers")
-    error = rebuilt(detail.reason, detail.fields, detail.message, detail.hint)
-    if type(error) is PenstockError:
-        error = _by_status(status, detail)
+    error = rebuilt(detail.reason, detail.fields, detail.message, detail.hint) if detail.fields else _by_status(status, detail)
     if status not in _LATER:
         return error
     wait = response.headers.get("Retry-After", "")
@@ -370,9 +405,11 @@ def _failure(response: HTTPResponse) -> Exception:
 
 
 def _by_status(status: int, detail: _Detail) -> PenstockError:
-    """The error for a reason that is no error's."""
+    """The error of an answer that was given before the door was reached, or by something else than Penstock."""
     text, hint = detail.message, detail.hint
     match status:
+        case 401:
+            return Unauthenticated(text.removeprefix("not authenticated: "))
         case 404 | 405:
             return Unimplemented(f"{text}: this server has no log door", hint="wanted a Penstock server with /log/streams")
         case 429:

@@ -17,7 +17,7 @@ from penstock.log.log import Log, StreamSpan, WritableLog
 from penstock.pipeline.core import offsets as rules
 from penstock.pipeline.core.offsets import Backlog, Loss, Offsets, Position
 from penstock.pipeline.core.options import LATEST, SourceOptions
-from penstock.pipeline.core.planning import Piece, share
+from penstock.pipeline.core.planning import share
 
 logger = logging.getLogger("penstock.pipeline")
 
@@ -33,25 +33,34 @@ class Follower:
         self._log = log
         self._open_cursors = cursors
         self._cursors: WritableLog | None = None
+        self._told_cursor: Offsets | None = None
         self._initial: Offsets | None = None
+        self._places: Offsets = {}
         self._target: dict[str, StreamSpan] | None = None
         self._seen: dict[str, StreamSpan] = {}
-        self._begins: Offsets = {}
         self._told: set[Loss] = set()
         self._is_idle = False
         self._asked_at = 0
         self._closed = threading.Event()
 
     def begin(self) -> Offsets:
-        """Where the query begins. Spark may ask more than once before the first batch: the answer stays."""
+        """Where the query begins. Spark may ask more than once before the first batch: the answer stays.
+
+        Spark does not keep it, and asks again when a first batch that was killed is repeated. So a stream that begins at its end
+        is left out here and placed by the end of that batch, which is kept: asked again, its end would be another one, and
+        what came in between would be skipped.
+        """
         if self._initial is None:
             spans = find(self._log, self._options)
+            if self._target is not None:  # what came since is not seen
+                spans = {stream: self._target[stream] for stream in spans if stream in self._target}
             self._seen = spans
             times = rules.times(spans, self._options.start)
             found = self._log.offsets_at(times) if times else {}
             offsets, losses = rules.place(spans, self._options.start, LATEST, found)
             self._report(losses)
-            self._initial = {stream: Position(spans[stream].number, offset) for stream, offset in offsets.items()}
+            self._places = {stream: Position(spans[stream].number, offset) for stream, offset in offsets.items()}
+            self._initial = {stream: at for stream, at in self._places.items() if at.offset < spans[stream].latest}
         return self._initial
 
     def freeze(self) -> None:
@@ -65,9 +74,10 @@ class Follower:
             if self._is_idle:
                 self._closed.wait(max(self._asked_at + IDLE - monotonic(), 0) / 1_000_000)
             spans = self._ask()
-        waiting = rules.backlog(start, spans, self._options.matches)
+        self.commit(start)  # a batch begins where one ended: Spark itself says so only with the batch after
+        places = self._places if start == self._initial else {}
+        waiting = rules.backlog(start, spans, self._options.matches, places)
         self._report(waiting.losses)
-        self._begins |= {stream: waiting.starts[stream] for stream in waiting.is_new}
         end = waiting.end(self._reached(waiting, max_rows, max_bytes))
         self._is_idle = end == start
         return end
@@ -76,23 +86,16 @@ class Follower:
         """The ends of all streams, as they were when they were last looked at."""
         return {stream: Position(span.number, span.latest) for stream, span in self._seen.items()}
 
-    def pieces(self, start: Offsets, end: Offsets) -> list[Piece]:
-        """What a batch reads. Only offsets count, so a batch that is repeated reads the same."""
-        unplaced = rules.unplaced(start, end)
-        if any(stream not in self._begins or self._begins[stream].number != end[stream].number for stream in unplaced):
-            spans = self._ask()
-            self._begins |= {stream: Position(spans[stream].number, spans[stream].earliest) for stream in unplaced & spans.keys()}
-        return rules.pieces_of(start, end, self._begins)
-
     def commit(self, end: Offsets) -> None:
         """Tell the cursor how far Spark got. A server that is away for a moment hears it with the next commit."""
-        if self._options.cursor is None or self._open_cursors is None:
+        if self._options.cursor is None or self._open_cursors is None or end == self._told_cursor:
             return
         alive = {stream: at.offset for stream, at in end.items() if not self._seen or self._is_alive(stream, at)}
         try:
             if self._cursors is None:
                 self._cursors = self._open_cursors()
             self._cursors.advance(self._options.cursor, alive)
+            self._told_cursor = end
         except PenstockError as error:
             if not error.transient and not isinstance(error, NotFound):
                 raise
@@ -107,7 +110,7 @@ class Follower:
 
     def _is_alive(self, stream: str, position: Position) -> bool:
         span = self._seen.get(stream)
-        return span is not None and span.number == position.number
+        return span is not None and span.number == position.number and position.offset <= span.latest
 
     def _ask(self) -> dict[str, StreamSpan]:
         self._seen = find_present(self._log, self._options)

@@ -9,7 +9,7 @@ import msgspec
 from penstock.errors import NotFound
 from penstock.log.log import Log, StreamSpan
 from penstock.pipeline.core.offsets import Loss, overtaken
-from penstock.pipeline.core.options import SourceOptions
+from penstock.pipeline.core.options import LOG, SourceOptions
 from penstock.pipeline.core.planning import Piece
 from penstock.pipeline.follower import find
 
@@ -21,7 +21,8 @@ class Holdings:
         self._options = options
         self._log = log
         self._live = {} if log is None else find(log, options)
-        self._archived = {} if options.lake is None else _archived(options, options.lake, None if log is None else self._live)
+        lake = None if options.storage == LOG else options.lake
+        self._archived = {} if lake is None else _archived(options, lake, None if log is None else self._live)
         self.spans = {stream: self._joined(stream) for stream in self._live | self._archived}
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
@@ -34,25 +35,29 @@ class Holdings:
             assert self._options.lake is not None, "something is archived there"
             found = reading.offsets_at(self._options.lake, self._options.view, old)
         if self._log is not None:
-            new = {stream: at for stream, at in times.items() if stream not in found or found[stream] >= self._watermark(stream)}
+            new = {stream: at for stream, at in times.items() if stream not in found or found[stream] >= self._archive(stream)[1]}
             found |= self._log.offsets_at(new) if new else {}
         return found
 
     def split(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece], list[Loss]]:
         """Which parts of pieces are read from the lake, which from the log, and which are in neither."""
-        below = [piece._replace(stop=min(piece.stop, self._watermark(piece.stream))) for piece in pieces]
-        above = [piece._replace(start=max(piece.start, self._watermark(piece.stream))) for piece in pieces]
-        losses = [
-            overtaken(piece.stream, piece.start, min(piece.stop, self._live[piece.stream].earliest))
-            for piece in above
-            if piece.rows > 0 and piece.start < self._live[piece.stream].earliest
-        ]
-        above = [piece._replace(start=max(piece.start, self._live[piece.stream].earliest)) for piece in above if piece.rows > 0]
-        return [piece for piece in below if piece.rows > 0], [piece for piece in above if piece.rows > 0], losses
+        archived: list[Piece] = []
+        live: list[Piece] = []
+        losses: list[Loss] = []
+        for piece in pieces:
+            first, last = self._archive(piece.stream)
+            archived.append(piece._replace(start=max(piece.start, first), stop=min(piece.stop, last)))
+            for part in (piece._replace(stop=min(piece.stop, first)), piece._replace(start=max(piece.start, last))):
+                if part.rows > 0:
+                    earliest = min(max(part.start, self._live[part.stream].earliest), part.stop)
+                    losses += [overtaken(part.stream, part.start, earliest)] if part.start < earliest else []
+                    live.append(part._replace(start=earliest))
+        return [piece for piece in archived if piece.rows > 0], [piece for piece in live if piece.rows > 0], losses
 
-    def _watermark(self, stream: str) -> int:
-        """Where the archive of a stream ends."""
-        return self._archived[stream].latest if stream in self._archived else 0
+    def _archive(self, stream: str) -> tuple[int, int]:
+        """The offsets of a stream that are in the lake, the second excluded."""
+        span = self._archived.get(stream)
+        return (0, 0) if span is None else (span.earliest, span.latest)
 
     def _joined(self, stream: str) -> StreamSpan:
         live, old = self._live.get(stream), self._archived.get(stream)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.errors import FailedPrecondition
 
@@ -20,20 +21,30 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _SECONDS = 30
 
 
-def check_java(environ: Mapping[str, str] = os.environ) -> Path:
-    """The `java` that Spark will run; FailedPrecondition when there is none, or one that is too old."""
-    home = environ.get("JAVA_HOME")
-    if home:
-        java = Path(home, "bin", "java")
-        if not os.access(java, os.X_OK):
-            raise FailedPrecondition(f"Spark needs Java, and JAVA_HOME is {home}, where there is no bin/java", hint=INSTALL)
-    else:
-        found = shutil.which("java", path=environ.get("PATH", os.defpath))
-        if found is None:
-            raise FailedPrecondition(
-                "Spark needs Java, and there is none: JAVA_HOME is not set, no java on the PATH", hint=INSTALL
-            )
-        java = Path(found)
+class Java(NamedTuple):
+    """A Java that Spark can run on."""
+
+    path: Path
+    version: int
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The `java` that Spark would run, whether it is there or not; None when nothing says where it could be."""
+    if home := environ.get("JAVA_HOME"):
+        return Path(home, "bin", "java")
+    found = shutil.which("java", path=environ.get("PATH", os.defpath))
+    return None if found is None else Path(found)
+
+
+def check_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The Java that Spark will run on; FailedPrecondition when there is none, or one that is too old."""
+    java = find_java(environ)
+    if java is None:
+        raise FailedPrecondition("Spark needs Java, and there is none: JAVA_HOME is not set, no java on the PATH", hint=INSTALL)
+    if not os.access(java, os.X_OK):
+        raise FailedPrecondition(
+            f"Spark needs Java, and JAVA_HOME is {environ['JAVA_HOME']}, where there is no bin/java", hint=INSTALL
+        )
     try:
         # Java says its version on the standard error. The environment is the one that Spark will start it with.
         told = subprocess.run(
@@ -47,4 +58,4 @@ def check_java(environ: Mapping[str, str] = os.environ) -> Path:
         raise FailedPrecondition(f"Spark needs Java, and {java} -version fails: it says {said!r}", hint=INSTALL)
     if int(version[1]) < OLDEST:
         raise FailedPrecondition(f"Spark needs Java {OLDEST} or newer, and {java} is Java {version[1]}", hint=INSTALL)
-    return java
+    return Java(java, int(version[1]))

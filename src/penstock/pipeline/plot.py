@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
 from pathlib import Path
 from typing import Any
-
-from penstock.pipeline.lake.reading import open_file
-from penstock.pipeline.lake.table import Lake
 
 MOST_STREAMS = 8
 _WIDTH, _HEIGHT = 520, 200
@@ -79,19 +76,6 @@ def write_html(rows: Rows, path: str | Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(page(rows), encoding="utf-8")
     return target
-
-
-def recent(lake: str, *, minutes: float, now: int) -> list[dict[str, Any]]:
-    """The metrics of a lake whose windows ended in the last minutes before `now` (microseconds), the newest last. Needs no Spark."""
-    with Lake(lake).table("metrics") as table:
-        oldest = now - int(minutes * 60_000_000)
-        day = datetime.fromtimestamp(oldest // 1_000_000, UTC).date() - timedelta(days=1)  # a window may begin the day before
-        rows: list[dict[str, Any]] = []
-        for file in table.files():
-            if file.date >= day.isoformat():
-                rows += open_file(table, file).read().to_pylist()
-    found = [row for row in rows if oldest < int(row["window_end"].timestamp() * 1_000_000) <= now]
-    return sorted(found, key=lambda row: (row["window_start"], row["stream"], row["subscription"] or "", row["consumer"] or ""))
 
 
 def page(rows: Rows, *, title: str = "Penstock: metrics") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,10 @@ PATIENCE_SECONDS = 3.0
 """Somebody waits for the answer: less than a reader has, which may sit out a restart of the server."""
 
 
-def check_log(target: Target, streams: str | None = None) -> None:
-    """Ask it for what it has; whatever is wrong with the address, the token or the pattern is raised."""
+def check_log(target: Target, streams: str | None = None, names: Sequence[str] | None = None) -> None:
+    """Ask it for what it has; whatever is wrong with the address, the token, the pattern or the names is raised."""
     with closing(_log(target)) as log:
-        log.spans(pattern=streams)
+        log.spans(names, pattern=streams)
 
 
 def _log(target: Target) -> Log:

@@ -45,23 +45,6 @@ _OPS: dict[type[Filter], str] = {
 }
 
 
-class _Push:
-    """`pushFilters` of a reader: takes note of all filters and hands them all back, since pruning does not check rows.
-
-    Spark refuses a reader that has this method of its own while filters are not pushed down, which is its default. With
-    `__func__` this passes for the method of the class that every reader has, and is called when Spark does push filters.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)  # static: or looking it up would bind it, and it would be another
-
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.prune(_conditions(filters))
-        return filters
-
-
 class BatchReader(DataSourceReader):
     """Plans on the driver; sent to the tasks, where it only reads."""
 
@@ -70,11 +53,6 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = arrow_schema(schema, options)
         self._wanted = ANYTHING
-        self.pushFilters = _Push(self)  # type: ignore[method-assign]  # the reason is in its docstring
-
-    def prune(self, conditions: Iterable[Condition]) -> None:
-        """Read only what may fulfil these, all of them."""
-        self._wanted = wanted(conditions, is_messages=self._options.is_messages)
 
     def partitions(self) -> list[InputPartition]:  # of all sequences, Spark takes only lists
         """The tasks, for the log as it is now."""
@@ -107,6 +85,19 @@ class BatchReader(DataSourceReader):
         if self._options.is_messages or self._streams == []:
             return self._wanted if self._options.is_messages else replace(self._wanted, streams=frozenset())
         return replace(self._wanted, streams=None)
+
+
+class PruningReader(BatchReader):
+    """Reads only what may fulfil the filters of the query.
+
+    A class of its own, for reads that ask for it. Spark 4.3 keeps what was planned for some filters with the frame that was
+    loaded, and gives it to other queries of the same frame, which then lack rows. Later ones keep it with the query.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Take note of all filters, and hand all back: pruning leaves rows out, and checks none."""
+        self._wanted = wanted(_conditions(filters), is_messages=self._options.is_messages)
+        return filters
 
 
 def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:

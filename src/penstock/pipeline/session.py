@@ -1,6 +1,6 @@
 """A Spark session with nothing to set up: the right Python, enough memory, loopback when all is local, and no noise.
 
-`session("my job")` is all that a job or a notebook needs. Whatever is passed in `conf`, or set in the environment, wins.
+`session("my job")` is all that a job or a notebook needs. Whatever is passed in `conf`, or was said to `spark-submit`, wins.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -18,12 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.pipeline.failure import in_our_words
 from penstock.pipeline.java import check_java
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from pyspark.sql import SparkSession
+
+    Spark: TypeAlias = SparkSession
+    """For those who may not import pyspark themselves."""
 
 INSTALL = "pip install 'penstock[spark]'"
 PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
@@ -33,6 +39,7 @@ PACKAGES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
 }
 """The oldest version that will do, and the first that will not."""
 GIB = 1 << 30
+CONNECT_PORT, MASTER_PORT, PATIENCE_SECONDS = 15002, 7077, 3.0
 _MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]", re.ASCII | re.IGNORECASE)
 
 EVERYWHERE = {
@@ -80,12 +87,14 @@ def session(
     if remote is not None:
         if master is not None:
             raise InvalidArgument.of("remote", remote, "none beside a master", hint="leave out one of the two")
-        return _connected(app, remote, given)
+        check_remote(remote)
+        with in_our_words():
+            return _connected(app, remote, given)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been told in our words
 
     if SparkSession.getActiveSession() is None:
         with in_our_words():
-            _launch(app, _settings(master, driver_memory, given))
+            _launch(app, _settings(master, driver_memory, _submitted() | given))
     from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
 
     found = SparkSession.builder.getOrCreate()
@@ -124,6 +133,28 @@ def is_alone(master: str) -> bool:
     return host == "localhost"
 
 
+def check_remote(remote: str) -> None:
+    """Raise unless somebody listens at the address of a Spark Connect server: Spark itself would try for ten minutes."""
+    address = urlsplit(remote)
+    if address.scheme != "sc" or not address.hostname:
+        raise InvalidArgument.of("remote", remote, "the address of a Spark Connect server, such as sc://127.0.0.1:15002")
+    _check_listener(remote, "Spark Connect server", CONNECT_PORT)
+
+
+def check_master(master: str) -> None:
+    """Raise unless somebody listens at the address of a cluster, where it is one: Spark itself would try for a minute."""
+    if master.startswith("spark://") and "," not in master:  # of several, one is enough
+        _check_listener(master, "Spark master", MASTER_PORT)
+
+
+def _check_listener(url: str, what: str, port: int) -> None:
+    try:
+        address = urlsplit(url)
+        socket.create_connection((address.hostname or "", address.port or port), PATIENCE_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"no {what} at {url}: {error}", hint="start one, or look for a typing error") from None
+
+
 def check_packages() -> None:
     """FailedPrecondition when PySpark is missing, or something has a version that does not fit."""
     for name, (oldest, too_new, wanted) in PACKAGES.items():
@@ -145,6 +176,16 @@ def memory_for(total: int) -> str:
     return f"{min(max(total // 4, GIB), 4 * GIB) // (1 << 20)}m"
 
 
+def _submitted() -> dict[str, str]:
+    """What `spark-submit` was told, its `--master` too, where it runs this process; it has started Java then."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf(_jvm=SparkContext._jvm).getAll())
+
+
 def _settings(master: str | None, driver_memory: str | None, given: dict[str, str]) -> dict[str, str]:
     master = master or given.get("spark.master") or "local[*]"
     settings = {"spark.master": master, **EVERYWHERE, **STARTED}
@@ -162,6 +203,7 @@ def _settings(master: str | None, driver_memory: str | None, given: dict[str, st
 def _launch(app: str, settings: dict[str, str]) -> None:
     """Start Java and the Spark context of this process."""
     check_java()
+    check_master(settings["spark.master"])
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415

@@ -27,9 +27,10 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        from penstock.pipeline.reader import BatchReader  # noqa: PLC0415
+        from penstock.pipeline.reader import BatchReader, PruningReader  # noqa: PLC0415
 
-        return BatchReader(source_options(self.options), schema)
+        options = source_options(self.options)
+        return PruningReader(options, schema) if options.is_pruned else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""

@@ -194,12 +194,16 @@ def trimmed_chunks_are_gone_and_nothing_else(open_journal: OpenJournal) -> None:
         _same(set(_messages(journal, 6, 0, total)), set(range(total)), "the other stream stays")
         journal.trim(7, [summary.first for summary in gone])
         journal.trim(7, [])
+        whole = gone[-1].first + gone[-1].count
+        _same(journal.earliest(7), whole, "a stream is whole from the end of the last chunk that left")
+        _same((journal.earliest(6), journal.earliest(8)), (0, None), "others are whole, or have nothing")
         journal.append(_commit(7, total, [_message(b"next")]))
         _same(set(_messages(journal, 7, 0, total + 1)), kept | {total}, "the next message has the next offset")
         journal.trim(7, [summary.first for summary in journal.summaries(7, 0, total + 1)])
         _same(_messages(journal, 7, 0, total + 1), {}, "a stream may be trimmed to nothing")
         journal.append(_commit(7, total + 1, [_message(b"last")]))
         _same(set(_messages(journal, 7, 0, total + 9)), {total + 1}, "and goes on")
+        _same(journal.earliest(7), total + 1, "from its first message on")
         is_durable = journal.is_durable
     if is_durable:
         with _opened(open_journal) as journal:
@@ -218,6 +222,10 @@ def trimmed_events_are_old_and_not_needed(open_journal: OpenJournal) -> None:
             journal.trim_events(START + 99)
             _same(journal.event_range(), (0, 20), "events that a start needs are kept")
         journal.checkpoint(State())
+        journal.hold_events(4)
+        journal.trim_events(START + 5)
+        _promise(journal.event_range()[0] <= 4, "events that are held are kept", journal.event_range())
+        journal.hold_events(None)
         journal.trim_events(START + 5)
         first, stop = journal.event_range()
         _promise(0 < first <= 10, "events from before the instant are removed, those of the instant are not", first)

@@ -22,10 +22,10 @@ from penstock.errors import (
     CorruptLog,
     FailedPrecondition,
     InvalidArgument,
-    JournalUnavailable,
     OutOfRange,
     PenstockError,
     TopicNotFound,
+    Unavailable,
 )
 from penstock.log.directory import DirectoryLog
 from penstock.log.log import Log, StreamSpan
@@ -251,7 +251,7 @@ def test_a_broker_that_opens_a_still_directory_is_noticed(shared: Path) -> None:
         lock = os.open(shared / "data" / "LOCK", os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            with pytest.raises(JournalUnavailable, match="a broker has opened it"):
+            with pytest.raises(Unavailable, match="a broker has opened it"):
                 list(log.messages(span, span.earliest, span.latest))
         finally:
             os.close(lock)

@@ -2,130 +2,38 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import types
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, InputPartition, LessThan, Not
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    Not,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from penstock import Message, MessageQueue
+from penstock import Message
 from penstock.clock import monotonic
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import DataLoss, InvalidArgument, NotFound
 from penstock.log.http import HttpLog
 from penstock.log.log import Spans
-from penstock.pipeline.core.options import VIEWS, schema_of, source_options
+from penstock.pipeline.core.options import VIEWS
 from penstock.pipeline.reader import BatchReader
 from penstock.pipeline.scan import Part
-from penstock.pipeline.source import PenstockDataSource
 from penstock.pipeline.stream_reader import StreamReader
-from penstock.testing import ManualClock
 from penstock.testing.proxy import Direction, FaultyProxy
-from penstock.testing.server import LocalServer
-
-DAYS = 86_400
-KINDS: dict[str, types.DataType] = {
-    "string": types.StringType(),
-    "binary": types.BinaryType(),
-    "tinyint": types.ByteType(),
-    "int": types.IntegerType(),
-    "bigint": types.LongType(),
-    "timestamp": types.TimestampType(),
-    "map<string,string>": types.MapType(types.StringType(), types.StringType()),
-}
-
-
-class World:
-    """A server on disk, and both ways to its log."""
-
-    def __init__(self, server: LocalServer, clock: ManualClock, data: Path) -> None:
-        self.server = server
-        self.clock = clock
-        self.queue = MessageQueue(broker=server.broker)
-        self.ways = {"endpoint": server.url, "path": str(data)}
-        self.way = "endpoint"
-
-    def publish(self, stream: str, *payloads: bytes, key: str = "") -> list[str]:
-        if not self.queue.topic_exists(stream):
-            self.queue.register_topic(stream)
-        return self.queue.publish(stream, [Message(data=payload, ordering_key=key) for payload in payloads])
-
-    def count(self, stream: str, rows: int) -> None:
-        """So many more messages, each with its offset as text."""
-        first = self.server.broker.stream(stream).next_offset if self.queue.topic_exists(stream) else 0
-        self.publish(stream, *(b"%d" % offset for offset in range(first, first + rows)))
-
-    def retain(self) -> None:
-        """Let retention remove all that was published until now; something new is what makes it look."""
-        self.clock.advance(8 * DAYS)
-        self.publish("other", b"x")
-        self.server.broker.sync()
-
-    def source(self, **options: str) -> PenstockDataSource:
-        return PenstockDataSource({self.way: self.ways[self.way], **options})
-
-    def batch(self, **options: str) -> BatchReader:
-        source = self.source(**options)
-        reader = source.reader(schema(source))
-        assert isinstance(reader, BatchReader)
-        return reader
-
-    def stream(self, **options: str) -> StreamReader:
-        source = self.source(startingOffsets="earliest", **options)
-        reader = source.streamReader(schema(source))
-        assert isinstance(reader, StreamReader)
-        return reader
-
-
-def schema(source: PenstockDataSource) -> types.StructType:
-    """What Spark makes of the text: without Java, by hand."""
-    fields = types.StructType()
-    for column in schema_of(source_options(source.options)).split(", "):
-        name, kind, *rest = column.split(" ")
-        fields = fields.add(name, KINDS[kind], not rest)
-    return fields
-
-
-def rows(reader: BatchReader | StreamReader, parts: Any) -> list[dict[str, Any]]:
-    """What the tasks of these partitions give, after the way there."""
-    there: BatchReader | StreamReader = pickle.loads(pickle.dumps(reader)) if isinstance(reader, BatchReader) else reader
-    return [row for part in parts for batch in there.read(pickle.loads(pickle.dumps(part))) for row in batch.to_pylist()]
-
-
-def everything(reader: BatchReader, *filters: Filter) -> list[dict[str, Any]]:
-    if filters:
-        assert list(reader.pushFilters(list(filters))) == list(filters), "Spark checks all of them again"
-    return rows(reader, reader.partitions())
-
-
-def places(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
-    return [(row["stream"], row["offset"]) for row in found]
-
-
-def values(found: list[dict[str, Any]]) -> list[bytes]:
-    return [row["value"] for row in found]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    clock = ManualClock()
-    with LocalServer(clock=clock, data_dir=tmp_path / "data") as server:
-        yield World(server, clock, tmp_path / "data")
-
-
-@pytest.fixture(params=["endpoint", "path"])
-def way(world: World, request: pytest.FixtureRequest) -> World:
-    world.way = request.param
-    return world
-
+from tests.integration.pipeline.world import Query, World, everything, places, rows, schema, values
 
 # ── batch reads ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +123,7 @@ def test_filters_decide_what_is_read(way: World) -> None:
     way.publish("refunds", b"d", key="k1")
 
     def read(*filters: Filter) -> list[bytes]:
-        return values(everything(way.batch(subscribePattern=".*"), *filters))
+        return values(everything(way.batch(subscribePattern=".*", pushFilters="true"), *filters))
 
     assert read(EqualTo(("stream",), "refunds")) == [b"d"]
     assert read(In(("stream",), ("refunds", "other"))) == [b"d"]
@@ -225,7 +133,7 @@ def test_filters_decide_what_is_read(way: World) -> None:
     assert read(GreaterThanOrEqual(("publish_time",), noon)) == [b"c", b"d"]
     assert read(LessThan(("publish_time",), noon)) == [b"a", b"b"]
     assert read(Not(EqualTo(("offset",), 1)), EqualTo(("attributes", "x"), "y")) == [b"a", b"b", b"c", b"d"]
-    contradiction = way.batch(subscribePattern=".*")
+    contradiction = way.batch(subscribePattern=".*", pushFilters="true")
     contradiction.pushFilters([EqualTo(("stream",), "refunds"), EqualTo(("stream",), "orders")])
     assert contradiction.partitions() == []
 
@@ -237,14 +145,14 @@ def test_events_of_some_streams(way: World, view: str) -> None:
     way.server.broker.sync()
     offsets = [row["offset"] for row in everything(way.batch(view=view))]
     only = everything(way.batch(view=view, subscribe="orders"))
-    pushed = everything(way.batch(view=view), EqualTo(("stream",), "orders"), GreaterThan(("offset",), 1))
+    pushed = everything(way.batch(view=view, pushFilters="true"), EqualTo(("stream",), "orders"), GreaterThan(("offset",), 1))
 
     assert {row["stream"] for row in only} <= {"orders"}
     if view == "events":
         assert offsets == list(range(len(offsets)))
         assert len(only) == 3
         assert [row["offset"] for row in pushed] == [row["offset"] for row in only if row["offset"] > 1]
-    neither = way.batch(view=view, subscribe="orders")
+    neither = way.batch(view=view, subscribe="orders", pushFilters="true")
     neither.pushFilters([EqualTo(("stream",), "refunds")])
     assert neither.partitions() == []
 
@@ -261,31 +169,6 @@ def test_a_user_may_name_columns_by_a_schema(world: World) -> None:
 
 
 # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Query:
-    """Asks a reader as a streaming query does, and remembers what a checkpoint would."""
-
-    def __init__(self, reader: StreamReader) -> None:
-        self.reader = reader
-        self.at = reader.initialOffset()
-
-    def batch(self, limit: Any = None) -> list[dict[str, Any]]:
-        end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
-        found = rows(self.reader, self.reader.partitions(self.at, end))
-        self.reader.commit(end)
-        self.at = end
-        return found
-
-    def rest(self) -> list[list[dict[str, Any]]]:
-        """Batches until there are no more."""
-        batches: list[list[dict[str, Any]]] = []
-        while True:
-            before = self.at
-            found = self.batch()
-            if self.at == before:
-                return batches
-            batches.append(found)
 
 
 def test_a_stream_goes_on_where_it_was_and_a_batch_can_be_repeated(way: World) -> None:
@@ -313,11 +196,51 @@ def test_a_stream_begins_at_latest_by_default_and_the_answer_stays(world: World)
     world.count("orders", 5)
     source = world.source(subscribe="orders")
     reader = source.streamReader(schema(source))
+    number = world.server.broker.stream("orders").number
     begin = reader.initialOffset()
     world.count("orders", 2)
 
     assert reader.initialOffset() == begin
-    assert reader.latestOffset(begin, ReadAllAvailable()) == {"orders": [begin["orders"][0], 7]}
+    placed = reader.latestOffset(begin, ReadAllAvailable())
+    assert placed == {"orders": [number, 5]}
+    assert reader.latestOffset(placed, ReadAllAvailable()) == {"orders": [number, 7]}
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    "start", [{"startingOffsets": "latest"}, {"startingOffsets": "earliest"}, {"startingTimestamp": "2100-01-01T00:00:00Z"}]
+)
+def test_a_first_batch_that_was_killed_is_repeated_with_the_same_rows(way: World, start: dict[str, str]) -> None:
+    """Spark keeps where a batch ends, not where the first one began: it asks again, of a log that has grown meanwhile."""
+    way.count("orders", 3)
+    killed = way.stream(subscribePattern="orders.*", **start)
+    query = Query(killed)
+    way.count("orders", 2)
+    end = killed.latestOffset(query.at, ReadAllAvailable())
+    before = values(rows(killed, killed.partitions(query.at, end)))
+    killed.stop()
+    way.count("orders", 2)
+    way.count("orders-2", 1)
+    again = Query(way.stream(subscribePattern="orders.*", **start))
+    after = values(rows(again.reader, again.reader.partitions(again.at, end)))
+    again.at = end
+    rest = [value for batch in again.rest() for value in values(batch)]
+
+    assert after == before
+    wanted = [b"0", b"1", b"2"] * (start == {"startingOffsets": "earliest"}) + [b"3", b"4", b"5", b"6", b"0"]
+    assert before + rest == wanted
+    again.reader.stop()
+
+
+def test_what_comes_between_the_ends_of_all_and_the_begin_is_not_lost(way: World) -> None:
+    way.count("orders", 3)
+    reader = way.stream(subscribe="orders", startingOffsets="latest")
+    reader.prepareForTriggerAvailableNow()
+    way.count("orders", 2)
+    query = Query(reader)
+
+    assert query.rest() == [[]]
+    assert query.at == {"orders": [way.server.broker.stream("orders").number, 3]}
     reader.stop()
 
 
@@ -327,22 +250,19 @@ def test_new_streams_are_read_from_their_begin_and_named_ones_too(way: World) ->
     reader = source.streamReader(schema(source))
     assert isinstance(reader, StreamReader)
     query = Query(reader)
-    way.queue.register_topic("orders-2")
-
-    before = query.at
     assert query.batch() == []
-    assert query.at == before, "an empty stream is no news"
     way.count("orders-2", 3)
+    assert query.batch() == [], "its begin is written down before it is read"
     assert places(query.batch()) == [("orders-2", 0), ("orders-2", 1), ("orders-2", 2)]
     reader.stop()
-    more = way.stream(subscribe="orders-1,orders-2,orders-3")
     way.count("orders-3", 1)
-    end = more.latestOffset(query.at, ReadAllAvailable())
-    assert places(rows(more, more.partitions(query.at, end))) == [("orders-3", 0)]
-    more.stop()
+    more = Query(way.stream(subscribe="orders-1,orders-2,orders-3"))
+    more.at = query.at
+    assert [places(batch) for batch in more.rest()] == [[], [("orders-3", 0)]]
+    more.reader.stop()
 
 
-def test_a_new_stream_whose_begin_is_gone_already_is_no_loss(way: World) -> None:
+def test_a_new_stream_whose_begin_is_gone_already_is_no_loss_and_one_that_was_placed_is(way: World) -> None:
     way.count("orders", 3)
     query = Query(way.stream(subscribePattern="orders.*"))
     query.batch()
@@ -350,11 +270,13 @@ def test_a_new_stream_whose_begin_is_gone_already_is_no_loss(way: World) -> None
     way.retain()
     way.count("orders-2", 1)
 
-    strict = way.stream(subscribe="orders-2")
-    assert values(rows(strict, strict.partitions({}, {"orders-2": strict.latestOffset({}, ReadAllAvailable())["orders-2"]}))) == [
-        b"3"
-    ]
-    strict.stop()
+    assert [values(batch) for batch in query.rest()] == [[], [b"3"]]
+    way.count("orders-3", 1)
+    assert query.batch() == []
+    way.retain()
+    way.count("orders-3", 1)
+    with pytest.raises(DataLoss, match=r"offsets 0 to 0 of 'orders-3' \(1 rows\) are gone: retention removed them"):
+        query.batch()
     query.reader.stop()
 
 
@@ -595,11 +517,9 @@ def test_a_worker_imports_little() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_spark_takes_the_reader_with_and_without_filters_pushed_down(world: World) -> None:
-    from pyspark.sql.datasource import DataSourceReader
-
+def test_filters_change_nothing_unless_it_is_asked_for(world: World) -> None:
+    world.count("orders", 3)
     reader = world.batch(subscribe="orders")
-    there = pickle.loads(pickle.dumps(reader))
-    for one in (reader, there):
-        assert getattr(one.pushFilters, "__func__", None) is DataSourceReader.pushFilters
-    assert isinstance(there._schema, pa.Schema)
+
+    assert values(everything(reader, EqualTo(("offset",), 1))) == [b"0", b"1", b"2"]
+    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters, "Spark refuses others by default"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueManager
-from penstock.broker import arrow
+from penstock.broker import arrow, history
 from penstock.broker.arrow import DEAD_LETTERS, EVENTS, MESSAGES, dead_letter_parts, message_parts, read_events, read_stream
 from penstock.broker.log import BrokerLog
 from penstock.errors import FailedPrecondition, InvalidArgument, OutOfRange, TopicNotFound
@@ -97,6 +98,54 @@ def test_a_topic_and_a_queue_of_one_name_are_told_apart(broker: Broker) -> None:
         read_stream(broker, "nothing")
 
 
+def told(broker: Broker) -> list[dict[str, object]]:
+    """The event log, row by row."""
+    names = BrokerLog(broker).names()
+    return [
+        {
+            "offset": row.offset,
+            "at": datetime.fromtimestamp(row.at / 1e6, UTC),
+            "kind": row.kind,
+            "stream": None if row.stream is None else names.streams[row.stream],
+            "subscription": None if row.queue is None else names.queues[row.queue],
+            "message_offset": row.message_offset,
+            "message_id": row.message_id,
+            "attempt": row.attempt,
+            "consumer": row.consumer,
+            "detail": list(row.detail.items()),
+        }
+        for first, event in broker.journal.read_events(0, broker.journal.event_range()[1])
+        for row in history.rows(first, event, names.stream_of)
+    ]
+
+
+def test_events_of_many_messages_are_told_in_columns_as_in_rows(broker: Broker) -> None:
+    queue = MessageQueue(broker=broker)
+    clock = broker.clock
+    assert isinstance(clock, ManualClock)
+    queue.register_topic("orders")
+    queue.register_subscription("billing", "orders")
+    for _ in range(3):
+        queue.publish("orders", [Message(b"x")] * 70)
+        clock.advance(1)
+    for turn in range(4):
+        deliveries = queue.pull("billing", 100)
+        queue.modify_ack_deadline(deliveries[0].ack_id, 20 + turn)
+        for each in deliveries[1:5]:
+            queue.nack(each.ack_id)
+        for each in deliveries[5:15]:
+            queue.ack(each.ack_id)
+        clock.advance(601)
+    broker.sync()
+    every = told(broker)
+    assert len(every) > 500
+    for start, stop, rows in ((0, len(every), 64), (5, 17, 5), (100, 101, 1), (60, 400, 1_000)):
+        found = [row for batch in read_events(broker, start, stop, batch_rows=rows) for row in batch.to_pylist()]
+        assert found == every[start:stop]
+        sizes = [batch.num_rows for batch in read_events(broker, start, stop, batch_rows=rows)]
+        assert max(sizes) < 2 * rows
+
+
 def test_the_event_log_tells_what_happened_in_order_and_densely(broker: Broker) -> None:
     queue, queues = MessageQueue(broker=broker), QueueManager(broker=broker)
     queue.register_topic("orders")
@@ -130,6 +179,7 @@ def test_the_event_log_tells_what_happened_in_order_and_densely(broker: Broker) 
         *("paused", "resumed", "snapshot_taken", "seeked", "snapshot_deleted", "queue_created", "published", "leased"),
         *("dead_lettered", "redriven", "dropped", "consumer_released", "queue_deleted", "queue_deleted", "topic_deleted"),
     ]
+    assert rows == told(broker), "what is told in columns is what is told in rows"
     dead = next(row for row in rows if row["kind"] == "dead_lettered")
     assert dict(dead["detail"]) == {"reason": "explicit_nack", "cause": "nacked", "error": "boom"}
     assert [row["offset"] for batch in read_events(broker, 3, 6) for row in batch.to_pylist()] == [3, 4, 5]

@@ -49,11 +49,20 @@ def views(broker: Broker, stack: ExitStack) -> list[LogView]:
         ("topic", "topic:orders", "topic:topic:orders"),
         ("queue", "topic:orders", "queue:topic:orders"),
         ("topic", "a:b", "a:b"),
+        ("queue", "x" * 1_024, "queue:" + "x" * 1_024),
     ],
 )
 def test_every_stream_has_a_name_of_its_own_in_the_log(kind: str, name: str, shown: str) -> None:
     assert stream_name(kind, name) == shown
     assert kind_of(shown) == (kind, name)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_025, "a\nb", "queue:a\0", "\ud800", 7, None, b"orders"])
+def test_what_cannot_be_a_name_is_refused(broker: Broker, name: str) -> None:
+    with ExitStack() as stack:
+        for view in views(broker, stack):
+            with pytest.raises(InvalidArgument, match="stream"):
+                view.span(name)
 
 
 def test_streams_are_selected_by_name_or_pattern(broker: Broker) -> None:
@@ -74,7 +83,7 @@ def test_streams_are_selected_by_name_or_pattern(broker: Broker) -> None:
                 select(view, ["orders", "missing"])
             with pytest.raises(QueueNotFound, match="users"):
                 select(view, ["queue:users"])
-            for wrong in ("(", "[a"):
+            for wrong in ("(", "[a", "(?=a)b", r"(a)\1", "\ud800"):
                 with pytest.raises(InvalidArgument, match="pattern"):
                     select(view, pattern=wrong)
             with pytest.raises(InvalidArgument, match="both"):
@@ -124,6 +133,23 @@ def test_bytes_are_shared_fairly(broker: Broker) -> None:
             found = offsets_for(view, {EVENTS: 3, "large": 0}, 2_000)
             assert 5 <= found[EVENTS] - 3 <= 15
             assert 5 <= found["large"] <= 15
+
+
+def test_a_question_about_very_many_chunks_is_answered_in_part(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.broker.log.MAX_STEPS", 10)
+    queue = MessageQueue(broker=broker)
+    for topic in ("a", "b"):
+        queue.register_topic(topic)
+        for _ in range(20):
+            queue.publish(topic, [Message(b"x")])
+    with ExitStack() as stack:
+        for view in views(broker, stack):
+            answers = [{"a": 0, "b": 0}]
+            while answers[-1] != {"a": 20, "b": 20}:
+                assert len(answers) < 10
+                answers.append(offsets_for(view, answers[-1], 1 << 50))
+            if broker.is_durable:  # a chunk for each publish
+                assert answers[1:] == [{"a": 5 * turn, "b": 5 * turn} for turn in range(1, 5)]
 
 
 @pytest.mark.parametrize(

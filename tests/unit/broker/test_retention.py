@@ -104,3 +104,24 @@ def test_a_broker_in_memory_never_sheds_what_is_not_settled(monkeypatch: pytest.
             queue.publish("orders", [Message(number.to_bytes(1_000))])
 
         assert [int.from_bytes(message.data) for message in queue.pull("billing", 1_000)] == list(range(1_000))
+
+
+def test_a_cursor_that_nobody_sets_any_more_is_warned_of_once_a_day(
+    broker: Broker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker:
+        queue = MessageQueue(broker=broker)
+        queue.register_topic("tick")
+        for name, holds in (("forgotten", True), ("harmless", False), ("busy", True)):
+            broker.cursors.advance(name, {"tick": 0}, clock.now(), holds)
+        for _ in range(8):
+            clock.advance(86_400)
+            broker.cursors.advance("busy", {"tick": 0}, clock.now())
+            settle_down(broker, queue)
+            settle_down(broker, queue)
+
+        said = [record.getMessage() for record in caplog.records]
+        assert said == [
+            f"the cursor 'forgotten' was not set for {days} days and still holds the log: delete it if it is no more"
+            for days in (7, 8)
+        ]

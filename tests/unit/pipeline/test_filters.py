@@ -96,6 +96,21 @@ def test_pruned_and_filtered_is_filtered(asked: list[Condition]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("op", "value", "start", "stop"),
+    [("=", 5, 5, 6), ("<", 5, 0, 5), ("<=", 5, 0, 6), (">", 5, 6, ROWS), (">=", 5, 5, ROWS), ("in", (5,), 5, 6)],
+)
+def test_bounds_are_exact(op: str, value: Any, start: int, stop: int) -> None:
+    assert pruned(wanted([Condition("offset", op, value)], is_messages=True)) == [
+        piece._replace(start=start, stop=stop) for piece in PIECES
+    ]
+    moment = [to_datetime(published_at(2 * offset)) for offset in (value if op == "in" else [value])]
+    times = wanted([Condition("publish_time", op, moment if op == "in" else moment[0])], is_messages=True)
+    low = {"=": 10, "in": 10, ">=": 10, ">": 12}.get(op, 0)
+    high = {"=": 12, "in": 12, "<": 10, "<=": 12}.get(op, ROWS)
+    assert pruned(times) == [piece._replace(start=low, stop=high) for piece in PIECES if low < high]
+
+
+@pytest.mark.parametrize(
     "asked",
     [
         [Condition("offset", ">", 5), Condition("offset", "<", 5)],

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.durations import instant
 from penstock.errors import DataLoss, InvalidArgument, OutOfRange
 from penstock.log.log import EVENTS, StreamSpan
 from penstock.pipeline.core.offsets import Position
@@ -138,6 +139,12 @@ def test_the_first_offset_at_a_time(lake: Path, offset: int, late: int, wanted: 
     time = int(at(offset).timestamp() * 1_000_000) + late
 
     assert offsets_at(str(lake), "messages", {"orders": time}) == {"orders": wanted}
+
+
+def test_no_offset_is_at_the_end_of_all_times(lake: Path) -> None:
+    last = instant(datetime.max.replace(tzinfo=UTC), "time")
+
+    assert offsets_at(str(lake), "messages", {"orders": last}) == {"orders": 40}
 
 
 def test_events_are_read_and_filtered_by_their_stream(tmp_path: Path) -> None:

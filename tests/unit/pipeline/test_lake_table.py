@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,15 @@ class DyingDisk(Disk):
     def remove(self, path: Path) -> None:
         self._step()
         super().remove(path)
+
+
+class FailingDisk(DyingDisk):
+    """A disk on which operation number `life` fails, and no other: full for a moment, say."""
+
+    def _step(self) -> None:
+        self.life -= 1
+        if self.life == -1:
+            raise OSError(errno.ENOSPC, "no space left on device")
 
 
 def rows_of(path: Path) -> list[str]:
@@ -114,6 +125,14 @@ def check_at_rest(lake: Path) -> Table:
     return table
 
 
+def two_commits(lake: Path) -> Path:
+    """A lake with five rows in two files."""
+    with Lake(lake).table("messages") as table:
+        append(table, 3)
+        append(table, 5)
+    return lake
+
+
 def die(table: Table) -> None:
     """What the kernel does for a process that ends."""
     if table._lock is not None:
@@ -148,10 +167,7 @@ def test_a_new_lake_is_empty_and_reading_makes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("operation", ["append", "compact", "recover", "fold"])
 def test_killed_at_every_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
     """Whatever the disk did last: what was there stays, what was decided is finished, what was not is gone."""
-    template = tmp_path / "template"
-    with Lake(template).table("messages") as table:
-        append(table, 3)
-        append(table, 5)
+    template = two_commits(tmp_path / "template")
     for life in range(200):
         lake = tmp_path / str(life)
         shutil.copytree(template, lake)
@@ -179,6 +195,34 @@ def test_killed_at_every_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         table = check_at_rest(lake)
         assert table.watermark()["orders"].offset in {5, 9}
         if is_over:
+            break
+        shutil.rmtree(lake)
+    else:
+        pytest.fail("it never came to its end")
+    assert life > 5, "the operations were counted"
+
+
+@pytest.mark.parametrize("operation", ["append", "compact", "fold"])
+def test_a_disk_that_fails_at_any_operation_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The writer lives on, and clears away what it staged: not what the manifest has already."""
+    template = two_commits(tmp_path / "template")
+    for life in range(200):
+        lake = tmp_path / str(life)
+        shutil.copytree(template, lake)
+        if operation == "fold":
+            monkeypatch.setattr(table_module, "FOLD", 3)
+        failing = FailingDisk(life)
+        with suppress(OSError), Lake(lake, disk=failing).table("messages") as victim:
+            try:
+                compact(victim) if operation == "compact" else append(victim, 9)
+            finally:
+                for folder in (lake / HIDDEN / "staging" / "messages").glob("*/*/"):
+                    victim.discard(folder)
+        monkeypatch.undo()
+        assert check_at_rest(lake).watermark()["orders"].offset in {5, 9}
+        if failing.life >= 0:
             break
         shutil.rmtree(lake)
     else:

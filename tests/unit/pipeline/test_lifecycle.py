@@ -280,6 +280,16 @@ def test_what_is_stored_of_a_batch_published_together_is_short() -> None:
     assert len(lives.dump()) < 60
 
 
+def test_what_is_stored_knows_the_ids_of_the_messages_that_were_published_and_of_no_others() -> None:
+    lives = Lives()
+    lives.fold([Event(offset, PUBLISHED, "published", None, offset, message_id(PUBLISHED, 1, offset)) for offset in (0, 2)])
+
+    restored = Lives.load(lives.dump())
+    rows = restored.fold([event(9, 1_025, "dropped", message_id=None, message_offset=offset) for offset in (0, 1, 2)])
+
+    assert [row.message_id for row in rows] == [message_id(PUBLISHED, 1, 0), None, message_id(PUBLISHED, 1, 2)]
+
+
 KINDS = ("published", "leased", "leased", "acked", "nacked", "expired", "released", "extended", "dead_lettered", "dropped")
 
 

@@ -150,6 +150,18 @@ def test_files_of_another_stream_incarnation_date_or_format_are_not_merged() -> 
     assert mergers(others, target_bytes=1000) == []
 
 
+def test_files_are_not_merged_over_a_hole_in_their_offsets() -> None:
+    """As retention leaves one that was faster than the archive; before and after it, all can be read."""
+    lacking = msgspec.structs.replace(file(40, 49), rows=9)
+    files = [file(0, 9), file(10, 19), file(30, 34), file(35, 39), lacking, file(50, 54), file(55, 59)]
+
+    groups = mergers(files, target_bytes=1000)
+
+    assert [[each.first for each in group] for group in groups] == [[0, 10], [30, 35], [50, 55]]
+    without = [msgspec.structs.replace(each, first=0, last=-1) for each in files]
+    assert [len(group) for group in mergers(without, target_bytes=1000)] == [7]
+
+
 @given(given_sizes=st.lists(st.integers(1, 200), max_size=30), is_thorough=st.booleans())
 def test_groups_are_neighbours_that_fit(given_sizes: list[int], is_thorough: bool) -> None:
     files = sizes(*given_sizes)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.pipeline import session as module
 from penstock.pipeline.java import check_java
-from penstock.pipeline.session import GIB, check_packages, is_alone, memory_for, session
+from penstock.pipeline.session import GIB, check_master, check_packages, is_alone, memory_for, session
 
 
 def fake_java(folder: Path, said: str, code: int = 0) -> Path:
@@ -36,8 +36,8 @@ OPENJDK_17 = 'openjdk version "17.0.9" 2023-10-17\nOpenJDK Runtime Environment (
 def test_a_java_that_will_do_is_found_by_home_and_by_path(tmp_path: Path, said: str) -> None:
     java = fake_java(tmp_path, said)
 
-    assert check_java({"JAVA_HOME": str(tmp_path), "PATH": "/bin:/usr/bin"}) == java
-    assert check_java({"PATH": f"{java.parent}:/bin:/usr/bin"}) == java
+    assert check_java({"JAVA_HOME": str(tmp_path), "PATH": "/bin:/usr/bin"}).path == java
+    assert check_java({"PATH": f"{java.parent}:/bin:/usr/bin"}).path == java
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,25 @@ def test_the_driver_takes_a_quarter_of_the_memory_within_bounds(total: int, want
 def test_a_master_and_a_remote_exclude_each_other() -> None:
     with pytest.raises(InvalidArgument, match="remote is 'sc://x', wanted none beside a master"):
         session("x", master="local", remote="sc://x")
+
+
+@pytest.mark.parametrize("remote", ["", "localhost:15002", "spark://127.0.0.1:7077", "sc://", "sc:127.0.0.1"])
+def test_a_remote_that_is_no_address_is_refused(remote: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"wanted the address of a Spark Connect server, such as sc://127\.0\.0\.1:15002"):
+        session("x", remote=remote)
+
+
+@pytest.mark.parametrize("port", ["1", "99999"])
+def test_a_remote_where_nobody_listens_is_told_at_once(port: str) -> None:
+    with pytest.raises(Unavailable, match=f"no Spark Connect server at sc://127.0.0.1:{port}: "):
+        session("x", remote=f"sc://127.0.0.1:{port}")
+
+
+def test_a_master_where_nobody_listens_is_told_at_once() -> None:
+    with pytest.raises(Unavailable, match=r"no Spark master at spark://127\.0\.0\.1:1: "):
+        check_master("spark://127.0.0.1:1")
+    for other in ("local[2]", "yarn", "spark://127.0.0.1:1,127.0.0.1:2"):
+        check_master(other)
 
 
 @pytest.mark.parametrize("memory", ["", "much", "4", "4gg", "-1g", "0g", "1.5g"])

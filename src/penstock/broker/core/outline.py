@@ -33,6 +33,9 @@ class QueueOutline(msgspec.Struct, array_like=True, gc=False):
     stream: int
 
 
+_OUTSIDE = frozenset({events.Published, events.TopicCreated, events.TopicDeleted, events.QueueCreated, events.QueueDeleted})
+
+
 class Outline(msgspec.Struct, array_like=True):
     """A `State` with the same fields in the same places."""
 
@@ -47,6 +50,9 @@ class Outline(msgspec.Struct, array_like=True):
         """Add what happened since; returns whether something was made or deleted."""
         has_new_names = False
         for event in happened:
+            # Most events happen inside a queue.
+            if type(event) not in _OUTSIDE:
+                continue
             match event:
                 case events.Published():
                     stream = self.streams[event.stream]
@@ -66,9 +72,6 @@ class Outline(msgspec.Struct, array_like=True):
                     is_work_queue = self.streams.pop(event.queue, None) is not None
                     kind = QUEUE if is_work_queue else SUBSCRIPTION
                     depart(self.departed, event.queue, Departed(kind, queue.name, queue.stream, event.at))
-                case _:
-                    # Everything else happens inside a queue.
-                    continue
             has_new_names = True
         return has_new_names
 

@@ -18,7 +18,15 @@ import apsw
 
 from penstock.broker.journals.directory import DATABASE, WAL, check_files
 from penstock.broker.journals.sqlite_reader import SqliteReader
-from penstock.errors import BrokerClosed, CorruptLog, FailedPrecondition, InvalidArgument, JournalUnavailable
+from penstock.errors import (
+    BrokerClosed,
+    CorruptLog,
+    FailedPrecondition,
+    InvalidArgument,
+    JournalUnavailable,
+    PenstockError,
+    Unavailable,
+)
 
 CHANCES = 3
 """How often one looks before what does not fit together is called damage."""
@@ -103,21 +111,39 @@ class ReadOnlyJournal(SqliteReader):
                 hint="let the directory be written, or start a broker on it once and close it",
             ) from error
         if _is_locked(self._directory / "LOCK"):
-            raise JournalUnavailable(
-                self.path, f"a broker opens or closes it, and it cannot be written from here ({error})"
-            ) from error
+            raise self._unavailable(f"a broker opens or closes it, and it cannot be written from here ({error})") from error
 
     @contextmanager
     def _reading(self, where: str) -> Iterator[apsw.Connection]:
-        with super()._reading(where) as reader:
-            before = self._stamp() if self._is_still else None
-            yield reader
-            if before is not None and (self._stamp() != before or _is_locked(self._directory / "LOCK")):
-                raise JournalUnavailable(self.path, "a broker has opened it while it was read")
+        before: tuple[int, int] | None = None
+        try:
+            with super()._reading(where) as reader:
+                before = self._stamp() if self._is_still else None
+                yield reader
+        except CorruptLog:
+            self._check_unchanged(before)
+            raise
+        self._check_unchanged(before)
+
+    def _check_unchanged(self, before: tuple[int, int] | None) -> None:
+        if before is not None and (self._stamp() != before or _is_locked(self._directory / "LOCK")):
+            # The next question is asked as if for the first time.
+            self._is_still = False
+            raise self._unavailable("a broker has opened it while it was read")
 
     def _stamp(self) -> tuple[int, int]:
-        status = self._database.stat()
+        try:
+            status = self._database.stat()
+        except OSError as error:
+            raise self._unavailable(f"{self._database.name}: {error.strerror}") from error
         return status.st_mtime_ns, status.st_size
+
+    def _translated(self, error: apsw.Error, where: str) -> PenstockError:
+        told = super()._translated(error, where)
+        return self._unavailable(f"{where}: {error}") if isinstance(told, JournalUnavailable) else told
+
+    def _unavailable(self, problem: str) -> Unavailable:
+        return Unavailable(f"cannot read the log {self.path!r}: {problem}")
 
     def _give_back(self, reader: apsw.Connection) -> None:
         if self._is_still:

@@ -11,9 +11,10 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import apsw
+import msgspec
 
 from penstock.broker.core import chunk as chunks
 from penstock.broker.core import events, image
@@ -93,8 +94,10 @@ class SqliteReader:
         while not is_over:
             found: list[tuple[Summary, Chunk]] = []
             size, is_over = 0, True
-            with self._reading(f"the chunks of stream {stream}") as reader:
-                rows = reader.execute(query, self._span(reader, stream, start, stop))
+            with (
+                self._reading(f"the chunks of stream {stream}") as reader,
+                closing(reader.execute(query, self._span(reader, stream, start, stop))) as rows,
+            ):
                 for *header, crc, body in rows:
                     summary = _summary(header)
                     where = f"offsets {summary.first} to {summary.first + summary.count - 1} of stream {stream}"
@@ -104,7 +107,6 @@ class SqliteReader:
                     size += len(body)
                     if size >= limit or len(found) >= FETCH_ROWS:
                         is_over, limit = start >= stop, min(4 * limit, FETCH_BYTES)
-                        rows.close()
                         break
             yield from found
 
@@ -119,23 +121,24 @@ class SqliteReader:
                 oldest, latest = self._stored_ends(reader)
                 # What retention has removed in the meantime is no hole.
                 expected = _record_of(reader, start, oldest) if expected is None else max(expected, oldest)
-                rows = reader.execute(query, (expected, stop))
-                for *header, crc, body in rows:
-                    first, count, _ = header
-                    self._check_dense(expected, first, oldest)
-                    expected = first + count
-                    if expected <= start:
-                        continue
-                    self._verify(tuple(header), body, crc, f"events {first} to {first + count - 1}")
-                    for event in events.decode(body):
-                        if first < stop and first + event.count > start:
-                            found.append((first, event))
-                        first += event.count
-                    size += len(body)
-                    if size >= limit or len(found) >= FETCH_ROWS:
-                        is_over, limit = expected >= stop, min(4 * limit, FETCH_BYTES)
-                        rows.close()
-                        break
+                with closing(reader.execute(query, (expected, stop))) as rows:
+                    for *header, crc, body in rows:
+                        first, count, _ = header
+                        self._check_dense(expected, first, oldest)
+                        expected = first + count
+                        if expected <= start:
+                            continue
+                        self._verify(tuple(header), body, crc, f"events {first} to {first + count - 1}")
+                        is_whole = start <= first and expected <= stop
+                        for event in events.decode(body):
+                            end = first + event.count
+                            if is_whole or (first < stop and end > start):
+                                found.append((first, event))
+                            first = end
+                        size += len(body)
+                        if size >= limit or len(found) >= FETCH_ROWS:
+                            is_over, limit = expected >= stop, min(4 * limit, FETCH_BYTES)
+                            break
                 if is_over:
                     self._check_dense(expected, min(stop, latest), oldest)
             yield from found
@@ -144,7 +147,8 @@ class SqliteReader:
         """The events after the checkpoint; a gap is refused, not skipped."""
         expected = since
         for first, event in self.read_events(since, latest):
-            self._check_dense(expected, first, 0)
+            if first > expected:
+                break
             expected = first + event.count
             yield event
         if expected != latest:
@@ -245,7 +249,7 @@ class SqliteReader:
                 reader = self._connect_reader()
             try:
                 yield reader
-            except (TypeError, ValueError, OverflowError) as error:
+            except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
                 # A damaged row has columns of other types, or a body that does not decode.
                 raise CorruptLog(self.path, where, f"a row makes no sense: {error}") from error
             finally:

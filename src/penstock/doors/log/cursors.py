@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -64,6 +65,7 @@ class CursorDoor:
         scope.check(Verb.READ)
         offsets = {_stored(scope, stream): offset for stream, offset in fields.offsets.items()}
         name, now = _name(scope, request), self._aio.broker.clock.now()
+        await self._check_whole(scope, name, request.match_info["cursor"])
         moved = await self._aio.call(self._cursors.advance, name, offsets, now, fields.holds)
         return json_response(_shown(scope, moved))
 
@@ -71,13 +73,17 @@ class CursorDoor:
         """Forget a cursor."""
         scope = self._scope(request)
         name = _name(scope, request)
-        cursor = await self._aio.call(self._cursors.get, name)
         await self._found(scope, name, request.match_info["cursor"])
-        for stream in cursor.offsets:
-            if stream != EVENTS and scope.shown(*kind_of(stream)) is None:
-                raise PermissionDenied(Verb.READ.value, f"all streams of cursor {request.match_info['cursor']}")
+        await self._check_whole(scope, name, request.match_info["cursor"])
         await self._aio.call(self._cursors.delete, name)
         return json_response(requests.Done())
+
+    async def _check_whole(self, scope: Scope, name: str, asked: str) -> None:
+        """Refuse who may not read all that a cursor is about: it may hold for others what this caller does not know."""
+        with suppress(CursorNotFound):
+            cursor = await self._aio.call(self._cursors.get, name)
+            if any(stream != EVENTS and scope.shown(*kind_of(stream)) is None for stream in cursor.offsets):
+                raise PermissionDenied(Verb.READ.value, f"all streams of cursor {asked}")
 
     async def _found(self, scope: Scope, name: str, asked: str) -> Cursor:
         scope.check(Verb.READ)
@@ -104,11 +110,13 @@ def _stored(scope: Scope, stream: str) -> str:
 
 
 def _shown(scope: Scope, cursor: Cursor) -> Cursor | None:
-    """A cursor as the caller sees it; None for one of another project."""
+    """A cursor as the caller sees it; None for one of another project, or of streams that are not for the caller."""
     name = scope.own(cursor.name)
     if name is None:
         return None
     names = {stream: stream if stream == EVENTS else scope.shown(*kind_of(stream)) for stream in cursor.offsets}
     offsets = {plain: cursor.offsets[stream] for stream, plain in names.items() if plain is not None}
+    if cursor.offsets and not offsets:
+        return None
     lag = {plain: cursor.lag[stream] for stream, plain in names.items() if plain is not None}
     return Cursor(name, offsets, lag, cursor.updated_at, cursor.holds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -17,11 +18,14 @@ from penstock.doors.log import requests
 from penstock.doors.log.cursors import CursorDoor
 from penstock.doors.log.errors import log_route
 from penstock.doors.log.listing import spans
+from penstock.doors.log.numbers import samples
 from penstock.doors.log.reading import ARROW, Reads, in_arrow
 from penstock.doors.log.rows import dead_letter_rows, event_rows, message_rows
 from penstock.doors.log.scope import Scope
 from penstock.doors.log.writing import WriteDoor
-from penstock.log.log import Spans
+from penstock.doors.monitoring.samples import Sample
+from penstock.errors import AlreadyExists, InvalidArgument
+from penstock.log.log import TOPIC, Spans
 from penstock.projects import Projects
 
 TAGS = ("log",)
@@ -32,16 +36,22 @@ class LogDoor:
     """Answers the paths under `/log`. Make it inside the running loop."""
 
     def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes) -> None:
+        self._aio = aio
         self._broker = aio.broker
         self._projects = projects
         self._reads = Reads()
         self._cursors = CursorDoor(aio, self._scope)
-        self._writes = WriteDoor(writes, aio.broker, self._scope)
+        self._writes = writes
+        self._write_door = WriteDoor(writes, aio.broker, self._scope)
 
     def close(self) -> None:
         """End its threads. Call it when the port is closed, which has cut the reads that ran."""
         self._reads.close()
-        self._writes.close()
+        self._write_door.close()
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of the door, for `/metrics`."""
+        return samples(self._reads, self._write_door, self._writes, self._broker)
 
     def routes(self) -> list[Route]:
         """What the door serves."""
@@ -58,8 +68,9 @@ class LogDoor:
             *letters.both("/log/deadletters", self.dead_letters),
             times.posted("/log/offsets", self.offsets),
             limits.posted("/log/limits", self.limits),
+            log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
             *self._cursors.routes(),
-            *self._writes.routes(),
+            *self._write_door.routes(),
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:
@@ -68,6 +79,18 @@ class LogDoor:
         if fields.pattern is None:
             return json_response(spans(scope, fields.names, None))
         return json_response(await in_arrow(partial(self._reads.call, spans, scope, fields.names, fields.pattern)))
+
+    async def create(self, request: Request) -> web.StreamResponse:
+        """Make a topic, unless there is one."""
+        scope = self._scope(request)
+        kind, name = scope.check_name(Verb.MANAGE, request.match_info["stream"])
+        if kind != TOPIC:
+            raise InvalidArgument.of("stream", request.match_info["stream"], "the name of a topic")
+        try:
+            await self._aio.call(self._broker.change, lambda catalog, now: catalog.create_topic(scope.stored(name), now))
+        except AlreadyExists:
+            return json_response(requests.Created(created=False))
+        return json_response(requests.Created(created=True))
 
     async def offsets(self, request: Request) -> web.StreamResponse:
         """The offsets of instants."""
@@ -99,6 +122,13 @@ class LogDoor:
         return Scope(self._broker, self._projects, request.principal, request.query.get("project"))
 
 
+_CREATION = Operation(
+    "Create a topic, unless there is one",
+    "For jobs that write to a topic of their own; the Pub/Sub API has all that can be said of a topic.",
+    TAGS,
+    (Parameter("stream", "The topic.", requests.Name, "path"), requests.PROJECT),
+    replies={200: Reply("It is there.", requests.Created)},
+)
 _SPANS = Reply("As of now.", Spans)
 _OFFSETS = Reply("An offset for each stream.", requests.Offsets)
 _ARROW = Reply("An Arrow IPC stream. It is complete only when the body ends properly.", BINARY, ARROW)

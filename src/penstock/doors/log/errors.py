@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from penstock.access import Verb
 from penstock.doors.http import ErrorBody, Operation, Refusal, Request, Route, json_response, refusal_of
 from penstock.doors.http.refusal import ErrorDetail
 from penstock.doors.http.routes import Handler
@@ -60,11 +59,9 @@ def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Hand
     return told
 
 
-def log_route(
-    method: str, path: str, handler: Handler, operation: Operation, *, verb: Verb = Verb.READ, max_bytes: int | None = None
-) -> Route:
-    """A route of this door."""
-    return Route(method, path, telling(handler), operation, LOG_ERRORS, verb=verb, max_bytes=max_bytes)
+def log_route(method: str, path: str, handler: Handler, operation: Operation, *, max_bytes: int | None = None) -> Route:
+    """A route of this door. Whether the caller may is for its handler to ask, which knows the names."""
+    return Route(method, path, telling(handler), operation, LOG_ERRORS, max_bytes=max_bytes)
 
 
 def _rendered(refusal: Refusal) -> web.Response:

@@ -52,10 +52,9 @@ async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
 class Reads:
     """All reads of the door: their threads, and how many there may be."""
 
-    def __init__(self, max_reads: int = MAX_READS) -> None:
+    def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-log")
         self._loop = asyncio.get_running_loop()
-        self._max_reads = max_reads
         self.running = 0
         self.rows = 0
         self.bytes = 0
@@ -71,7 +70,7 @@ class Reads:
 
     async def send(self, request: Request, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> web.StreamResponse:
         """Answer with an Arrow IPC stream of what `source` gives, which is called in a thread."""
-        if self.running >= self._max_reads:
+        if self.running >= MAX_READS:
             self.refused += 1
             raise Refusal(
                 503,

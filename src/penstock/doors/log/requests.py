@@ -19,7 +19,8 @@ MAX_OFFSET = 1 << 40
 MAX_LISTED = 10_000
 MAX_PATTERN = 1_000
 
-Name = Annotated[str, Meta(min_length=1, max_length=300)]
+Name = Annotated[str, Meta(min_length=1, max_length=1030)]
+"""A stream or a cursor: at most 1024 bytes, and `queue:`."""
 Offset = Annotated[int, Meta(ge=0, le=MAX_OFFSET)]
 Micros = Annotated[int, Meta(ge=0, le=1 << 58)]
 Names = Annotated[list[Name], Meta(max_length=MAX_LISTED)]
@@ -86,6 +87,12 @@ class CursorAsked(Fields):
 
     offsets: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
     holds: bool | None = None
+
+
+class Created(msgspec.Struct):
+    """Whether it was made now, or was there."""
+
+    created: bool
 
 
 class Done(msgspec.Struct):

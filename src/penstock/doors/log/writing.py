@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -120,19 +120,19 @@ class WriteDoor:
         listing = Operation("What is staged", "", tags, (project,), None, {200: Reply("Writes.", list[StagedWriteInfo])})
         limit = self._writes.staging.limits.max_part_bytes
         return [
-            log_route("PUT", "/log/writes/{write}/parts/{part}", self.stage, staging, verb=Verb.PUBLISH, max_bytes=limit),
-            log_route("POST", "/log/writes/{write}/commit", self.commit, committing, verb=Verb.PUBLISH),
-            log_route("DELETE", "/log/writes/{write}", self.abort, aborting, verb=Verb.PUBLISH),
-            log_route("GET", "/log/writes", self.list, listing, verb=Verb.PUBLISH),
+            log_route("PUT", "/log/writes/{write}/parts/{part}", self.stage, staging, max_bytes=limit),
+            log_route("POST", "/log/writes/{write}/commit", self.commit, committing),
+            log_route("DELETE", "/log/writes/{write}", self.abort, aborting),
+            log_route("GET", "/log/writes", self.list, listing),
         ]
 
     async def stage(self, request: Request) -> web.StreamResponse:
         """A part comes in."""
         scope = self._scope(request)
-        scope.check(Verb.PUBLISH)
         part, stream = requests.word(request, "part"), request.query.get("stream")
         if stream is not None:
             scope.stream(Verb.PUBLISH, stream)
+        scope.check(Verb.PUBLISH)
         if self.uploads >= MAX_UPLOADS:
             raise _busy(f"{self.uploads} parts are coming in already, as many as this server allows", "too_many_writes")
         self.uploads += 1
@@ -143,7 +143,11 @@ class WriteDoor:
                 settle = partial(self._writes.settle, upload, partial(scope.stream, Verb.PUBLISH), stream=stream)
                 info = await in_arrow(partial(self._call, settle))
             finally:
-                self._threads.submit(upload.close)
+                # Not here: who is gone may have left a thread that is still at it.
+                try:
+                    self._threads.submit(upload.close)
+                except RuntimeError:  # the threads are told to end
+                    upload.close()
         finally:
             self.uploads -= 1
         self.staged_rows += info.rows
@@ -154,6 +158,7 @@ class WriteDoor:
         fields, scope = await requests.asked(request, requests.CommitAsked), self._scope(request)
         scope.check(Verb.PUBLISH)
         write, query = _name(scope, request), scope.stored(fields.query)
+        self._check_streams(scope, write)
         running = self._commits.get((write, query, fields.batch))
         if running is None:
             if len(self._commits) >= MAX_COMMITS:
@@ -166,7 +171,8 @@ class WriteDoor:
         stopping = asyncio.ensure_future(request.stopping.wait())
         try:
             # Who goes away does not end it: from its decision on it is the server's affair.
-            await asyncio.wait({running, stopping}, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {running, stopping}
+            await asyncio.wait(either, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         if not running.done():
@@ -179,9 +185,7 @@ class WriteDoor:
         scope = self._scope(request)
         scope.check(Verb.PUBLISH)
         write = _name(scope, request)
-        for info in self._writes.staging.parts(write).values():
-            for stream in info.streams:
-                scope.check_name(Verb.PUBLISH, stream)
+        self._check_streams(scope, write)
         await self._call(self._writes.abort, write)
         return json_response(requests.Done())
 
@@ -190,12 +194,17 @@ class WriteDoor:
         scope, now = self._scope(request), self._broker.clock.now()
         scope.check(Verb.PUBLISH)
         found = []
-        for write, is_published in self._writes.listed():
+        for write, is_published in await self._call(self._writes.listed):
             name = scope.own(write.write)
             if name is not None and all(scope.may(Verb.PUBLISH, stream) for stream in write.streams):
                 state, age = "publishing" if is_published else "staged", max(now - write.touched_at, 0) / 1_000_000
                 found.append(StagedWriteInfo(name, state, write.parts, write.rows, write.bytes, age, write.streams))
         return json_response(found)
+
+    def _check_streams(self, scope: Scope, write: str) -> None:
+        """Refuse who could not have staged it: a commit that is a repeat, or names no parts, also ends what is staged."""
+        for stream in {stream for info in self._writes.staging.parts(write).values() for stream in info.streams}:
+            scope.check_name(Verb.PUBLISH, stream)
 
     async def _take_in(self, request: Request, upload: Upload) -> None:
         piece = bytearray()

@@ -38,6 +38,11 @@ class File(msgspec.Struct, frozen=True):
     last: int = -1
 
     @property
+    def is_dense(self) -> bool:
+        """Whether it has a row for every offset from its first to its last, so that these say what is in it."""
+        return self.last - self.first + 1 == self.rows
+
+    @property
     def suffix(self) -> str:
         """`.parquet` of `part-0.zstd.parquet`."""
         return self.path[self.path.rindex(".") :]
@@ -116,7 +121,7 @@ def runs(files: Iterable[File]) -> list[tuple[int, int]]:
     """The offsets that files of one stream hold, as ranges without a hole, in order. A file that lacks rows is left out."""
     found: list[tuple[int, int]] = []
     for file in sorted(files, key=lambda file: file.first):
-        if file.last - file.first + 1 != file.rows:
+        if not file.is_dense:
             continue
         if found and found[-1][1] == file.first:
             found[-1] = (found[-1][0], file.last + 1)
@@ -128,6 +133,7 @@ def runs(files: Iterable[File]) -> list[tuple[int, int]]:
 def mergers(files: Iterable[File], *, target_bytes: int, min_files: int = 2, is_thorough: bool = True) -> list[list[File]]:
     """Groups of files that should become one each: of one stream and date, neighbours by offset, up to about `target_bytes`.
 
+    Files with a hole between them are not: of one with a hole inside, nobody could say any more which offsets it has.
     Not thorough: a file larger than all its younger neighbours together waits for more of them, so that a row is copied a few
     times only however often this is asked.
     """
@@ -151,12 +157,19 @@ def _bins(files: Iterable[File], target_bytes: int) -> list[list[File]]:
     bins: list[list[File]] = []
     size = target_bytes
     for file in files:
-        if size + file.bytes > target_bytes:
+        if size + file.bytes > target_bytes or not _are_joined(bins[-1][-1], file):
             bins.append([])
             size = 0
         bins[-1].append(file)
         size += file.bytes
     return bins
+
+
+def _are_joined(before: File, after: File) -> bool:
+    """Whether one file can hold the rows of both; files of a table without offsets have nothing that could be lost."""
+    if before.last < 0 and after.last < 0:
+        return True
+    return before.is_dense and after.is_dense and before.last + 1 == after.first
 
 
 def _lazy(group: Sequence[File]) -> list[File]:

@@ -3,6 +3,10 @@
 As Spark keeps them in a checkpoint: `{"orders": [7, 120]}` is offset 120 of the stream whose number is 7. A stream that was
 deleted and made again has another number, so that nobody takes the new one's offsets for the old one's. The event log is a
 stream here.
+
+A batch reads what lies between two positions, and nothing else: the same positions, the same rows. A stream that the first of
+them does not name is only placed by the second, and read from there on by the next batch. So where it began is in the
+checkpoint before anything of it is read, and a batch that is repeated after days does not ask a log that has changed since.
 """
 
 from __future__ import annotations
@@ -160,8 +164,6 @@ class Backlog:
     stops: Offsets
     kept: Offsets
     losses: list[Loss]
-    is_new: frozenset[str]
-    """Streams that were not there before, or are others than before: their begin is not in the checkpoint."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -178,15 +180,18 @@ class Backlog:
         return ends
 
 
-def backlog(start: Offsets, spans: Mapping[str, StreamSpan], is_read: Callable[[str], bool]) -> Backlog:
-    """What waits after `start`. A stream that is new begins where it begins, whatever was said of the streams at the start.
+def backlog(
+    start: Offsets, spans: Mapping[str, StreamSpan], is_read: Callable[[str], bool], places: Offsets | None = None
+) -> Backlog:
+    """What waits after `start`. A stream that is not in it, or is another one now, is placed, and nothing of it waits yet.
 
-    `is_read` says whether a stream is one that the reader asks for at all: one that is not, is no loss.
+    `places` says where, for a query that just begins; a stream that is new begins where it begins, whatever was said of the
+    others at the start. `is_read` says whether a stream is one that the reader asks for at all: one that is not, is no loss.
     """
     starts: Offsets = {}
+    stops: Offsets = {}
     kept: Offsets = {}
     losses: list[Loss] = []
-    new = {stream for stream, span in spans.items() if stream not in start and span.latest > span.earliest}
     for stream, position in start.items():
         span = spans.get(stream)
         if span is None:
@@ -194,36 +199,26 @@ def backlog(start: Offsets, spans: Mapping[str, StreamSpan], is_read: Callable[[
             if is_read(stream):
                 losses.append(deleted(stream, position))
             continue
-        offset = min(max(position.offset, span.earliest), span.latest)
         if span.number != position.number:
             losses.append(replaced(stream, position, f"it is number {span.number} now"))
-            new.add(stream)
-            offset = span.earliest
-        elif position.offset < span.earliest:
+            continue
+        if position.offset < span.earliest:
             losses.append(overtaken(stream, position.offset, span.earliest))
         elif position.offset > span.latest:
             losses.append(beyond(stream, position.offset, span.latest))
-        starts[stream] = Position(span.number, offset)
-    for stream in new:
-        starts[stream] = Position(spans[stream].number, spans[stream].earliest)
-    stops = {stream: Position(spans[stream].number, spans[stream].latest) for stream in starts}
-    return Backlog(starts, stops, kept, losses, frozenset(new))
+        starts[stream] = Position(span.number, min(max(position.offset, span.earliest), span.latest))
+        stops[stream] = Position(span.number, span.latest)
+    for stream in spans.keys() - starts.keys():
+        begin = Position(spans[stream].number, spans[stream].earliest)
+        placed = (places or {}).get(stream, begin)
+        starts[stream] = stops[stream] = placed if placed.number == begin.number else begin
+    return Backlog(starts, stops, kept, losses)
 
 
-def pieces_of(start: Offsets, end: Offsets, begins: Mapping[str, Position]) -> list[Piece]:
-    """The ranges between two positions of a checkpoint. `begins`: where those of `unplaced` begin."""
-    pieces = []
-    for stream in sorted(end):
-        number, stop = end[stream]
-        begin = start.get(stream)
-        if begin is None or begin.number != number:
-            begin = begins.get(stream)
-        first = begin.offset if begin is not None and begin.number == number else 0
-        if first < stop:
-            pieces.append(Piece(stream, number, first, stop))
-    return pieces
-
-
-def unplaced(start: Offsets, end: Offsets) -> set[str]:
-    """The streams of `end` whose begin `start` does not tell."""
-    return {stream for stream, position in end.items() if stream not in start or start[stream].number != position.number}
+def pieces_of(start: Offsets, end: Offsets) -> list[Piece]:
+    """The ranges between two positions of a checkpoint."""
+    return [
+        Piece(stream, number, start[stream].offset, stop)
+        for stream, (number, stop) in sorted(end.items())
+        if stream in start and start[stream].number == number and start[stream].offset < stop
+    ]

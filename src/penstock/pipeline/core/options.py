@@ -33,6 +33,7 @@ SOURCE_OPTIONS = (
     "endingTimestamp",
     "columns",
     "includeHeaders",
+    "pushFilters",
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -181,6 +182,8 @@ class SourceOptions:
     start: Bound
     stop: Bound
     columns: tuple[str, ...]
+    is_pruned: bool
+    """Whether filters decide what is read: pushFilters."""
     is_strict: bool
     """Whether data that is gone is an error: failOnDataLoss."""
     min_partitions: int | None
@@ -252,6 +255,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         start=_bound(given, "startingOffsets", "startingTimestamp", (EARLIEST, LATEST)),
         stop=_bound(given, "endingOffsets", "endingTimestamp", (LATEST,)),
         columns=_columns(given, view),
+        is_pruned=given.flag("pushFilters", default=False),
         is_strict=given.flag("failOnDataLoss", default=True),
         min_partitions=given.number("minPartitions"),
         max_partition_rows=given.number("maxRecordsPerPartition"),

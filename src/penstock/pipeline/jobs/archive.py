@@ -36,23 +36,18 @@ TRANSFORMS = {"messages": transform_messages, "events": transform_events}
 
 
 def start(spark: SparkSession, plan: Plan, *, compact_every: int = COMPACT_EVERY) -> list[StreamingQuery]:
-    """Start archiving messages and events, and return the two queries; with `is_once`, return when both have caught up.
+    """Start archiving messages and events, and return the two queries; with `is_once` they end when they have caught up.
 
     Whatever a killed archive left is finished first. With `hold`, retention at the broker waits for what is not archived yet.
     """
     checkpoints = lake_path(plan.checkpoints)
     archivers = [Archiver(plan, view, checkpoints / f"archive-{view}", compact_every=compact_every) for view in TRANSFORMS]
     queries: list[StreamingQuery] = []
-    with ExitStack() as failure:  # of one of them: then the other ends too
+    with ExitStack() as failure:  # of the second to start: the first is stopped
         for archiver in archivers:
             queries.append(_query(spark, plan, archiver))
-            failure.callback(archiver.close)
             failure.callback(queries[-1].stop)
-        if plan.is_once:
-            for query in queries:
-                query.awaitTermination()
-        else:
-            failure.pop_all()
+        failure.pop_all()
     return queries
 
 

@@ -6,7 +6,9 @@ more than the fold itself.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -88,8 +90,10 @@ def transform(events: DataFrame, *, watermark: str = "10 minutes", is_streaming:
 
 
 def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
-    """Fold the event log of a server or a data directory into the table `lifecycle` of the lake."""
+    """Fold the event log of a server or a data directory into the table `lifecycle` of the lake, and count what was late."""
     rows = transform(event_stream(spark, plan, NAME), watermark=plan.watermark)
+    # Seen in the progress of the query, as `observedMetrics`.
+    rows = rows.observe(NAME, F.count(F.lit(1)).alias("rows"), F.count_if("is_late").alias("late"))
     return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
 
 
@@ -114,6 +118,7 @@ def _fold_all(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
 
 def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     """What a micro-batch has of a bucket, or the end of a wait without news."""
+    _hush()
     lives = Lives.load(bytes(state.get[0])) if state.exists else Lives()
     watermark = state.getCurrentWatermarkMs()
     rows = [] if state.hasTimedOut else lives.fold(_events(list(frames)))
@@ -129,6 +134,12 @@ def _fold_batch(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: Gro
         state.setTimeoutTimestamp(max(-(-expiry // 1000), watermark + 1))
     if rows:
         yield _frame(str(key[0]), rows)
+
+
+@cache
+def _hush() -> None:
+    """Once in each worker: Spark pads what comes back with empty rows, of which pandas warns on the user's terminal."""
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning, r"pyspark\.worker")
 
 
 def _events(frames: list[pd.DataFrame]) -> Iterator[tuple[Any, ...]]:

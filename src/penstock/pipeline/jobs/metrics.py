@@ -9,11 +9,13 @@ Streams that begin with `_penstock.` are left out: the metrics are published to 
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
-from penstock.log.open import open_log
+from penstock.log.http import HttpLog
 from penstock.pipeline.jobs import lifecycle
 from penstock.pipeline.jobs.wiring import add, as_messages, begin, event_stream
 from penstock.pipeline.lake.table import Lake
@@ -90,9 +92,17 @@ def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
     lives = spark.readStream.format(plan.format).schema(LIFECYCLE).load(str(table.root))
     events = event_stream(spark, plan, NAME)
     if plan.target.endpoint is not None:
-        _make_topic(plan.target)
+        make_topic(plan.target)
     rows = transform(lives, events, window=plan.window, watermark=plan.watermark)
     return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
+
+
+def make_topic(target: Target) -> None:
+    """Make the topic of the metrics, unless it is there: whoever made it need not let the job make any."""
+    assert target.endpoint is not None, "a data directory gets no stream"
+    with closing(HttpLog(target.endpoint, token=target.token, project=target.project)) as log:
+        if not log.spans(pattern=re.escape(METRICS_STREAM)).streams:
+            log.create_topic(METRICS_STREAM)
 
 
 def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
@@ -106,14 +116,6 @@ def _write(batch: DataFrame, plan: Plan, query: str, number: int) -> None:
             writer.options(stream=METRICS_STREAM, query=query, batch=number).mode("append").save()
     finally:
         kept.unpersist()
-
-
-def _make_topic(target: Target) -> None:
-    log = open_log(endpoint=target.endpoint, token=target.token, project=target.project)
-    try:
-        log.create_topic(METRICS_STREAM)
-    finally:
-        log.close()
 
 
 def _settled(lives: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
+from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Extent, Replay
 
@@ -25,10 +26,14 @@ def read(spark: SparkSession, target: Target, lake: str | None, replay: Replay) 
     """The messages that are meant, in the order of their offsets."""
     reader = spark.read.format("penstock").options(**target.options()).option("subscribe", replay.stream)
     if replay.storage != "log":
-        reader = reader.option("storage", replay.storage).option("lake", str(lake))
+        reader = reader.option("storage", replay.storage)
+        reader = reader if lake is None else reader.option("lake", lake)
     for option, bound in (("startingOffsets", replay.from_offset), ("endingOffsets", replay.to_offset)):
         if bound is not None:
             reader = reader.option(option, json.dumps({replay.stream: bound}))
+    if replay.since is not None and replay.from_offset is None:
+        # Spares reading what lies before. The end is found by filtering: where the clock stepped back, later is not always later.
+        reader = reader.option("startingTimestamp", to_datetime(replay.since).isoformat())
     return select(reader.load(), replay)
 
 

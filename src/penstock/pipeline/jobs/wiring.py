@@ -49,7 +49,12 @@ def chosen(events: DataFrame, pattern: str) -> DataFrame:
 
 
 def begin(rows: DataFrame, plan: Plan, name: str, write: Write) -> StreamingQuery:
-    """Start a query that hands every batch to `write`."""
+    """Start a query that hands every batch to `write`. What a killed one left of the table `name` is finished first.
+
+    A batch that it had committed comes again and adds nothing, so that nobody else would give its files their names.
+    """
+    with Lake(plan.lake).table(name) as table:
+        table.recover()
     checkpoint = f"{plan.checkpoints.rstrip('/')}/{name}"
 
     def each(batch: DataFrame, number: int) -> None:

@@ -10,13 +10,13 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as F  # noqa: N812  # what everybody calls it
 
-from penstock.errors import DataLoss, FailedPrecondition, NotFound, PenstockError, Unavailable
+from penstock.errors import DataLoss, FailedPrecondition, NotFound, OutOfRange, PenstockError, Unavailable
 from penstock.log.log import EVENTS, Log, WritableLog
 from penstock.log.open import open_log
 from penstock.pipeline.core.manifest import floor, pending
@@ -65,7 +65,7 @@ class Archiver:
         ends = self._ends(batch)
         base = table.watermark()
         if todo := pending(base, ends):
-            self._take(df, table, todo, ends=ends, base=base, starts=self._ends(batch - 1) if batch else {})
+            self._take(df, table, todo, ends=ends, base=base, starts=self._begin(batch))
         self.report(ends)
         if todo:
             self._tend()
@@ -93,16 +93,13 @@ class Archiver:
             return
         with closing(cast("WritableLog", self._log())) as log:  # that of an endpoint is
             try:
-                log.advance(self.cursor, {stream: end.offset for stream, end in ends.items()}, holds=self._plan.hold or None)
-            except Unavailable as error:
+                spans = by_name(log.spans(), is_messages=self.view != "events")
+                offsets = {
+                    stream: end.offset for stream, end in ends.items() if stream in spans and spans[stream].number == end.number
+                }
+                log.advance(self.cursor, offsets, holds=self._plan.hold or None)
+            except (Unavailable, NotFound, OutOfRange) as error:  # or a stream was deleted just now
                 logger.warning("the cursor %s was not moved: %s", self.cursor, error)
-
-    def close(self) -> None:
-        """No more batches: let go of the lake. What is left otherwise, the next start removes."""
-        if self._compaction is not None:
-            self._compaction.join()
-        if self._opened is not None:
-            self._opened.close()
 
     def _log(self) -> Log:
         target = self._plan.target
@@ -110,11 +107,14 @@ class Archiver:
 
     def _ends(self, batch: int) -> Offsets:
         """Where a batch ends, as Spark wrote it down before it began."""
-        try:
-            text = (self.checkpoint / "offsets" / str(batch)).read_text()
-        except FileNotFoundError:
-            return {}
+        text = (self.checkpoint / "offsets" / str(batch)).read_text()
         return decode(json.loads(text.splitlines()[-1]))
+
+    def _begin(self, batch: int) -> Offsets:
+        """Where a batch begins; nowhere if that is not known any more, so that its rows are looked at one by one."""
+        with suppress(FileNotFoundError):
+            return self._ends(batch - 1)
+        return {}
 
     def _take(
         self, df: DataFrame, table: Table, todo: Offsets, *, ends: Offsets, base: Mapping[str, Position], starts: Offsets
@@ -132,7 +132,7 @@ class Archiver:
                 self._check(stream, end, floors[stream], [each for each in files if (each.stream or EVENTS) == stream])
             table.commit(files, watermark=todo, base=base)
         finally:
-            table.discard(folder)
+            table.close()  # of what was staged nothing is needed any more, and nobody says when the last batch was
         self._commits += 1
 
     def _write(self, df: DataFrame, folder: Path, rows: int) -> None:

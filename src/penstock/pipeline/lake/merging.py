@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import Aborted, DataLoss
 from penstock.pipeline.core.manifest import File, merged, mergers
-from penstock.pipeline.lake.reading import PARQUET
+from penstock.pipeline.lake.reading import BATCH_ROWS, PARQUET
 from penstock.pipeline.lake.table import Staged, Table
 
 logger = logging.getLogger("penstock.pipeline")
@@ -20,7 +20,6 @@ logger = logging.getLogger("penstock.pipeline")
 TARGET_BYTES = 128 << 20
 GROUP_BYTES = 64 << 20
 """A row group of the merged file, before compression: what a reader holds in memory, and can skip."""
-BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.durations import SECOND
+from penstock.durations import to_datetime
 from penstock.errors import DataLoss, InvalidArgument, OutOfRange
 from penstock.log.log import EVENTS, StreamSpan
 from penstock.pipeline.core.manifest import File, runs
@@ -74,7 +73,7 @@ def offsets_at(lake: str, view: str, times: Mapping[str, int]) -> dict[str, int]
     found = {}
     for stream, time in times.items():
         number, stop = watermark.get(stream, (0, 0))
-        day = datetime.fromtimestamp(time / SECOND, UTC).strftime("%Y-%m-%d")
+        day = to_datetime(time).date().isoformat()
         files = [file for file in table.files(_kept(stream)) if file.number == number and file.date >= day]
         hits = (hit for file in files if (hit := _first_at(table, file, column, time)) is not None)
         found[stream] = next(hits, stop)

@@ -90,6 +90,8 @@ class Table:
         """The commits since the snapshot that the state was made from."""
         self._own: Path | None = None
         self._lock: Lock | None = None
+        self._is_settled = True
+        """Not so while staged files may be in the manifest and have no names yet: should the disk fail then, they must stay."""
 
     def __enter__(self) -> Self:
         return self
@@ -137,8 +139,9 @@ class Table:
         return folder
 
     def discard(self, folder: Path) -> None:
-        """Remove a directory of `stage` that is not needed any more."""
-        self._disk.remove(folder)
+        """Remove a directory of `stage` that is not needed any more, unless a commit of its files was not finished."""
+        if self._is_settled:
+            self._disk.remove(folder)
 
     def commit(
         self,
@@ -166,13 +169,16 @@ class Table:
             commit = Commit(version, self._clock.now(), before, moved, files, removed)
             state.check(commit)
             path = self._home / f"{version:020}.json"
+            self._is_settled = False
             try:
                 self._disk.write_new(own / f"commit-{version}", path, msgspec.json.encode(commit))
             except FileExistsError:
+                self._is_settled = True
                 continue
             # Numbers that were folded are free again: one at or below a snapshot is not the next, and nobody reads it.
             if max(self._numbers()[0], default=0) >= version:
                 self._disk.remove(path)
+                self._is_settled = True
                 continue
             break
         else:
@@ -180,6 +186,7 @@ class Table:
         state.apply(commit)
         self._recent.append(commit)
         self._settle([commit])
+        self._is_settled = True
         if len(self._recent) >= FOLD:
             self._fold()
         return commit
@@ -202,11 +209,15 @@ class Table:
         self._purge()
 
     def close(self) -> None:
-        """Remove what was staged and not committed. Safe to call twice."""
-        if self._lock is not None and self._own is not None:
-            self._disk.remove(self._own)
-            self._lock.release()
-        self._own = self._lock = None
+        """Remove what was staged and not committed; a commit that was not finished is left to `recover`. Safe to call twice."""
+        own, lock, is_settled = self._own, self._lock, self._is_settled
+        self._own, self._lock, self._is_settled = None, None, True
+        if own is not None and lock is not None:
+            try:
+                if is_settled:
+                    self._disk.remove(own)
+            finally:
+                lock.release()
 
     # The manifest
 

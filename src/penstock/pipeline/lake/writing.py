@@ -70,10 +70,10 @@ def write(df: DataFrame, folder: Path, format: str, *, partitions: list[str]) ->
         writer = writer.option("compression", "zstd")
     try:
         writer.save(folder.as_uri())
-    except AnalysisException as error:
-        raise InvalidArgument.of(
-            "format", format, f"one that Spark can write these columns in ({error.getCondition()})"
-        ) from error
+    except Exception as error:  # Spark has no error of its own for a format that it does not know
+        if isinstance(error, AnalysisException) or "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise InvalidArgument.of("format", format, "one that Spark knows, and that can hold these columns") from error
+        raise
 
 
 def staged(df: DataFrame, folder: Path, format: str, *, has_offsets: bool) -> Iterator[tuple[str, str, Content]]:  # noqa: A002

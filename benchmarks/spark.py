@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from benchmarks.load import STREAM
 from benchmarks.row import Benchmark, Row, Run, in_fresh_process, paired_ratio, payloads, spread
 from benchmarks.server import goal
 from penstock import Message, MessageQueue
+from penstock.pipeline.lake.table import Lake
 from penstock.sync import PubSub, Topic
 from penstock.testing.server import ServerProcess
 
@@ -103,59 +105,61 @@ def running(*command: object, niceness: int = 0) -> Iterator[subprocess.Popen[st
 
 
 def delay(run: Run) -> Iterator[Row]:
-    import pyarrow.parquet as pq
-
     seconds = run.of(60, 20)
     directory, lake = run.directory("spark"), run.directory("lake")
     with ServerProcess(directory) as server, PubSub(server.url) as pubsub:
         topic = pubsub.topic(STREAM)
         topic.create()
-        command = ("penstock", "pipeline", "archive", "--server", server.url, "--lake", lake, "--interval", "0 seconds")
-        with running(*command):
-            first = time.time()
-            _publish_steadily(topic, until=time.monotonic() + 300, stop=lambda: bool(_files(lake)))
-            warm = time.time() + 10
-            published = _publish_steadily(topic, until=time.monotonic() + 10 + seconds)
-            _wait_for_rows(lake, published)
-    delays: list[float] = []
-    for path in _files(lake):
-        visible = path.stat().st_ctime  # when it got the name under which it is found
-        times = pq.ParquetFile(path).read(["publish_time"])["publish_time"].cast("int64").to_pylist()
-        delays += [visible - at / SECOND for at in times if at / SECOND >= warm]
+        command = ("penstock", "pipeline", "archive", "--server", server.url, "--lake", lake, "--interval", "0s")
+        with running(*command) as archive:
+            flow, started = Flow(topic, lake), time.time()
+            flow.go_on(lambda: flow.archived > 0, 300, archive)
+            began = time.time()
+            flow.go_on(lambda: time.time() > began + 10 + seconds, 300, archive)
+            flow.rest = True
+            flow.go_on(lambda: flow.archived >= flow.published, 60, archive)
+    delays = flow.delays(since=began + 10)
     cuts = statistics.quantiles(delays, n=100)
-    note = f"{len(delays):,} messages; the lake began {warm - first - 10:.0f} s after the command"
+    note = f"{len(delays) * Flow.BATCH:,} messages; the lake began {began - started:.0f} s after the command"
     yield goal("spark-delay", "publish to a row in the lake, 1,000 messages/s: p50", [cuts[49]], "s", 2, at_most=True, note=note)
     yield goal("spark-delay", "publish to a row in the lake, 1,000 messages/s: p99", [cuts[98]], "s", 5, at_most=True, note=note)
 
 
-def _publish_steadily(topic: Topic, *, until: float, stop: Callable[[], bool] = lambda: False) -> int:
-    """Publish 1,000 messages a second, ten at a time; returns how many the topic has by now."""
-    batch = [Message(data=b"x" * 100) for _ in range(10)]
-    due, last = time.monotonic(), ""
-    while time.monotonic() < until and not stop():
-        (*_, last) = topic.publish_many(batch)
-        due += 0.01
-        time.sleep(max(due - time.monotonic(), 0))
-    return int(last[-10:], 16) + 1  # a message id ends with the offset
+class Flow:
+    """Publishes 1,000 messages a second, ten at a time, and looks between how far the lake is."""
 
+    BATCH, LOOK = 10, 0.05
 
-def _files(lake: Path) -> list[Path]:
-    return [*lake.glob("messages/**/*.parquet")]
+    def __init__(self, topic: Topic, lake: Path) -> None:
+        self._topic, self._table = topic, Lake(lake).table("messages")
+        self._messages = [Message(data=b"x" * 100) for _ in range(self.BATCH)]
+        self._looked = self._due = time.time()
+        self._times: list[tuple[int, float]] = []
+        self._marks: list[tuple[int, float]] = []
+        self.published = self.archived = 0
+        self.rest = False
+        """Whether nothing more is published."""
 
+    def go_on(self, is_over: Callable[[], bool], patience: float, archive: subprocess.Popen[str]) -> None:
+        until = time.time() + patience
+        while not is_over():
+            if archive.poll() is not None or time.time() > until:
+                raise RuntimeError(f"{self.archived} of {self.published} rows are in the lake (the archive: {archive.poll()})")
+            if not self.rest:
+                (*_, last) = self._topic.publish_many(self._messages)
+                self.published = int(last[-10:], 16) + 1  # a message id begins with its time and ends with its offset
+                self._times.append((self.published, int(last[:14], 16) / SECOND))
+            if time.time() - self._looked >= self.LOOK:
+                self._looked = time.time()
+                _, self.archived = self._table.watermark().get(STREAM, (0, 0))
+                self._marks.append((self.archived, time.time()))
+            self._due += self.BATCH / 1_000
+            time.sleep(max(self._due - time.time(), 0))
 
-def _wait_for_rows(lake: Path, count: int) -> None:
-    import pyarrow.parquet as pq
-
-    until, found = time.monotonic() + 60, 0
-    while time.monotonic() < until:
-        try:
-            found = sum(pq.read_metadata(path).num_rows for path in _files(lake))
-        except FileNotFoundError:
-            continue  # it was merged with others meanwhile
-        if found >= count:
-            return
-        time.sleep(0.5)
-    raise RuntimeError(f"{found} rows reached the lake, wanted {count}")
+    def delays(self, since: float) -> list[float]:
+        """How long the last message of every publish took to reach the lake, in seconds."""
+        offsets = [offset for offset, _ in self._marks]
+        return [self._marks[bisect_left(offsets, offset)][1] - at for offset, at in self._times if at >= since]
 
 
 def planning(run: Run) -> Iterator[Row]:

@@ -1,5 +1,7 @@
 """`python -m penstock.demo` as somebody without a terminal sees it: a subprocess, plain text, an exit code."""
 
+import fcntl
+import json
 import os
 import re
 import subprocess
@@ -81,8 +83,17 @@ def run(folder: Path, *arguments: str, **environment: str) -> Run:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    # An output that can hold ASCII alone is the poorest there is; what works there works everywhere.
-    return run(tmp_path_factory.mktemp("demo"), "-m", "penstock.demo", PYTHONIOENCODING="ascii", COLUMNS="200")
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / "demo.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes that test, the first runs the demo for all
+        kept = shared / "demo.json"
+        if not kept.exists():
+            # An output that can hold ASCII alone is the poorest there is; what works there works everywhere.
+            done = run(tmp_path_factory.mktemp("demo"), "-m", "penstock.demo", PYTHONIOENCODING="ascii", COLUMNS="200")
+            kept.write_text(json.dumps(done))
+        return Run(*json.loads(kept.read_text()))
 
 
 def test_the_demo_succeeds_with_every_step_in_order_and_nothing_on_stderr(demo: Run) -> None:

@@ -134,7 +134,12 @@ def is_alone(master: str) -> bool:
 
 
 def check_remote(remote: str) -> None:
-    """Raise unless somebody listens at the address of a Spark Connect server: Spark itself would try for ten minutes."""
+    """Raise unless somebody listens at the address of a Spark Connect server: Spark itself would try for ten minutes.
+
+    A `local[…]` is a server of Spark's own, started on this machine.
+    """
+    if remote == "local" or remote.startswith("local["):
+        return
     address = urlsplit(remote)
     if address.scheme != "sc" or not address.hostname:
         raise InvalidArgument.of("remote", remote, "the address of a Spark Connect server, such as sc://127.0.0.1:15002")

@@ -40,6 +40,7 @@ BADLY = (
     (f"bench {GONE}", 4),
     (f"doctor {GONE}", 1),
     ("completion tcsh", 2),
+    ("pipeline archive --once --data-dir nosuch", 2),
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.pipeline.failure import failure_of
-from penstock.testing.server import LocalServer
 from tests.spark.sink_place import Place
 
 if TYPE_CHECKING:
@@ -21,14 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
-    with LocalServer() as server:
-        here = Place(server)
-        yield here
-        here.log.close()
 
 
 class Flow:

@@ -18,6 +18,7 @@ from penstock.cli.pipeline_options import spark_of
 from penstock.cli.wording import clipped, count, short, span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.errors import Unavailable
 from penstock.pipeline.progress import Meter
 
 if TYPE_CHECKING:
@@ -26,23 +27,38 @@ if TYPE_CHECKING:
 
 DRAW = SECOND // 4
 TELL = 5 * SECOND
+STARTS = 4
+"""How often queries are started, when Spark loses patience with a worker."""
 
 
 def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], plan: Plan) -> int:
     """Run jobs, one after the other, until they end, fail, or are told to stop; returns the exit code."""
-    from penstock.pipeline.failure import in_our_words  # noqa: PLC0415  # `--help` needs no pipeline
-    from penstock.pipeline.watch import watch  # noqa: PLC0415
-
     begun, done = monotonic(), list[Meter]()
     with told_to_stop() as stop, spark_session(found, name, stop) as spark:
         for start in stages:
-            if not stop.is_set():
-                with in_our_words():
-                    queries = start(spark, plan)
-                with Screen(is_json=found.json) as screen:
-                    done += watch(queries, stop, screen.show)
+            done += _run_stage(start, spark, plan, stop, is_json=found.json)
     sum_up(done, monotonic() - begun, is_json=found.json)
     return 0
+
+
+def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[Meter]:
+    """Run queries to their end; again from the start when Spark lost patience with a worker, since each row counts once anyway."""
+    from penstock.pipeline.failure import in_our_words, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
+    from penstock.pipeline.watch import watch  # noqa: PLC0415
+
+    for left in reversed(range(STARTS)):
+        if stop.is_set():
+            break
+        try:
+            with in_our_words():
+                queries = start(spark, plan)
+            with Screen(is_json=is_json) as screen:
+                return watch(queries, stop, screen.show)
+        except Unavailable as error:
+            if not left or not is_too_late(error):
+                raise
+            complain(f"{error}; starting again")
+    return []
 
 
 @contextmanager

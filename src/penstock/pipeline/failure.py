@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock import errors
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 
 _OURS = re.compile(r"^(?:.*: )?penstock\.errors\.(\w+): (.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?!\s)(?:[\w.]+\.)?(\w*(?:Error|Exception|Exit|Interrupt|Warning|Timeout)): (.*)$", re.MULTILINE)
@@ -16,6 +16,9 @@ _HEADING = re.compile(r"^\[[A-Z_.]+\] ")
 _STATE = re.compile(r" ?SQLSTATE: \w+.*$")
 _NOT_A_HINT = re.compile(r"^(?:\s|\tat |JVM stacktrace|During handling|The above exception|SQLSTATE|=== |\.\.\. |$)")
 _LONGEST = 1_000
+_LATE = "Python worker failed to connect back"
+TOO_LATE = "Spark waits ten seconds for a Python worker to come up, and one came up later"
+"""What is told of it. It says nothing about the job: the same, started again, may do."""
 
 
 @contextmanager
@@ -35,10 +38,17 @@ def failure_of(error: BaseException) -> PenstockError:
     ours = list(_OURS.finditer(text))
     if ours:
         return _revived(ours[-1], text)
+    if _LATE in text:
+        return Unavailable(TOO_LATE, hint="the machine is busy: start it again, or with fewer things beside it")
     python = list(_PYTHON.finditer(text))
     if python and "Traceback (most recent call last)" in text:
         return PenstockError(f"a part of the pipeline failed: {python[-1][1]}: {_clipped(python[-1][2])}")
     return PenstockError(f"Spark failed: {_clipped(_plain(text)) or type(error).__name__}")
+
+
+def is_too_late(error: PenstockError) -> bool:
+    """Whether Spark only lost patience with a worker, so that the job may as well be started again."""
+    return str(error) == TOO_LATE
 
 
 def _revived(found: re.Match[str], text: str) -> PenstockError:

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli.main import exit_code
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, TopicNotFound
-from penstock.pipeline.failure import failure_of, in_our_words
+from penstock.pipeline.failure import failure_of, in_our_words, is_too_late
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "reader.py", line 17, in read
@@ -95,3 +95,11 @@ def test_an_error_of_ours_stays_what_it_is() -> None:
 def test_an_interrupt_is_no_failure() -> None:
     with pytest.raises(KeyboardInterrupt), in_our_words():
         raise KeyboardInterrupt
+
+
+def test_a_worker_that_came_up_too_late_is_no_failure_of_the_job() -> None:
+    error = failure_of(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache…"))
+
+    assert is_too_late(error)
+    assert error.transient
+    assert not is_too_late(failure_of(RuntimeError("something else")))

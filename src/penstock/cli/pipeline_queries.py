@@ -42,7 +42,7 @@ def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], p
 
 
 def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[Meter]:
-    """Run queries to their end; again from the start when Spark lost patience with a worker, since each row counts once anyway."""
+    """Run queries to their end; again from the start when Spark lost patience with a worker: each row counts once anyway."""
     from penstock.pipeline.failure import in_our_words, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
     from penstock.pipeline.watch import watch  # noqa: PLC0415
 

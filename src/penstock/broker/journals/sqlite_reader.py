@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
@@ -35,7 +36,7 @@ _SUMMARY = "SELECT position, count, size, published_at, plain, keyed"
 _TABLES = {"meta", "chunks", "events", "checkpoint"}
 
 
-class SqliteReader:
+class SqliteReader(ABC):
     """The reading half of a journal in SQLite. Who inherits says how to connect."""
 
     is_durable = True
@@ -47,8 +48,9 @@ class SqliteReader:
         self._readers_lock = threading.Lock()
         self._is_open = True
 
+    @abstractmethod
     def _connect_reader(self) -> apsw.Connection:
-        raise NotImplementedError
+        """A connection of its own for somebody who reads."""
 
     def load(self) -> tuple[State, Iterable[Event]]:
         since, body = self.stored_checkpoint()

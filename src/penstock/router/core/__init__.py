@@ -1,0 +1,1 @@
+"""The router's rules: no I/O, no clock. The same functions run in the server, in a test and on a Spark executor."""

@@ -1,0 +1,112 @@
+"""What a queue's message says (specification 001, "Core Data Structures"), and the message on its way through the router."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.errors import InvalidArgument
+
+DEFAULT_POOL = "DEFAULT-POOL"
+DEFAULT_GROUP = "__DEFAULT__"
+HTTP = "HTTP"
+
+
+class Pointer(msgspec.Struct, frozen=True, gc=False):
+    """What to deliver, and where to. Secrets among its fields are never shown."""
+
+    message_id: str
+    pool: str
+    target: str
+    group: str = DEFAULT_GROUP
+    is_urgent: bool = False
+    mediation_type: str = HTTP
+    auth_token: str = ""
+    signing_secret: str = ""
+    payload: bytes = b""
+    """The message's own content as JSON, when the body carries one; no text when it is a pointer alone."""
+
+    def __repr__(self) -> str:
+        return f"<{self.message_id} of group {self.group} for pool {self.pool} to {self.target}>"
+
+
+class Received(msgspec.Struct, gc=False, eq=False):
+    """A message as a source hands it out, to be given back to that source when it is settled."""
+
+    broker_id: str
+    """The source's own id of the message: the same each time that the message is handed out."""
+    body: bytes
+    receipt: Any = None
+    """What the source needs to settle this delivery; nobody else looks at it."""
+    count: int = 1
+    """How often the source has handed the message out, as far as it knows."""
+
+
+class Item(msgspec.Struct, gc=False, eq=False):
+    """A message on its way through the router."""
+
+    pointer: Pointer
+    queue: str
+    """The name of the queue it came from."""
+    received: Received
+    """The latest delivery by the source; an older one may no longer be settled."""
+    batch: int = 0
+    """Which batch it came with: batches are numbered by the router."""
+    tracked_at: int = 0
+    attempts: int = 0
+    """How often its delivery was tried here; each time may take several calls."""
+    started_at: int = 0
+    """When the attempt that runs was begun; 0 while it waits."""
+    due: int = 0
+    """When it may be tried again; 0 when nothing keeps it back."""
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    """The names that the original's versions use; those of specification 001 win."""
+
+    id: str = ""
+    message_id: str = ""
+    pool_code: str | None = None
+    auth_token: str | None = None
+    mediation_type: str | None = None
+    mediation_target: str = ""
+    callback_url: str = ""
+    message_group_id: str | None = None
+    high_priority: bool | None = None
+    signing_secret: str | None = None
+    payload: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def parse(body: bytes) -> Pointer:
+    """The pointer in a message's body; InvalidArgument when there is none: that message is dead, it never will be understood."""
+    try:
+        found = _decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"the message is not a pointer: {error}", hint=_WANTED) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"the message is not JSON: {error}", hint=_WANTED) from None
+    message_id = found.id or found.message_id
+    target = found.mediation_target or found.callback_url
+    if not message_id:
+        raise InvalidArgument("the message has no id", hint=_WANTED)
+    if not target:
+        raise InvalidArgument(f"the message {message_id!r} has no mediationTarget", hint=_WANTED)
+    group = found.message_group_id
+    return Pointer(
+        message_id,
+        found.pool_code or DEFAULT_POOL,
+        target,
+        group if group and not group.isspace() else DEFAULT_GROUP,
+        found.high_priority is True,
+        found.mediation_type or HTTP,
+        found.auth_token or "",
+        found.signing_secret or "",
+        bytes(found.payload),
+    )
+
+
+_WANTED = 'wanted {"id": "…", "poolCode": "…", "mediationTarget": "https://…"}'

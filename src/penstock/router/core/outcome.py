@@ -1,0 +1,256 @@
+"""What came of a call, and what follows from it: one table (specification 001, "Response Handling" and "Outcome Handling").
+
+    answer or failure ──judge──> Outcome ──┬── delivered      ack at the source
+                                           ├── undeliverable  kept as a dead letter, then ack
+                                           └── again          tried again after a delay
+
+A retryable outcome may be tried again at once, inside the same attempt (1 s, 2 s, 3 s); what `again` means after that depends on
+the order that is kept (see `pool`). A permanent failure always warns; what is tried again never does.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from penstock.durations import SECOND
+
+DEFAULT_DELAY: Final = 30
+"""Seconds until a message comes again, when nobody says otherwise."""
+FAST_DELAY: Final = 10
+"""The same for one that was not tried, because one before it in its group had failed."""
+MAX_DELAY: Final = 43_200
+TRIES: Final = 3
+"""Calls in one attempt."""
+
+
+class Result(StrEnum):
+    """The specification's results."""
+
+    SUCCESS = "SUCCESS"
+    ERROR_PROCESS = "ERROR_PROCESS"
+    ERROR_CONFIG = "ERROR_CONFIG"
+    ERROR_CONNECTION = "ERROR_CONNECTION"
+
+
+class Disposition(StrEnum):
+    """What is done with the message."""
+
+    DELIVERED = "delivered"
+    UNDELIVERABLE = "undeliverable"
+    AGAIN = "again"
+
+
+class Health(StrEnum):
+    """What a call says of its target."""
+
+    UP = "up"
+    DOWN = "down"
+    UNKNOWN = "unknown"
+
+
+class Metric(StrEnum):
+    """What a pool counts it as."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TRANSIENT = "transient"
+    RATE_LIMITED = "rate_limited"
+    NONE = "none"
+
+
+class Severity(StrEnum):
+    """How bad a warning is."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+    CRITICAL = "CRITICAL"
+
+
+class Trouble(StrEnum):
+    """Why there is no answer."""
+
+    CONNECT_TIMEOUT = "connect_timeout"
+    UNREACHABLE = "unreachable"
+    """The connection was refused, or there is no way to the address."""
+    UNRESOLVED = "unresolved"
+    """The name leads to no address."""
+    TIMEOUT = "timeout"
+    """No answer within the time for the request."""
+    BROKEN = "broken"
+    """The connection broke, or what came over it was not HTTP."""
+    NOT_ALLOWED = "not_allowed"
+    """The address is none that the operator lets the router call."""
+    MALFORMED = "malformed"
+    """The target is no URL that can be called; no call was made."""
+    UNSUPPORTED = "unsupported"
+    """The mediation type is not HTTP; no call was made."""
+    CIRCUIT_OPEN = "circuit_open"
+    """The target fails too often at present; no call was made."""
+    CANCELLED = "cancelled"
+    """The router stops."""
+    UNKNOWN = "unknown"
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a target answered. The body is cut at the transport's limit."""
+
+    status: int
+    body: bytes = b""
+    retry_after: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """Why a target did not answer."""
+
+    trouble: Trouble
+    text: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What came of a call."""
+
+    result: Result
+    disposition: Disposition
+    health: Health
+    metric: Metric
+    status: int = 0
+    """0: there was no answer."""
+    delay: int = 0
+    """Seconds that the target asked for; 0: it did not ask."""
+    is_retryable: bool = False
+    """Whether the same attempt may call again."""
+    warning: Severity | None = None
+    error: str = ""
+
+    @property
+    def effective_delay(self) -> int:
+        """Seconds until the message is tried again."""
+        return min(max(self.delay, 1), MAX_DELAY) if self.delay else DEFAULT_DELAY
+
+
+class _Reply(msgspec.Struct, rename="camel"):
+    """What an answer may say. Anything else in it is passed over."""
+
+    ack: bool | None = None
+    delay_seconds: int | None = None
+    message: str | None = None
+
+
+_decode_reply = msgspec.json.Decoder(_Reply).decode
+
+DELIVERED: Final = {
+    status: Outcome(Result.SUCCESS, Disposition.DELIVERED, Health.UP, Metric.SUCCEEDED, status) for status in range(200, 300)
+}
+
+_CALLS_ONCE: Final = {Trouble.MALFORMED, Trouble.UNSUPPORTED, Trouble.NOT_ALLOWED}
+_NO_CONNECTION: Final = {Trouble.CONNECT_TIMEOUT, Trouble.UNREACHABLE, Trouble.UNRESOLVED, Trouble.BROKEN}
+
+
+def judge(found: Answer | Failure, now: int) -> Outcome:
+    """What came of a call. `now` is wall time, for answers that name a date."""
+    if type(found) is Answer:
+        status = found.status
+        if 200 <= status < 300:
+            return DELIVERED[status] if not found.body else _accepted(found)
+        return _refused(found, now)
+    assert type(found) is Failure
+    return _failed(found)
+
+
+def _accepted(answer: Answer) -> Outcome:
+    """2xx. Only a body that says so defers the message; no JSON, or none of that shape, is a success as well."""
+    try:
+        reply = _decode_reply(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return DELIVERED[answer.status]
+    if reply.ack is not False:
+        return DELIVERED[answer.status]
+    return Outcome(
+        Result.ERROR_PROCESS,
+        Disposition.AGAIN,
+        Health.UNKNOWN,
+        Metric.TRANSIENT,
+        answer.status,
+        max(reply.delay_seconds or 0, 0),
+        error="the target did not acknowledge the message",
+    )
+
+
+def _refused(answer: Answer, now: int) -> Outcome:
+    status, error = answer.status, f"the target answered with status {answer.status}"
+    if status == 429:
+        return Outcome(
+            Result.ERROR_PROCESS,
+            Disposition.AGAIN,
+            Health.UNKNOWN,
+            Metric.RATE_LIMITED,
+            status,
+            retry_after(answer.retry_after, now),
+            error=error,
+        )
+    if status == 501 or 300 <= status < 500:
+        severity = Severity.CRITICAL if status == 501 else Severity.ERROR
+        return Outcome(
+            Result.ERROR_CONFIG, Disposition.UNDELIVERABLE, Health.UP, Metric.FAILED, status, warning=severity, error=error
+        )
+    return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, status, is_retryable=True, error=error)
+
+
+def _failed(failure: Failure) -> Outcome:
+    trouble, error = failure.trouble, failure.text or failure.trouble.value
+    if trouble in _CALLS_ONCE:
+        return Outcome(
+            Result.ERROR_CONFIG,
+            Disposition.UNDELIVERABLE,
+            Health.UNKNOWN,
+            Metric.FAILED,
+            warning=Severity.ERROR,
+            error=error,
+        )
+    if trouble is Trouble.CIRCUIT_OPEN:
+        return Outcome(Result.ERROR_CONNECTION, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, error=error)
+    if trouble is Trouble.CANCELLED:
+        return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, error=error)
+    if trouble in _NO_CONNECTION:
+        return Outcome(Result.ERROR_CONNECTION, Disposition.AGAIN, Health.DOWN, Metric.FAILED, is_retryable=True, error=error)
+    return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, is_retryable=True, error=error)
+
+
+def retry_after(text: str | None, now: int) -> int:
+    """Seconds that a Retry-After header asks for: a number or an HTTP date; 30 without one, never outside 1 to 43,200."""
+    if not text:
+        return DEFAULT_DELAY
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(max(int(text[:10]), 1), MAX_DELAY)
+    moment = _moment(text)
+    if moment is None:
+        return DEFAULT_DELAY
+    return min(max(round(moment - now / SECOND), 1), MAX_DELAY)
+
+
+_DATE: Final = re.compile(r"[A-Za-z]{3}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT")
+_MONTHS: Final = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+
+
+def _moment(text: str) -> float | None:
+    """The seconds since 1970 of a date as HTTP writes it; None for anything else."""
+    found = _DATE.fullmatch(text)
+    if found is None or found[2] not in _MONTHS:
+        return None
+    day, year, hour, minute, second = (int(found[number]) for number in (1, 3, 4, 5, 6))
+    try:
+        return datetime(year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def pause(tries: int) -> int:
+    """How long to wait after so many calls of one attempt before the next, in microseconds."""
+    return tries * SECOND

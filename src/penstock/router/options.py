@@ -1,0 +1,42 @@
+"""How one router behaves, whatever its configuration says: set by whoever runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterOptions:
+    """Durations are seconds."""
+
+    fifo: Literal["strict", "batch"] = "strict"
+    """`strict`: a message that failed holds its group back until it is delivered or dead. `batch`: as specification 001 has it,
+    within one batch."""
+    payload: Literal["thin", "full"] = "thin"
+    """`thin`: the target is told the message's id. `full`: also its content."""
+    max_attempts: int | None = None
+    """After so many attempts that failed a message is dead; None: it is tried for ever."""
+    request_timeout: float = 900
+    connect_timeout: float = 30
+    http_version: Literal["HTTP_2", "HTTP_1_1"] = "HTTP_2"
+    """`HTTP_2` is offered where TLS is spoken; a target that does not take it gets HTTP/1.1, as does one without TLS."""
+    body_limit: int = 64 * 1024
+    """Bytes of an answer's body that are read."""
+    per_target: int = 256
+    """Calls to one target (scheme, host, port) at a time."""
+    breaker_scope: Literal["target", "global"] = "target"
+    allow_targets: tuple[str, ...] = ()
+    """Hosts, addresses and networks (CIDR) that may be called though they are not public."""
+    signing_secret: str | None = None
+    """Signs every request by the Standard Webhooks scheme."""
+    hold_limit: float = 300
+    """A message that is to be tried again within this time is held here; one with a longer delay goes back to its queue."""
+    max_pools: int = 10_000
+    pool_warning_threshold: int = 5_000
+    sync_interval: float = 300
+    poll_batch: int = 10
+    """Messages asked for at a time of a queue whose server takes no more (SQS); others are asked for `large_batch`."""
+    large_batch: int = 200
+    is_development: bool = False
+    """Opens the targets and seeds for trying it out."""

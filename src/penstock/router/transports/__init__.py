@@ -1,0 +1,1 @@
+"""How requests leave: one file for each version of HTTP."""

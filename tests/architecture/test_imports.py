@@ -12,7 +12,7 @@ from tests.architecture.source import MODULES, Module, made_up
 # What computes and does nothing else. `datetime` is here as a type: the clock test below forbids asking it for the time.
 PURE = frozenset(
     "__future__ abc array base64 binascii bisect collections copy dataclasses datetime decimal enum fractions functools "
-    "graphlib hashlib heapq ipaddress itertools json keyword math numbers operator re string struct sys.intern textwrap types "
+    "graphlib hashlib heapq hmac ipaddress itertools json keyword math numbers operator re string struct sys.intern textwrap types "
     "typing unicodedata urllib.parse zlib msgspec".split()
 )
 ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library and the one dependency that everyone may use
@@ -20,6 +20,7 @@ ANY = frozenset(sys.stdlib_module_names) | {"msgspec"}  # the standard library a
 # The part of the kernel that a core may import, and which must therefore be as pure as a core.
 PURE_KERNEL = frozenset(
     {
+        "penstock.addresses",
         "penstock.backoff",
         "penstock.durations",
         "penstock.errors",

@@ -30,8 +30,10 @@ class RouterOptions:
     """Hosts, addresses and networks (CIDR) that may be called though they are not public."""
     signing_secret: str | None = None
     """Signs every request by the Standard Webhooks scheme."""
-    hold_limit: float = 300
+    hold_limit: float = 60
     """A message that is to be tried again within this time is held here; one with a longer delay goes back to its queue."""
+    retry_pause: float = 1.0
+    """Between the first call of an attempt and the second; between the second and the third it is twice as long."""
     max_pools: int = 10_000
     pool_warning_threshold: int = 5_000
     sync_interval: float = 300

@@ -77,6 +77,13 @@ class Source(Protocol):
         """How much is in the queue; None where the server does not say."""
 
 
+class TakesMessages(Protocol):
+    """A source whose queue can be written to from here: for trying a router out."""
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue; returns the queue's own id of it when it is safe there."""
+
+
 class KeepsDead(Protocol):
     """A source whose queue has a list of dead letters of its own."""
 

@@ -1,11 +1,32 @@
-"""What a router is to do: its queues and its pools, as the configuration endpoint or a file says."""
+"""What a router is to do: its queues and its pools, as the configuration endpoint or a file says.
+
+Three spellings are read (camelCase, snake_case, and the short `name` and `uri` of a queue), one is written: camelCase. Where a
+value is given in more than one of them the first of that list counts; null counts as not given. Keys that mean nothing here are
+passed over.
+
+A queue's URI may hold a user and a password: whatever shows one shows `shown_uri` of it, errors of this module included.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
 import msgspec
+
+from penstock.errors import InvalidArgument
 
 DEFAULT_VISIBILITY = 120
 """Seconds that a message is hidden after it was handed out, where the configuration does not say."""
+
+MAX_CONCURRENCY: Final = 10_000
+MAX_CONNECTIONS: Final = 100
+MAX_RATE: Final = 60_000_000
+"""A minute; one each microsecond, which is as fine as the router's time is."""
+MAX_VISIBILITY: Final = 43_200
+MAX_TEXT: Final = 2_048
+"""Characters of a name, a code or a URI."""
 
 
 class PoolConfig(msgspec.Struct, frozen=True):
@@ -21,12 +42,15 @@ class QueueConfig(msgspec.Struct, frozen=True):
     """A queue to take messages from."""
 
     name: str
-    """What it is called in this router; its URI where the configuration gives no name."""
+    """What it is called in this router; its URI, without the user, where the configuration gives no name."""
     uri: str
     connections: int = 1
     """How many polls at a time."""
     visibility_timeout: int = DEFAULT_VISIBILITY
     """Seconds."""
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name} at {shown_uri(self.uri)}>"
 
 
 class RouterConfig(msgspec.Struct, frozen=True):
@@ -34,3 +58,211 @@ class RouterConfig(msgspec.Struct, frozen=True):
 
     queues: tuple[QueueConfig, ...] = ()
     pools: tuple[PoolConfig, ...] = ()
+
+
+def parse_config(data: bytes | object, *, passed_over: list[str] | None = None) -> RouterConfig:
+    """The configuration that JSON, or what was decoded from another form, says; InvalidArgument where it cannot be used.
+
+    The paths of keys that mean nothing here are added to `passed_over`: most are harmless, one may be a typing error.
+    """
+    top = _Table("the configuration", _decoded(data) if isinstance(data, bytes) else data, passed_over)
+    queues, pools = top.rows("queues"), top.rows("processingPools", "processing_pools")
+    if queues is None and pools is None:
+        raise InvalidArgument(
+            "the configuration has neither queues nor processingPools", hint="give at least one of them; a list may be empty"
+        )
+    connections = top.number("connections", most=MAX_CONNECTIONS) or 1
+    config = RouterConfig(
+        queues=tuple(_queue(row, connections) for row in queues or ()), pools=tuple(_pool(row) for row in pools or ())
+    )
+    for table in (top, *(queues or ()), *(pools or ())):
+        table.tell_passed_over()
+    _refuse_twice("processingPools", "code", [pool.code for pool in config.pools])
+    _refuse_twice("queues", "queueUri", [queue.uri for queue in config.queues])
+    _refuse_twice("queues", "queueName", [queue.name for queue in config.queues])
+    return config
+
+
+def to_json(config: RouterConfig) -> bytes:
+    """The configuration as `parse_config` reads it, in camelCase, passwords in URIs included: not for showing."""
+    pools = [
+        {"code": pool.code, "concurrency": pool.concurrency}
+        | ({} if pool.rate_per_minute is None else {"rateLimitPerMinute": pool.rate_per_minute})
+        for pool in config.pools
+    ]
+    queues = [
+        {
+            "queueName": queue.name,
+            "queueUri": queue.uri,
+            "connections": queue.connections,
+            "visibilityTimeout": queue.visibility_timeout,
+        }
+        for queue in config.queues
+    ]
+    return msgspec.json.encode({"processingPools": pools, "queues": queues})
+
+
+def merge(configs: Iterable[RouterConfig]) -> RouterConfig:
+    """One configuration of several: the first that has a pool of that code, or a queue of that URI, is the one that counts.
+
+    Two queues of one name stay two: the later one is called by its URI.
+    """
+    pools: dict[str, PoolConfig] = {}
+    queues: dict[str, QueueConfig] = {}
+    names: set[str] = set()
+    for config in configs:
+        for pool in config.pools:
+            pools.setdefault(pool.code, pool)
+        for queue in config.queues:
+            if queue.uri not in queues:
+                name = _free_name(queue, names)
+                names.add(name)
+                queues[queue.uri] = queue if name == queue.name else msgspec.structs.replace(queue, name=name)
+    return RouterConfig(queues=tuple(queues.values()), pools=tuple(pools.values()))
+
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?")
+_HOST_AND_PORT: Final = re.compile(r"(?:[^:@]*|\[[^\]@]*\])(?::\d{1,5})?")
+_SECRET: Final = re.compile(r"([?&;#][^=&;#]*(?:pass|pwd|secret|token|key|auth|cred|sign)[^=&;#]*=)[^&;#]*", re.IGNORECASE)
+
+
+def shown_uri(uri: str) -> str:
+    """A URI as logs, errors and the monitoring API may show it: without the user, the password and what looks like a secret.
+
+    Also of text that is no proper URI, such as one whose password holds an `@` or a `/` that should have been escaped.
+    """
+    scheme = found[0] if (found := _SCHEME.match(uri)) else ""
+    rest = uri[len(scheme) :]
+    authority = re.split(r"[/?#]", rest.lstrip("/"), maxsplit=1)[0]
+    if "@" in authority:
+        rest = f"***@{authority.rpartition('@')[2]}{rest.lstrip('/')[len(authority) :]}"
+    elif "@" in rest and not _HOST_AND_PORT.fullmatch(authority):
+        rest = f"***@{rest.rpartition('@')[2]}"
+    return scheme + _SECRET.sub(r"\1***", rest)
+
+
+_T = TypeVar("_T", int, str)
+
+
+class _Table:
+    """A JSON object, and where it stands in the configuration."""
+
+    def __init__(self, path: str, value: object, passed_over: list[str] | None) -> None:
+        if not isinstance(value, Mapping):
+            raise _wrong(path, value, "an object")
+        self._path = path
+        self._fields: Mapping[object, object] = value
+        self._known: set[str] = set()
+        self._passed_over = passed_over
+
+    def tell_passed_over(self) -> None:
+        """Add the paths of the keys that nobody asked for."""
+        if self._passed_over is not None:
+            self._passed_over += [self._inner(str(key)) for key in self._fields if key not in self._known]
+
+    def rows(self, *keys: str) -> list[_Table] | None:
+        """The objects of a list; None when it is not given."""
+        key, value = self._find(keys)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            raise _wrong(self._inner(key), value, "a list")
+        return [_Table(f"{self._inner(key)}[{place}]", row, self._passed_over) for place, row in enumerate(value)]
+
+    def number(self, *keys: str, most: int, zero_is_none: bool = False) -> int | None:
+        """A whole number from 1; None when it is not given, or 0 where that means the same."""
+        return self._value(keys, lambda value: _number(value, most, zero_is_none), f"a whole number from 1 to {most:,}")
+
+    def text(self, *keys: str) -> str | None:
+        """Text that is not empty; None when it is not given."""
+        return self._value(keys, _text, f"1 to {MAX_TEXT:,} characters that can be printed, not only spaces")
+
+    def missing(self, key: str, wanted: str) -> InvalidArgument:
+        """What is raised when a value has to be given and is not."""
+        return InvalidArgument.of(self._inner(key), None, wanted)
+
+    def _value(self, keys: tuple[str, ...], read: Callable[[object], _T | None], wanted: str) -> _T | None:
+        key, value = self._find(keys)
+        try:
+            return None if value is None else read(value)
+        except ValueError:
+            raise _wrong(self._inner(key), value, wanted) from None
+
+    def _find(self, keys: tuple[str, ...]) -> tuple[str, object]:
+        """The first of the keys that is given, and its value."""
+        self._known.update(keys)
+        for key in keys:
+            if (value := self._fields.get(key)) is not None:
+                return key, value
+        return keys[0], None
+
+    def _inner(self, key: str) -> str:
+        return key if self._path == "the configuration" else f"{self._path}.{key}"
+
+
+def _decoded(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # What a decoder says of text that is not UTF-8 quotes the text.
+        said = str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
+        raise InvalidArgument(f"the configuration is not JSON: {said}") from None
+
+
+def _queue(row: _Table, connections: int) -> QueueConfig:
+    uri = row.text("queueUri", "queue_uri", "uri")
+    if uri is None:
+        raise row.missing("queueUri", "the address of a queue")
+    return QueueConfig(
+        name=shown_uri(row.text("queueName", "queue_name", "name") or uri),
+        uri=uri,
+        connections=row.number("connections", most=MAX_CONNECTIONS) or connections,
+        visibility_timeout=row.number("visibilityTimeout", "visibility_timeout", most=MAX_VISIBILITY) or DEFAULT_VISIBILITY,
+    )
+
+
+def _pool(row: _Table) -> PoolConfig:
+    code = row.text("code")
+    if code is None:
+        raise row.missing("code", "the name of a pool")
+    rate = row.number("rateLimitPerMinute", "rate_limit_per_minute", most=MAX_RATE, zero_is_none=True)
+    concurrency = row.number("concurrency", most=MAX_CONCURRENCY, zero_is_none=True)
+    return PoolConfig(code, concurrency or min(max((rate or 0) // 60, 1), MAX_CONCURRENCY), rate)
+
+
+def _number(value: object, most: int, zero_is_none: bool) -> int | None:
+    if type(value) is not int or not (0 if zero_is_none else 1) <= value <= most:
+        raise ValueError
+    return value or None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not value.strip() or len(value) > MAX_TEXT:
+        raise ValueError
+    return value
+
+
+def _wrong(path: str, value: object, wanted: str) -> InvalidArgument:
+    """A value that is wrong may still hold a password: of a list or an object nothing is shown, of text what a URI may show."""
+    if isinstance(value, str):
+        return InvalidArgument.of(path, shown_uri(value), wanted)
+    if isinstance(value, Mapping | list | tuple | bytes):
+        kind = {list: "a list", tuple: "a list", bytes: "bytes"}.get(type(value), "an object")
+        return InvalidArgument(f"{path} is {kind}, wanted {wanted}")
+    return InvalidArgument.of(path, value, wanted)
+
+
+def _refuse_twice(rows: str, key: str, values: list[str]) -> None:
+    places: dict[str, int] = {}
+    for place, value in enumerate(values):
+        if (before := places.setdefault(value, place)) != place:
+            hint = "give one of them a queueName of its own" if key == "queueName" else "leave one of them out"
+            raise InvalidArgument.of(f"{rows}[{place}].{key}", shown_uri(value), f"another than that of {rows}[{before}]", hint)
+
+
+def _free_name(queue: QueueConfig, taken: set[str]) -> str:
+    name, number = queue.name, 1
+    while name in taken:
+        name = shown_uri(queue.uri) if number == 1 else f"{shown_uri(queue.uri)} ({number})"
+        number += 1
+    return name

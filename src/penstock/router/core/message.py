@@ -54,6 +54,8 @@ class Item(msgspec.Struct, gc=False, eq=False):
     batch: int = 0
     """Which batch it came with: batches are numbered by the router."""
     tracked_at: int = 0
+    leased_at: int = 0
+    """When its source handed it out, or was told that it is still worked on."""
     attempts: int = 0
     """How often its delivery was tried here; each time may take several calls."""
     started_at: int = 0

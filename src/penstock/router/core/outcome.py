@@ -249,8 +249,3 @@ def _moment(text: str) -> float | None:
         return datetime(year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC).timestamp()
     except ValueError:
         return None
-
-
-def pause(tries: int) -> int:
-    """How long to wait after so many calls of one attempt before the next, in microseconds."""
-    return tries * SECOND

@@ -1,0 +1,120 @@
+"""Whether a target is called at all (specification 001, "Circuit Breaker").
+
+    closed ──half of the last 10 calls failed──> open ──5 s──> half open ──3 calls succeed──> closed
+                                                  ^                │
+                                                  └──a call fails──┘
+
+While it is half open one call at a time may go through and finds out. It is fed by outcomes: a target that refuses is up.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from penstock.durations import SECOND
+from penstock.router.core.outcome import Health
+
+WINDOW = 10
+FAILURES = 5
+"""As many of the last WINDOW calls open it."""
+OPEN_FOR = 5 * SECOND
+SUCCESSES = 3
+"""In a row, to close it."""
+
+_ALL = (1 << WINDOW) - 1
+
+
+class State(StrEnum):
+    """Of a breaker."""
+
+    CLOSED = "CLOSED"
+    OPEN = "OPEN"
+    HALF_OPEN = "HALF_OPEN"
+
+
+class Breaker:
+    """The breaker of one target."""
+
+    __slots__ = (
+        "_calls",
+        "_is_probed",
+        "_open_until",
+        "_passed",
+        "_window",
+        "failed",
+        "rejected",
+        "state",
+        "succeeded",
+        "used_at",
+    )
+
+    def __init__(self) -> None:
+        self.state = State.CLOSED
+        self.succeeded = self.failed = self.rejected = 0
+        self.used_at = 0
+        self._window = 0
+        """One bit for each of the last calls, 1 for a failure."""
+        self._calls = 0
+        self._open_until = 0
+        self._passed = 0
+        self._is_probed = False
+
+    def may(self, now: int) -> int:
+        """0 when a call may be made, whose outcome must then be recorded; else how long to wait before asking again."""
+        self.used_at = now
+        if self.state is State.CLOSED:
+            return 0
+        if self.state is State.OPEN and now >= self._open_until:
+            self.state, self._passed, self._is_probed = State.HALF_OPEN, 0, False
+        if self.state is State.HALF_OPEN and not self._is_probed:
+            self._is_probed = True
+            return 0
+        self.rejected += 1
+        return self._open_until - now if self.state is State.OPEN else OPEN_FOR
+
+    def record(self, health: Health, now: int) -> bool:
+        """Take in what a call said of the target; True when the state has changed."""
+        if health is Health.UP:
+            self.succeeded += 1
+            if self.state is State.CLOSED:
+                self._window = (self._window << 1) & _ALL
+                self._calls += 1
+                return False
+        elif health is Health.DOWN:
+            self.failed += 1
+            if self.state is State.CLOSED:
+                self._window = (self._window << 1 | 1) & _ALL
+                self._calls += 1
+                return self._calls >= WINDOW and self._window.bit_count() >= FAILURES and self._open(now)
+        if self.state is not State.HALF_OPEN:
+            return False  # a call that was under way when it opened
+        self._is_probed = False
+        if health is Health.DOWN:
+            return self._open(now)
+        if health is Health.UP:
+            self._passed += 1
+            if self._passed >= SUCCESSES:
+                self.reset()
+                return True
+        return False
+
+    def reset(self) -> None:
+        """Close it, as if nothing had happened. The totals stay."""
+        self.state = State.CLOSED
+        self._window = self._calls = self._passed = 0
+        self._is_probed = False
+
+    @property
+    def failure_rate(self) -> float:
+        """Of the calls in the window, 0 to 1."""
+        return self._window.bit_count() / self.buffered if self._calls else 0.0
+
+    @property
+    def buffered(self) -> int:
+        """How many calls the window holds."""
+        return min(self._calls, WINDOW)
+
+    def _open(self, now: int) -> bool:
+        self.state, self._open_until = State.OPEN, now + OPEN_FOR
+        self._window = self._calls = 0
+        return True

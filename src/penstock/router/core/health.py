@@ -1,0 +1,138 @@
+"""Whether a router is well: three questions, each a rule over a snapshot.
+
+- `infrastructure`: does it work at all? Then a restart may help.
+- `obstacles`: what keeps it from being ready?
+- `overall`: what would an operator say of it?
+
+A router with nothing to do is well; one that waits as a standby is, as long as it can see the lock.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from penstock.durations import SECOND
+from penstock.router.core.circuit import State
+from penstock.router.core.metrics import THIRTY_MINUTES
+from penstock.router.core.outcome import Severity
+from penstock.router.core.snapshot import PoolState, QueueState, Snapshot
+from penstock.router.core.warnings import WarningRecord
+
+STALL: Final = 120 * SECOND
+"""A pool that has messages to deliver and did not for so long is stalled."""
+WELL: Final = 0.90
+"""The success rate below which a pool or a queue is not well."""
+WARNINGS_COUNT_FOR: Final = THIRTY_MINUTES
+"""How long a warning that nobody acknowledges bears upon the health."""
+
+
+class Infrastructure(msgspec.Struct, frozen=True):
+    """Whether the router works."""
+
+    is_healthy: bool
+    message: str
+    issues: list[str] | None = None
+
+
+def infrastructure(snapshot: Snapshot, now: int) -> Infrastructure:
+    """Whether there are pools, and not all that have something to do are stalled."""
+    if not snapshot.is_enabled:
+        return Infrastructure(True, "Message router is disabled")
+    if issues := _issues(snapshot, now):
+        return Infrastructure(False, "Infrastructure issues detected", issues)
+    return Infrastructure(True, "Infrastructure is operational")
+
+
+def _issues(snapshot: Snapshot, now: int) -> list[str]:
+    standby = snapshot.standby
+    if standby is not None and not standby.is_redis_available:
+        return ["Redis, which holds the lock of the primary, is not reached"]
+    if standby is not None and standby.role == "STANDBY":
+        return []
+    if not snapshot.pools:
+        return ["there are no process pools"]
+    busy = [pool for pool in snapshot.pools if pool.queued > pool.held or pool.active]
+    if busy and all(is_stalled(pool, now) for pool in busy):
+        return [f"every pool with messages is stalled: nothing ended within {STALL // SECOND} s"]
+    return []
+
+
+def is_stalled(pool: PoolState, now: int) -> bool:
+    """Whether messages wait in a pool, none is being delivered, and that for long; one that never delivered has yet to begin."""
+    return pool.queued > pool.held and not pool.active and 0 < pool.metrics.active_at < now - STALL
+
+
+def obstacles(snapshot: Snapshot, now: int) -> list[str]:
+    """What keeps a router from being ready; nothing when it is."""
+    if not snapshot.is_enabled:
+        return []
+    found = [] if snapshot.is_ready else ["the router has no configuration yet, or is stopping"]
+    found += _issues(snapshot, now)
+    found += [f"queue {queue.name} is not connected" for queue in snapshot.queues if not queue.is_connected]
+    late = {consumer.queue: None for consumer in snapshot.consumers if not consumer.is_healthy(now)}
+    return found + [f"a consumer of queue {queue} has not polled within 60 s" for queue in late]
+
+
+class Status(StrEnum):
+    """What an operator would say."""
+
+    HEALTHY = "HEALTHY"
+    WARNING = "WARNING"
+    DEGRADED = "DEGRADED"
+
+
+class Overall(msgspec.Struct, frozen=True, kw_only=True):
+    """A router's health in one word, and what it is made of."""
+
+    status: Status
+    reason: str | None
+    """Why it is not HEALTHY."""
+    queues: int
+    healthy_queues: int
+    pools: int
+    healthy_pools: int
+    active_warnings: int
+    critical_warnings: int
+    open_breakers: int
+
+
+def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overall:
+    """What an operator would say; `active` are the warnings of the last half hour that nobody has acknowledged."""
+    healthy_queues = sum(is_queue_well(queue, now) for queue in snapshot.queues)
+    healthy_pools = sum(is_pool_well(pool, now) for pool in snapshot.pools)
+    healthy_consumers = sum(consumer.is_healthy(now) for consumer in snapshot.consumers)
+    critical = sum(warning.severity is Severity.CRITICAL for warning in active)
+    open_breakers = sum(breaker.state is State.OPEN for breaker in snapshot.breakers)
+    shares = [
+        ("queues", healthy_queues, len(snapshot.queues)),
+        ("pools", healthy_pools, len(snapshot.pools)),
+        ("consumers", healthy_consumers, len(snapshot.consumers)),
+    ]
+    grave = [f"{critical} critical warnings"] if critical else []
+    grave += [f"{open_breakers} circuit breakers are open"] if open_breakers else []
+    grave += [f"all {name} are unhealthy" for name, healthy, count in shares if count and not healthy]
+    slight = [f"{count - healthy} of {count} {name} are unhealthy" for name, healthy, count in shares if healthy < count]
+    return Overall(
+        status=Status.DEGRADED if grave else Status.WARNING if slight else Status.HEALTHY,
+        reason="; ".join(grave or slight) or None,
+        queues=len(snapshot.queues),
+        healthy_queues=healthy_queues,
+        pools=len(snapshot.pools),
+        healthy_pools=healthy_pools,
+        active_warnings=len(active),
+        critical_warnings=critical,
+        open_breakers=open_breakers,
+    )
+
+
+def is_queue_well(queue: QueueState, now: int) -> bool:
+    """Whether most of its messages of the last half hour could be consumed."""
+    return queue.metrics.numbers(THIRTY_MINUTES, now).success_rate >= WELL
+
+
+def is_pool_well(pool: PoolState, now: int) -> bool:
+    """Whether most of its messages of the last half hour could be delivered."""
+    return pool.metrics.numbers(THIRTY_MINUTES, now).success_rate >= WELL

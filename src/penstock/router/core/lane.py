@@ -1,0 +1,83 @@
+"""The messages of one group, in order: one at a time is worked on.
+
+    idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle when nothing is left
+                       ^                            └──> held: the first one waits for its next attempt, the others behind it
+                       └────────────its time has come─────┘
+
+`away` are messages that went back to their queue because there was no room, or for a long time: those of the group that come
+after them must not overtake them, so they go back as well until the first one is here again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.router.core.message import Item
+
+
+class Lane:
+    """A group of a pool. The pool moves it between its states; nobody else touches it."""
+
+    __slots__ = ("away", "group", "idle_at", "is_busy", "is_held", "is_ready", "regular", "urgent", "urgents")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.regular: deque[Item] = deque()
+        self.urgent: deque[Item] | None = None
+        """The upper tier; only where priority counts inside a group."""
+        self.urgents = 0
+        """How many urgent messages wait where it does not: for their sake the whole group goes first."""
+        self.is_ready = False
+        self.is_busy = False
+        self.is_held = False
+        self.idle_at = 0
+        self.away: dict[str, int] | None = None
+        """By key, in order: until when a message is waited for that went back to its queue."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self.regular and not self.urgent
+
+    def pop(self) -> Item:
+        """The next message."""
+        return self.urgent.popleft() if self.urgent else self.regular.popleft()
+
+    def clear(self) -> list[Item]:
+        """Everything that waits, in order."""
+        found = [*(self.urgent or ()), *self.regular]
+        self.regular.clear()
+        self.urgents = 0
+        if self.urgent:
+            self.urgent.clear()
+        return found
+
+    def is_in_turn(self, item: Item, now: int) -> bool:
+        """Whether a message that arrives may come in now; if it is one that was waited for, it is so no longer."""
+        away = self.away
+        if not away:
+            return True
+        key = key_of(item)
+        for first, until in list(away.items()):
+            if first == key:
+                return True
+            if until > now:
+                return False
+            del away[first]  # it does not come any more: deleted at its queue, or dead there
+        return True
+
+    def came_back(self, item: Item) -> None:
+        """A message is here again, and stays."""
+        if self.away:
+            self.away.pop(key_of(item), None)
+
+    def sent_back(self, item: Item, until: int) -> None:
+        """A message goes back to its queue, and is waited for until then. One that went back before keeps its place."""
+        if self.away is None:
+            self.away = {}
+        self.away[key_of(item)] = until
+
+
+def key_of(item: Item) -> str:
+    """What tells a message from others of its group, also when it comes again."""
+    return f"{item.queue}\n{item.received.broker_id or item.pointer.message_id}"

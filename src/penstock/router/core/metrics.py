@@ -1,0 +1,282 @@
+"""What a pool and a queue count. Called once or twice a message, so an event costs a comparison and an addition or two.
+
+Windows cost nothing more: the counters only ever grow, and every ten seconds in which something happens they are copied into a
+history. What happened in the last five minutes is what the counters say now, less what they said then.
+
+Written by one thread; any may read, and sees numbers that were true an instant ago.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from typing import Final
+
+import msgspec
+
+from penstock.durations import FOREVER, SECOND
+from penstock.router.core.outcome import Metric, Severity
+from penstock.router.core.warnings import Category
+
+STEP: Final = 10 * SECOND
+FIVE_MINUTES: Final = 300 * SECOND
+THIRTY_MINUTES: Final = 1800 * SECOND
+BOUNDS: Final = tuple(int(bound * SECOND) for bound in (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10))
+
+BACKLOG: Final = 1_000
+"""More messages than this that wait in a queue are worth a warning."""
+GROWTH: Final = 100
+"""So many more messages at the end of a period than at its beginning mean that the queue grows."""
+GROWTH_PERIOD: Final = 30 * SECOND
+GROWTH_PERIODS: Final = 3
+
+
+class History:
+    """Copies of growing counters, one for each ten seconds in which they grew, for half an hour."""
+
+    __slots__ = ("_rows", "_times", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._times = array("q")
+        self._rows = array("q")
+
+    def keep(self, counters: tuple[int, ...], now: int) -> int:
+        """Copy the counters as they were before what happens now; returns when to do it again."""
+        begin = now - now % STEP
+        if self._times and self._times[-1] >= begin:  # the clock was set back: what follows is counted as of then
+            return self._times[-1] + STEP
+        too_old = bisect_left(self._times, begin - THIRTY_MINUTES - STEP)
+        if too_old:
+            # Replaced, not cut: another thread may be reading.
+            self._times, self._rows = self._times[too_old:], self._rows[too_old * self._width :]
+        self._rows.extend(counters)
+        self._times.append(begin)
+        return begin + STEP
+
+    def since(self, span: int, now: int, counters: tuple[int, ...]) -> tuple[int, ...]:
+        """How much the counters grew within the span, to ten seconds; `counters` is what they are."""
+        # A thread that reads may have been stopped since it read the counters: nothing has shrunk.
+        return tuple(max(count - old, 0) for count, old in zip(counters, self._before(span, now, counters), strict=True))
+
+    def _before(self, span: int, now: int, counters: tuple[int, ...]) -> tuple[int, ...]:
+        times, rows, width = self._times, self._rows, self._width
+        index = bisect_left(times, now - span - STEP + 1)
+        row = rows[index * width : (index + 1) * width]
+        return tuple(row) if len(row) == width else counters
+
+
+class PoolNumbers(msgspec.Struct, frozen=True):
+    """What happened in a pool within a span, or since it was made."""
+
+    succeeded: int
+    failed: int
+    transient: int
+    rate_limited: int
+    time: int
+    """Microseconds of all attempts together."""
+
+    @property
+    def processed(self) -> int:
+        """Messages that came to an end. What is tried again has not."""
+        return self.succeeded + self.failed
+
+    @property
+    def success_rate(self) -> float:
+        """1 when nothing came to an end."""
+        return self.succeeded / self.processed if self.processed else 1.0
+
+    @property
+    def attempts(self) -> int:
+        """Deliveries that were tried."""
+        return self.succeeded + self.failed + self.transient + self.rate_limited
+
+    @property
+    def average_time(self) -> float:
+        """Microseconds of one attempt; 0 when there was none."""
+        return self.time / self.attempts if self.attempts else 0.0
+
+
+class PoolMetrics:
+    """The counters of a pool."""
+
+    __slots__ = (
+        "_history",
+        "_until",
+        "active_at",
+        "durations",
+        "errors",
+        "failed",
+        "rate_limited",
+        "submitted",
+        "succeeded",
+        "time",
+        "transient",
+    )
+
+    def __init__(self) -> None:
+        self.submitted = 0
+        """Messages that the pool took; whoever gives it one adds one."""
+        self.succeeded = 0
+        self.failed = 0
+        self.transient = 0
+        self.rate_limited = 0
+        self.time = 0
+        """Microseconds of all attempts together."""
+        self.durations = [0] * (len(BOUNDS) + 1)
+        """Attempts by how long they took; the last is for what is above all bounds."""
+        self.errors: dict[str, int] = {}
+        """Attempts that did not succeed, by what they came to."""
+        self.active_at = 0
+        """When an attempt last ended; 0: none did."""
+        self._history = History(5)
+        self._until = 0
+
+    def finished(self, metric: Metric, duration: int, now: int) -> None:
+        """An attempt ended, after so many microseconds."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self.active_at = now
+        if metric is Metric.SUCCEEDED:
+            self.succeeded += 1
+        elif metric is Metric.TRANSIENT:
+            self.transient += 1
+        elif metric is Metric.FAILED:
+            self.failed += 1
+        elif metric is Metric.RATE_LIMITED:
+            self.rate_limited += 1
+        else:
+            return  # no call was made: there is nothing to measure
+        self.time += duration
+        self.durations[bisect_left(BOUNDS, duration)] += 1
+
+    def errored(self, kind: str) -> None:
+        """An attempt did not succeed: `ERROR_PROCESS` and the like. Beside `finished`."""
+        self.errors[kind] = self.errors.get(kind, 0) + 1
+
+    def numbers(self, span: int | None, now: int) -> PoolNumbers:
+        """What happened within the span, or ever."""
+        counters = self._counters()
+        return PoolNumbers(*(counters if span is None else self._history.since(span, now, counters)))
+
+    def _counters(self) -> tuple[int, int, int, int, int]:
+        return self.succeeded, self.failed, self.transient, self.rate_limited, self.time
+
+
+class QueueNumbers(msgspec.Struct, frozen=True):
+    """What happened to a queue's messages within a span, or since it was opened."""
+
+    received: int
+    consumed: int
+    """Acked at the queue."""
+    failed: int
+    """Given back because they could not be delivered."""
+    deferred: int
+    """Given back because there was no room for them, or a target asked for it."""
+    per_second: float
+    """Messages consumed."""
+
+    @property
+    def success_rate(self) -> float:
+        """1 when nothing was settled."""
+        settled = self.consumed + self.failed
+        return self.consumed / settled if settled else 1.0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Something about a queue that is worth a warning; the warning's source is the queue."""
+
+    category: Category
+    severity: Severity
+    message: str
+
+
+# Their texts hold no numbers: equal ones are counted in one warning as long as the trouble lasts.
+_BACKLOG: Final = Found(Category.QUEUE_BACKLOG, Severity.WARN, f"more than {BACKLOG} messages wait in the queue")
+_GROWING: Final = Found(
+    Category.QUEUE_GROWING,
+    Severity.WARN,
+    f"the queue grew by {GROWTH} messages or more in each of the last {GROWTH_PERIODS} periods of 30 s",
+)
+
+
+class QueueMetrics:
+    """The counters of a queue, and how much it holds."""
+
+    __slots__ = (
+        "_checked_at",
+        "_checked_pending",
+        "_consumed",
+        "_deferred",
+        "_failed",
+        "_growths",
+        "_history",
+        "_opened_at",
+        "_received",
+        "_until",
+        "not_visible",
+        "pending",
+    )
+
+    def __init__(self, now: int) -> None:
+        self._received = 0
+        self._consumed = 0
+        self._failed = 0
+        self._deferred = 0
+        self._history = History(4)
+        self._until = 0
+        self._opened_at = now
+        self.pending = 0
+        """Messages that can be handed out, when the queue was last asked."""
+        self.not_visible = 0
+        """Messages that are handed out, or have to wait, when the queue was last asked."""
+        self._checked_at = -FOREVER
+        self._checked_pending = 0
+        self._growths = 0
+
+    def received(self, count: int, now: int) -> None:
+        """A batch came."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self._received += count
+
+    def consumed(self, now: int) -> None:
+        """A message was acked."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self._consumed += 1
+
+    def failed(self, now: int) -> None:
+        """A message was given back: it could not be delivered."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self._failed += 1
+
+    def deferred(self, count: int, now: int) -> None:
+        """Messages were given back: there was no room for them, or their target asked for it."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self._deferred += count
+
+    def depth(self, pending: int, not_visible: int, now: int) -> list[Found]:
+        """The queue was asked how much it holds; what is worth a warning about that."""
+        self.pending, self.not_visible = pending, not_visible
+        found = [_BACKLOG] if pending > BACKLOG else []
+        if now - self._checked_at >= GROWTH_PERIOD:
+            has_grown = self._checked_at >= 0 and pending - self._checked_pending >= GROWTH
+            self._growths = self._growths + 1 if has_grown else 0
+            self._checked_at, self._checked_pending = now, pending
+            if self._growths >= GROWTH_PERIODS:
+                found.append(_GROWING)
+        return found
+
+    def numbers(self, span: int | None, now: int) -> QueueNumbers:
+        """What happened within the span, or ever."""
+        counters, age = self._counters(), max(now - self._opened_at, SECOND)
+        if span is None:
+            return QueueNumbers(*counters, counters[1] * SECOND / age)
+        grown = self._history.since(span, now, counters)
+        return QueueNumbers(*grown, grown[1] * SECOND / min(span, age))
+
+    def _counters(self) -> tuple[int, int, int, int]:
+        return self._received, self._consumed, self._failed, self._deferred

@@ -1,0 +1,325 @@
+"""A process pool: lanes of groups, a number of messages at a time, and how often (specification 001, "Process Pools").
+
+It decides and never waits: `take` gives what may be worked on now, and `next_due` says when to ask again if nothing else happens.
+Groups without messages cost nothing but their entry, which goes after five idle minutes.
+
+Two orders. `strict`: a message that failed stays here, first in its group, until its next attempt; nothing of the group overtakes
+it. One with a long delay goes back to its queue with all of its group, and the group waits for it. `batch`: what failed goes back
+to its queue, and with it the rest of its batch and group; within a group, urgent messages come first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from enum import Enum
+
+from penstock.durations import FOREVER, SECOND
+from penstock.errors import InvalidArgument
+from penstock.router.core.batch_groups import BatchGroups
+from penstock.router.core.lane import Lane
+from penstock.router.core.message import Item
+from penstock.router.core.rate_limit import RateLimit
+
+CAPACITY_FACTOR = 20
+LEAST_CAPACITY = 50
+DEFAULT_CONCURRENCY = 20
+IDLE_AFTER = 300 * SECOND
+GRACE = 60 * SECOND
+"""How much longer than its delay a message is waited for that went back to its queue."""
+
+
+class Fate(Enum):
+    """What the pool does with a message that is to be tried again."""
+
+    HELD = "held"
+    """It stays here until its time has come."""
+    SENT_BACK = "sent_back"
+    """It goes back to its queue."""
+
+
+class Pool:
+    """The state of one pool."""
+
+    __slots__ = (
+        "_by_due",
+        "_limited_until",
+        "_number",
+        "_regular",
+        "_urgent",
+        "active",
+        "away",
+        "batches",
+        "capacity",
+        "code",
+        "concurrency",
+        "held",
+        "hold_limit",
+        "is_draining",
+        "lanes",
+        "limit",
+        "passed_over",
+        "queued",
+    )
+
+    def __init__(
+        self,
+        code: str,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        rate_per_minute: int | None = None,
+        *,
+        is_strict: bool = True,
+        hold_limit: int = 60 * SECOND,
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
+        self.code = code
+        self.concurrency = concurrency
+        self.capacity = capacity_of(concurrency)
+        self.limit = RateLimit(rate_per_minute) if rate_per_minute else None
+        self.hold_limit = hold_limit
+        self.lanes: dict[str, Lane] = {}
+        self.queued = 0
+        """Messages that wait, those that are held among them."""
+        self.active = 0
+        self.held = 0
+        self.away = 0
+        """Groups that wait for messages which went back to their queue."""
+        self.is_draining = False
+        self.batches = None if is_strict else BatchGroups()
+        self.passed_over: list[Item] = []
+        """What `take` found to be of a batch and group that has failed: the caller sends them back and clears the list."""
+        self._regular: deque[Lane] = deque()
+        self._urgent: deque[Lane] = deque()
+        self._by_due: list[tuple[int, int, Lane]] = []
+        self._number = 0
+        self._limited_until = FOREVER
+
+    # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def room(self) -> int:
+        """How many messages it takes at present."""
+        return 0 if self.is_draining else self.capacity - self.queued
+
+    def is_in_turn(self, item: Item, now: int) -> bool:
+        """Whether a message may come in, as far as the order of its group goes."""
+        lane = self.lanes.get(item.pointer.group)
+        if lane is None or not lane.away:
+            return True
+        is_in_turn = lane.is_in_turn(item, now)
+        self.away -= not lane.away
+        return is_in_turn
+
+    def submit(self, item: Item) -> bool:
+        """Take a message in, last of its group; False when there is no room, or the pool is being drained."""
+        if self.is_draining or self.queued >= self.capacity:
+            return False
+        pointer = item.pointer
+        lane = self.lanes.get(pointer.group)
+        if lane is None:
+            lane = self.lanes[pointer.group] = Lane(pointer.group)
+        elif lane.away:
+            lane.came_back(item)
+            self.away -= not lane.away
+        self.queued += 1
+        if self.batches is not None:
+            self.batches.add(item.batch, pointer.group)
+            if pointer.is_urgent:
+                if lane.urgent is None:
+                    lane.urgent = deque()
+                lane.urgent.append(item)
+            else:
+                lane.regular.append(item)
+        else:
+            lane.regular.append(item)
+            if pointer.is_urgent:
+                lane.urgents += 1
+        if not lane.is_busy and not lane.is_held and (not lane.is_ready or pointer.is_urgent):
+            self._make_ready(lane, is_urgent=pointer.is_urgent)
+        return True
+
+    def sent_back(self, item: Item, until: int) -> None:
+        """A message could not come in and goes back to its queue: what comes after it in its group has to wait for it."""
+        if self.batches is not None:
+            return
+        lane = self.lanes.get(item.pointer.group)
+        if lane is None:
+            lane = self.lanes[item.pointer.group] = Lane(item.pointer.group)
+        self._wait_for(lane, item, until)
+
+    # ── being worked on ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, now: int) -> Item | None:
+        """The next message to work on; None when there is none, no worker is free, or it is too early.
+
+        Each message taken must be given to `finish`.
+        """
+        if self._by_due and self._by_due[0][0] <= now:
+            self._let_go(now)
+        if self.active >= self.concurrency:
+            return None
+        while True:
+            waiting = self._urgent or self._regular
+            if not waiting:
+                return None
+            lane = waiting[0]
+            if not lane.is_ready:  # it stood in both rows, and came up in the other one
+                waiting.popleft()
+                continue
+            if self.batches is not None and self._pass_over(lane, self.batches):
+                continue
+            if self.limit is not None and (wait := self.limit.take(now)):
+                self._limited_until = now + wait
+                return None
+            waiting.popleft()
+            item = lane.pop()
+            if item.pointer.is_urgent and lane.urgents:
+                lane.urgents -= 1
+            lane.is_ready = False
+            lane.is_busy = True
+            self.queued -= 1
+            self.active += 1
+            self._limited_until = FOREVER
+            item.attempts += 1
+            item.started_at = now
+            return item
+
+    def finish(self, item: Item, now: int) -> None:
+        """A message is settled: it is done with, whatever came of it, and does not come again from here."""
+        lane = self._ended(item)
+        if lane is not None:
+            if lane.regular or lane.urgent:
+                self._make_ready(lane, is_urgent=bool(lane.urgent or lane.urgents))
+            else:
+                lane.idle_at = now
+
+    def retry(self, item: Item, delay: int, now: int) -> tuple[Fate, list[Item]]:
+        """A message failed and is to be tried again after a delay: what becomes of it, and what has to go back to its queue.
+
+        In strict order those that go back begin with the message itself, and go in this order; in batch order it is the message
+        alone, and what follows it is passed over when its turn comes.
+        """
+        if self.batches is not None:
+            self.batches.fail(item.batch, item.pointer.group)
+            self.finish(item, now)
+            return Fate.SENT_BACK, [item]
+        lane = self._ended(item)
+        if self.is_draining or lane is None:
+            return Fate.SENT_BACK, [item]
+        if delay <= self.hold_limit and self.held < max(self.capacity // 2, 1):
+            lane.regular.appendleft(item)
+            lane.urgents += item.pointer.is_urgent
+            self.queued += 1
+            self.held += 1
+            lane.is_held = True
+            item.due = now + delay
+            self._number += 1
+            heapq.heappush(self._by_due, (item.due, self._number, lane))
+            return Fate.HELD, []
+        back = [item, *lane.clear()]
+        self.queued -= len(back) - 1
+        for one in back:
+            self._wait_for(lane, one, now + delay)
+        lane.idle_at = now
+        return Fate.SENT_BACK, back
+
+    @property
+    def next_due(self) -> int:
+        """When `take` may have something though nothing else has happened; FOREVER: not by itself."""
+        if self.active >= self.concurrency:
+            return FOREVER
+        return min(self._by_due[0][0] if self._by_due else FOREVER, self._limited_until)
+
+    # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update(self, concurrency: int, rate_per_minute: int | None) -> None:
+        """Other limits, at once: beyond a smaller concurrency, what runs is finished and nothing new is begun."""
+        if concurrency < 1:
+            raise InvalidArgument.of("concurrency", concurrency, "a whole number from 1 on")
+        self.concurrency = concurrency
+        self.capacity = capacity_of(concurrency)
+        if rate_per_minute != (self.limit.per_minute if self.limit is not None else None):
+            self.limit = RateLimit(rate_per_minute) if rate_per_minute else None
+            self._limited_until = FOREVER
+
+    def drain(self) -> list[Item]:
+        """Take nothing more in; returns everything that waits, which goes back to its queue. What is worked on is finished."""
+        self.is_draining = True
+        found = [item for lane in self.lanes.values() for item in lane.clear()]
+        self.lanes = {group: lane for group, lane in self.lanes.items() if lane.is_busy}
+        self.queued = self.held = self.away = 0
+        self._regular.clear()
+        self._urgent.clear()
+        self._by_due.clear()
+        for lane in self.lanes.values():
+            lane.is_ready = lane.is_held = False
+        return found
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is being drained and nothing is worked on any more."""
+        return self.is_draining and self.active == 0
+
+    def sweep(self, now: int) -> int:
+        """Forget groups that have had nothing to do for five minutes; returns how many."""
+        idle = [
+            group
+            for group, lane in self.lanes.items()
+            if lane.is_empty
+            and not lane.is_busy
+            and lane.idle_at <= now - IDLE_AFTER
+            and (not lane.away or all(until <= now for until in lane.away.values()))
+        ]
+        for group in idle:
+            self.away -= bool(self.lanes.pop(group).away)
+        return len(idle)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _wait_for(self, lane: Lane, item: Item, until: int) -> None:
+        self.away += not lane.away
+        lane.sent_back(item, until + GRACE)
+
+    def _make_ready(self, lane: Lane, *, is_urgent: bool) -> None:
+        lane.is_ready = True
+        (self._urgent if is_urgent else self._regular).append(lane)
+
+    def _ended(self, item: Item) -> Lane | None:
+        """Free the worker of a message; its lane, if it is still there."""
+        self.active -= 1
+        item.started_at = 0
+        if self.batches is not None:
+            self.batches.done(item.batch, item.pointer.group)
+        lane = self.lanes.get(item.pointer.group)
+        if lane is not None:
+            lane.is_busy = False
+        return lane
+
+    def _let_go(self, now: int) -> None:
+        """Make those lanes ready whose first message has waited long enough."""
+        while self._by_due and self._by_due[0][0] <= now:
+            lane = heapq.heappop(self._by_due)[2]
+            if lane.is_held:
+                lane.is_held = False
+                self.held -= 1
+                lane.regular[0].due = 0
+                self._make_ready(lane, is_urgent=bool(lane.urgents))
+
+    def _pass_over(self, lane: Lane, batches: BatchGroups) -> bool:
+        """Take messages out of a lane whose batch and group has failed; True when none is left."""
+        while True:
+            first = (lane.urgent or lane.regular)[0]
+            if not batches.has_failed(first.batch, lane.group):
+                return False
+            self.passed_over.append(lane.pop())
+            self.queued -= 1
+            batches.done(first.batch, lane.group)
+            if lane.is_empty:
+                lane.is_ready = False
+                return True
+
+
+def capacity_of(concurrency: int) -> int:
+    """How many messages may wait in a pool."""
+    return max(concurrency * CAPACITY_FACTOR, LEAST_CAPACITY)

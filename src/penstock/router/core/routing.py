@@ -1,0 +1,109 @@
+"""Where the messages of a batch go (specification 001, "Routing Algorithm"): from a batch and the state to decisions.
+
+    1 deduplication   the same message once more: its new receipt is taken over; one with the same id: it goes
+    2 capacity        a pool that has no room for all its messages of the batch takes none of them
+    3 FIFO            in the order of arrival into the lanes
+
+After a message that could not go in, the rest of its group does not go in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from penstock.router.core.message import Item, Received
+from penstock.router.core.pool import Pool
+from penstock.router.core.tracker import Seen, Tracker
+
+
+class Routing(msgspec.Struct, gc=False):
+    """What is to be done with the messages of a batch that did not go in, and what is to be told."""
+
+    accepted: int = 0
+    pools: dict[str, Pool] = {}
+    """Those that have got messages, by code."""
+    redelivered: list[Received] = []
+    """Deliveries of messages that are in the router: to be kept away for a while, the message goes on."""
+    requeued: list[Item] = []
+    """Messages that are in the router under another id of a queue: to be acked."""
+    repeated: list[Item] = []
+    """Messages that came twice within the batch: to be sent back."""
+    refused: list[tuple[Pool, Item]] = []
+    """Messages that could not go in, in order: to be sent back."""
+    full: dict[str, int] = {}
+    """By pool: how many messages it had no room for."""
+    unknown: dict[str, int] = {}
+    """By code: messages for a pool that is not there, which went to the default one."""
+
+
+def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], now: int) -> Routing:
+    """Route a batch: what can go in is tracked and in its pool; the rest is in what is returned."""
+    routing = Routing()
+    for pool, wanted in _by_pool(items, tracker, pools, default, routing):
+        chosen = _in_turn(pool, wanted, routing, now)
+        room = pool.room
+        if room < len(chosen):
+            # A batch that never fits is taken as far as it goes, or it would go round for ever.
+            fitting = room if len(chosen) > pool.capacity else 0
+            routing.full[pool.code] = len(chosen) - fitting
+            routing.refused += [(pool, item) for item in chosen[fitting:]]
+            chosen = chosen[:fitting]
+        for item in chosen:
+            if not tracker.track(item):
+                routing.repeated.append(item)
+                continue
+            item.tracked_at = now
+            pool.submit(item)
+            routing.accepted += 1
+        if chosen:
+            routing.pools[pool.code] = pool
+    return routing
+
+
+def _by_pool(
+    items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], routing: Routing
+) -> list[tuple[Pool, list[Item]]]:
+    """Phase 1, and the pool of each message that is new."""
+    codes: dict[str, list[Item]] = {}
+    for item in items:
+        seen = tracker.seen(item)
+        if seen is None:
+            code = item.pointer.pool
+            if code in codes:
+                codes[code].append(item)
+            else:
+                codes[code] = [item]
+        elif seen[0] is Seen.REDELIVERED:
+            seen[1].received = item.received
+            routing.redelivered.append(item.received)
+        else:
+            routing.requeued.append(item)
+    found: dict[int, tuple[Pool, list[Item]]] = {}
+    for code, wanted in codes.items():
+        pool = pools.get(code)
+        if pool is None:
+            routing.unknown[code] = len(wanted)
+            pool = default()
+        if id(pool) in found:
+            found[id(pool)][1].extend(wanted)
+        else:
+            found[id(pool)] = pool, wanted
+    return list(found.values())
+
+
+def _in_turn(pool: Pool, items: list[Item], routing: Routing, now: int) -> list[Item]:
+    """Those whose group does not wait for an earlier message that went back to its queue."""
+    if pool.away == 0:
+        return items
+    chosen: list[Item] = []
+    behind: set[str] = set()
+    for item in items:
+        group = item.pointer.group
+        if group in behind or not pool.is_in_turn(item, now):
+            behind.add(group)
+            routing.refused.append((pool, item))
+        else:
+            chosen.append(item)
+    return chosen

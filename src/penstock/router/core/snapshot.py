@@ -1,0 +1,123 @@
+"""What a router looks like at one instant: plain values for the rules of health, the monitoring API and its numbers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from penstock.durations import SECOND
+from penstock.router.core.circuit import State
+from penstock.router.core.metrics import PoolMetrics, QueueMetrics
+
+POLL_DEADLINE = 60 * SECOND
+"""A consumer that has not polled for so long is not well (specification 001, "Consumer Health Check")."""
+
+Role = Literal["PRIMARY", "STANDBY"]
+
+
+class PoolState(msgspec.Struct, frozen=True, kw_only=True):
+    """A process pool."""
+
+    code: str
+    concurrency: int
+    rate_per_minute: int | None = None
+    active: int
+    """Messages whose delivery is being tried."""
+    queued: int
+    """Messages that wait for their turn in the pool."""
+    held: int = 0
+    """Those of them that are kept back until they are tried again, or stand behind one that is."""
+    capacity: int
+    groups: int
+    """Groups that hold messages."""
+    metrics: PoolMetrics
+    """The pool's own, still counting."""
+    is_draining: bool = False
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that messages are taken from."""
+
+    name: str
+    """As it may be shown: without what is secret in its URI."""
+    metrics: QueueMetrics
+    """The queue's own, still counting."""
+    is_connected: bool
+
+
+class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
+    """One poll loop of a queue."""
+
+    queue: str
+    instance_id: str
+    is_running: bool
+    polled_at: int
+    """When its latest poll ended, or began; 0: never."""
+
+    def is_healthy(self, now: int) -> bool:
+        """Whether it runs and polls."""
+        return self.is_running and (self.polled_at == 0 or now - self.polled_at < POLL_DEADLINE)
+
+
+class BreakerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The circuit breaker of a target."""
+
+    name: str
+    state: State
+    succeeded: int
+    failed: int
+    rejected: int
+    failure_rate: float
+    """Of the calls in its window, from 0 to 1."""
+    buffered: int
+    """Calls in its window."""
+    size: int
+    """Calls that its window holds."""
+
+
+class StandbyState(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of several routers this one is."""
+
+    instance_id: str
+    role: Role
+    is_redis_available: bool
+    holder: str | None
+    """Who has the lock, as far as is known."""
+    refreshed_at: int
+    """When Redis last confirmed what is said here; 0: never."""
+
+
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is in the router."""
+
+    message_id: str
+    broker_id: str
+    queue: str
+    pool: str
+    group: str
+    target: str
+    tracked_at: int
+    attempts: int
+    """Attempts that were begun."""
+    started_at: int = 0
+    """When the attempt that runs was begun; 0 while none does."""
+    seen_at: int = 0
+    """When its source handed it out once more; 0: it never did."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A router."""
+
+    is_enabled: bool = True
+    is_ready: bool
+    """Whether it has a configuration and was not told to stop."""
+    started_at: int
+    in_flight: int
+    """Messages in the router."""
+    pools: list[PoolState]
+    queues: list[QueueState]
+    consumers: list[ConsumerState]
+    breakers: list[BreakerState]
+    standby: StandbyState | None = None
+    """None: this router stands alone."""

@@ -1,0 +1,84 @@
+"""Which messages are in the router (specification 001, "In-Flight Message Tracking").
+
+A message is known by its queue's own id for it (its own id where the queue has none), and by its own id: the first tells that the
+queue hands the same message out again, the second that somebody put it into a queue once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from penstock.router.core.message import Item
+
+
+class Seen(Enum):
+    """How a message that arrives is known already."""
+
+    REDELIVERED = "redelivered"
+    """The same message of the queue: its lease ran out while it is worked on."""
+    REQUEUED = "requeued"
+    """Another message of a queue with the same id: somebody put it there once more."""
+
+
+class Tracker:
+    """The messages in the router, from routing until they are settled."""
+
+    __slots__ = ("_by_message", "_by_queue")
+
+    def __init__(self) -> None:
+        self._by_queue: dict[str, dict[str, Item]] = {}
+        self._by_message: dict[str, Item] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_message)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._by_message.values())
+
+    def seen(self, item: Item) -> tuple[Seen, Item] | None:
+        """How a message that arrives is known already, and the one that is in the router; None for a new one."""
+        same = self._by_queue.get(item.queue)
+        if same is not None:
+            found = same.get(item.received.broker_id or item.pointer.message_id)
+            if found is not None:
+                return Seen.REDELIVERED, found
+        found = self._by_message.get(item.pointer.message_id)
+        if found is None:
+            return None
+        is_same = found.queue == item.queue and not (found.received.broker_id and item.received.broker_id)
+        return (Seen.REDELIVERED if is_same else Seen.REQUEUED), found
+
+    def track(self, item: Item) -> bool:
+        """Remember a message; False when it is in the router already."""
+        by_message = self._by_message
+        message_id = item.pointer.message_id
+        if message_id in by_message:
+            return False
+        of_queue = self._by_queue.get(item.queue)
+        if of_queue is None:
+            of_queue = self._by_queue[item.queue] = {}
+        key = item.received.broker_id or message_id
+        if key in of_queue:
+            return False
+        of_queue[key] = by_message[message_id] = item
+        return True
+
+    def remove(self, item: Item) -> bool:
+        """Forget a message; False when it is not in the router."""
+        if self._by_message.get(item.pointer.message_id) is not item:
+            return False
+        del self._by_message[item.pointer.message_id]
+        of_queue = self._by_queue[item.queue]
+        del of_queue[item.received.broker_id or item.pointer.message_id]
+        if not of_queue:
+            del self._by_queue[item.queue]
+        return True
+
+    def find(self, message_id: str) -> Item | None:
+        """The message of this id, if it is in the router."""
+        return self._by_message.get(message_id)
+
+    def of_queue(self, queue: str) -> list[Item]:
+        """The messages that came from a queue, oldest first."""
+        return list(self._by_queue.get(queue, {}).values())

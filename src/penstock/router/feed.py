@@ -1,0 +1,177 @@
+"""One queue at work: polls its source as long as there is room for what comes, and keeps the leases of what is in the router.
+
+A queue that feeds several pools is polled on while any of them has room: what is for a full one goes back, and the others are
+served. Only when every pool that it has fed of late is full does it wait for room, and looks now and then for messages of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from penstock.clock import Clock, steady
+from penstock.durations import SECOND
+from penstock.errors import PenstockError, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Item, Received
+from penstock.router.core.metrics import QueueMetrics
+from penstock.router.core.snapshot import POLL_DEADLINE
+from penstock.router.runner import Runner
+from penstock.router.source import Source
+
+log = logging.getLogger("penstock.router")
+
+POLL_SECONDS = 20.0
+ROOM_SECONDS = 2.0
+PROBE = 10
+"""So many messages are asked for when no pool is known to have room."""
+REMEMBERED_FOR = 300 * SECOND
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+
+
+class Routes(Protocol):
+    """Who takes the messages of a queue: the router."""
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        """The pools at work, by code."""
+
+    def route(self, feed: Feed, batch: Sequence[Received]) -> None:
+        """Route a batch; `feed.fed` is told of the pools."""
+
+    def tracked(self, queue: str) -> list[Item]:
+        """The messages of a queue that are in the router, oldest first."""
+
+
+class Feed:
+    """The polls of one queue."""
+
+    def __init__(self, config: QueueConfig, source: Source, routes: Routes, clock: Clock, batch: int) -> None:
+        self.config = config
+        self.source = source
+        self.metrics = QueueMetrics(clock.now())
+        self.is_running = False
+        self.polled_at: list[int] = [0] * config.connections
+        """For each connection: when it last polled, or found that there was no room (wall time); 0: never."""
+        self.trouble: str | None = None
+        """Why the queue is not reached, as far as is known."""
+        self._routes = routes
+        self._clock = clock
+        self._steady = steady(clock)
+        self._batch = batch
+        self._fed: dict[str, int] = {}
+        """By code of a pool: when a message for it last came."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
+        self.is_running = True
+        self._tasks = [asyncio.create_task(self._poll(number)) for number in range(self.config.connections)]
+        self._tasks.append(asyncio.create_task(self._keep_leases()))
+
+    async def stop_polling(self, seconds: float) -> bool:
+        """Poll no more; what is in the router can still be settled. False when a poll did not end within that time."""
+        self.is_running = False
+        polls, self._tasks = self._tasks[:-1], self._tasks[-1:]
+        for task in polls:
+            task.cancel()
+        if not polls:
+            return True
+        _, late = await asyncio.wait(polls, timeout=seconds)
+        return not late
+
+    async def close(self) -> None:
+        """Carry out what was told to the source, give back the rest, and close it."""
+        await self.stop_polling(0)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        try:
+            await self.source.stop()
+        except PenstockError as error:
+            log.warning("the queue %r could not be closed in good order: %s", self.config.name, error)
+
+    def is_healthy(self, now: int) -> bool:
+        """Whether every connection polls (specification 001: within the last minute, or not yet)."""
+        return self.is_running and all(at == 0 or now - at < POLL_DEADLINE for at in self.polled_at)
+
+    def fed(self, code: str, now: int) -> None:
+        """Messages for this pool came from here."""
+        self._fed[code] = now
+
+    async def _poll(self, number: int) -> None:
+        source, pause, is_started = self.source, FIRST_PAUSE, False
+        while self.is_running:
+            try:
+                if not is_started:
+                    await self._start()
+                    is_started = True
+                want = await self._room()
+                self.polled_at[number] = self._clock.now()
+                batch = await source.poll(want, POLL_SECONDS)
+                self.polled_at[number] = self._clock.now()
+                self.trouble, pause = None, FIRST_PAUSE
+            except PenstockError as error:
+                self._complain(error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                continue
+            if batch:
+                self._routes.route(self, batch)
+                await asyncio.sleep(0)  # a source that always has something must not keep the loop for itself
+
+    async def _start(self) -> None:
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self.source.start())
+        try:
+            await asyncio.shield(self._starting)
+        except PenstockError:
+            self._starting = None
+            raise
+
+    def _complain(self, error: PenstockError) -> None:
+        text = str(error)
+        if self.trouble != text:
+            level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
+            log.log(level, "the queue %r cannot be polled, will try again: %s", self.config.name, text)
+        self.trouble = text
+
+    async def _room(self) -> int:
+        """Wait until a pool that this queue feeds has room; returns how many messages to ask for."""
+        now = self._steady()
+        runners, known = self._routes.runners, list[Runner]()
+        for code, at in list(self._fed.items()):
+            runner = runners.get(code)
+            if runner is None or at < now - REMEMBERED_FOR:
+                del self._fed[code]
+            else:
+                known.append(runner)
+        if not known:
+            return self._batch
+        if len(known) > 1:
+            if any(runner.pool.room >= self._batch for runner in known):
+                return self._batch
+            known.sort(key=lambda runner: runner.pool.capacity - runner.pool.room)
+        # The emptiest one is waited for; another that empties first is found at the next look, which is not far.
+        if await known[0].room(self._batch, ROOM_SECONDS):
+            return min(self._batch, max(known[0].pool.room, PROBE))
+        return PROBE
+
+    async def _keep_leases(self) -> None:
+        """Tell the source again and again that what is in the router is still worked on."""
+        while True:
+            lease = self.source.lease_seconds
+            if lease is None:
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            await asyncio.sleep(lease / 4)
+            now = self._steady()
+            too_old = now - int(lease * SECOND / 4)
+            for item in self._routes.tracked(self.config.name):
+                if item.leased_at <= too_old:
+                    item.leased_at = now
+                    self.source.extend(item.received, max(round(lease), 1))

@@ -1,0 +1,216 @@
+"""Delivers messages by HTTP (specification 001, "HTTP Mediator"): asks the breaker, calls, and calls again where that may help.
+
+    deliver ──> breaker ──open──> outcome
+                   └──> call ──> judged ──retryable, fewer than 3 calls──> pause ──> breaker …
+                                    └──> outcome
+
+Each call is judged by itself and told to the breaker; an attempt comes to what its last call came to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.clock import Clock, steady
+from penstock.durations import SECOND
+from penstock.router.core.circuit import Breaker
+from penstock.router.core.message import HTTP, Item
+from penstock.router.core.outcome import TRIES, Answer, Failure, Health, Outcome, Trouble, judge
+from penstock.router.core.signature import message_headers, standard_headers, standard_key
+from penstock.router.options import RouterOptions
+from penstock.router.transport import Call, Transport
+
+GLOBAL = "http-mediator"
+"""The name of the one breaker, where there is one for all targets."""
+KEPT_URLS = 10_000
+KEPT_TOKENS = 1_000
+IDLE_BREAKER = 3600 * SECOND
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Thin(msgspec.Struct, rename="camel"):
+    """What a target is told."""
+
+    message_id: str
+
+
+class Full(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The same with the message's content."""
+
+    message_id: str
+    message_group_id: str
+    payload: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Delivery:
+    """One attempt to deliver a message."""
+
+    __slots__ = ("_body", "_breaker", "_call", "_done", "_headers", "_mediator", "_timer", "calls", "item")
+
+    def __init__(self, mediator: Mediator, item: Item, done: Callable[[Delivery, Outcome], None]) -> None:
+        self.item = item
+        self.calls = 0
+        self._mediator = mediator
+        self._done = done
+        self._call: Call | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._body = b""
+        self._headers = b""
+
+    def start(self) -> Outcome | None:
+        """Begin. What is decided without a call is returned; otherwise `done` is called."""
+        mediator, pointer = self._mediator, self.item.pointer
+        if pointer.mediation_type != HTTP:
+            return judge(Failure(Trouble.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), 0)
+        self._breaker = mediator.breaker(pointer.target)
+        self._body = mediator.body(self.item)
+        headers = mediator.headers(self.item, self._body)
+        if headers is None:
+            return judge(Failure(Trouble.MALFORMED, "the message's id or token has characters that no header may have"), 0)
+        self._headers = headers
+        return self._send()
+
+    def cancel(self) -> None:
+        """Cut it off; `done` is not called any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        self._mediator.running.pop(self, None)
+        if self.calls:
+            self._breaker.record(Health.UNKNOWN, 0)
+
+    def _send(self) -> Outcome | None:
+        mediator = self._mediator
+        wait = self._breaker.may(mediator.steady())
+        if wait:
+            seconds = max(-(-wait // SECOND), 1)
+            return Outcome(*_CIRCUIT_OPEN, 0, seconds, error="the target fails too often at present: its circuit breaker is open")
+        self.calls += 1
+        mediator.running[self] = None
+        options = mediator.options
+        self._call = mediator.transport.post(
+            self.item.pointer.target, self._headers, self._body, options.request_timeout, self._answered
+        )
+        return None
+
+    def _answered(self, found: Answer | Failure) -> None:
+        mediator = self._mediator
+        self._call = None
+        outcome = judge(found, mediator.clock.now())
+        if self._breaker.record(outcome.health, mediator.steady()):
+            mediator.changed(self.item.pointer.target, self._breaker)
+        if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
+            self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
+            return
+        self._end(outcome)
+
+    def _again(self) -> None:
+        self._timer = None
+        outcome = self._send()
+        if outcome is not None:
+            self._end(outcome)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._mediator.running.pop(self, None)
+        self._done(self, outcome)
+
+
+_open = judge(Failure(Trouble.CIRCUIT_OPEN), 0)
+_CIRCUIT_OPEN = _open.result, _open.disposition, _open.health, _open.metric
+
+
+class Mediator:
+    """Delivers for all pools of a router. Belongs to one event loop."""
+
+    def __init__(self, transport: Transport, options: RouterOptions, clock: Clock) -> None:
+        self.transport = transport
+        self.options = options
+        self.clock = clock
+        self.steady = steady(clock)
+        self.loop = asyncio.get_running_loop()
+        self.running: dict[Delivery, None] = {}
+        """Attempts that have begun a call, and have not ended."""
+        self.is_stopping = False
+        self.breakers: dict[str, Breaker] = {}
+        """By target: scheme, host and port."""
+        self.changed: Callable[[str, Breaker], None] = lambda _target, _breaker: None
+        """Told of a breaker that opens or closes."""
+        self._by_url: dict[str, Breaker] = {}
+        self._tokens: dict[str, bytes | None] = {"": b""}
+        self._key = standard_key(options.signing_secret) if options.signing_secret else None
+        self._is_thin = options.payload == "thin"
+
+    def deliver(self, item: Item, done: Callable[[Delivery, Outcome], None]) -> Outcome | None:
+        """Deliver a message: what is decided without a call is returned, otherwise `done` is called with what came of it."""
+        return Delivery(self, item, done).start()
+
+    def body(self, item: Item) -> bytes:
+        """What is sent."""
+        pointer = item.pointer
+        if self._is_thin:
+            return _encode(Thin(pointer.message_id))
+        return _encode(Full(pointer.message_id, pointer.group, msgspec.Raw(pointer.payload or b"null")))
+
+    def headers(self, item: Item, body: bytes) -> bytes | None:
+        """The header lines of a message; None when it would break out of them."""
+        pointer = item.pointer
+        try:
+            lines = self._tokens[pointer.auth_token]
+        except KeyError:
+            lines = self._token_line(pointer.auth_token)
+        if lines is None or (self._key is None and not pointer.signing_secret):
+            return lines
+        if not pointer.message_id.isprintable() or not pointer.message_id.isascii():
+            return None
+        now = self.clock.now()
+        if pointer.signing_secret:
+            lines += message_headers(pointer.signing_secret, body, now)
+        if self._key is not None:
+            lines += standard_headers(self._key, pointer.message_id, body, now)
+        return lines
+
+    def breaker(self, url: str) -> Breaker:
+        """The breaker of a target."""
+        try:
+            return self._by_url[url]
+        except KeyError:
+            pass
+        name = self.breaker_name(url)
+        found = self.breakers.get(name)
+        if found is None:
+            found = self.breakers[name] = Breaker()
+        if len(self._by_url) >= KEPT_URLS:
+            self._by_url.clear()
+        self._by_url[url] = found
+        return found
+
+    def breaker_name(self, url: str) -> str:
+        """What the breaker of a target is called: scheme, host and port, or the same for all."""
+        if self.options.breaker_scope == "global":
+            return GLOBAL
+        try:
+            parts = urlsplit(url)
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
+        except ValueError:
+            return "malformed"
+
+    def forget_idle(self, now: int) -> None:
+        """Forget breakers that nobody has asked for an hour."""
+        idle = [name for name, breaker in self.breakers.items() if breaker.used_at < now - IDLE_BREAKER]
+        for name in idle:
+            del self.breakers[name]
+        if idle:
+            self._by_url.clear()
+
+    def _token_line(self, token: str) -> bytes | None:
+        line = b"Authorization: Bearer %b\r\n" % token.encode() if token.isascii() and token.isprintable() else None
+        if len(self._tokens) >= KEPT_TOKENS:
+            self._tokens = {"": b""}
+        self._tokens[token] = line
+        return line

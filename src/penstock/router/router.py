@@ -1,0 +1,368 @@
+"""The router: from queues through pools to targets. It routes batches, settles messages, and takes on a configuration.
+
+    queue ──feed──> route ──> pool ──runner──> mediator ──> target
+      ^                                  │
+      └──────── ack, nack, bury ─────────┘
+
+Order in time, kept in memory: a message is tracked from the moment it is routed until it is settled at its source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from penstock.clock import Clock, SystemClock, steady
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument, PenstockError
+from penstock.router.core.change import Changes, changes
+from penstock.router.core.circuit import Breaker
+from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
+from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
+from penstock.router.core.outcome import DEFAULT_DELAY, Outcome, Severity
+from penstock.router.core.pool import DEFAULT_CONCURRENCY, Pool
+from penstock.router.core.routing import Routing, route
+from penstock.router.core.tracker import Tracker
+from penstock.router.core.warnings import Category, Warnings
+from penstock.router.feed import Feed
+from penstock.router.mediator import Mediator
+from penstock.router.options import RouterOptions
+from penstock.router.records import Records
+from penstock.router.runner import Runner
+from penstock.router.source import Source
+from penstock.router.transport import Transport
+
+log = logging.getLogger("penstock.router")
+
+ROUTER = "QueueManager"
+MEDIATOR = "HttpMediator"
+"""Who warns, by the specification's names."""
+STOP_POLLING_SECONDS = 25.0
+DRAIN_SECONDS = 30.0
+
+OpenSource = Callable[[QueueConfig], Source]
+
+
+class Router:
+    """One router. Make it inside the running loop; `apply` gives it work, `stop` ends it in good order."""
+
+    def __init__(
+        self,
+        open_source: OpenSource,
+        transport: Transport,
+        records: Records,
+        options: RouterOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.options = options or RouterOptions()
+        self.clock = clock or SystemClock()
+        self.warnings = Warnings()
+        self.tracker = Tracker()
+        self.config = RouterConfig()
+        self.feeds: dict[str, Feed] = {}
+        self.runners: dict[str, Runner] = {}
+        self.draining_runners: list[Runner] = []
+        self.draining_feeds: list[Feed] = []
+        self.default_pool_used = 0
+        """Messages whose own pool is not there."""
+        self.given_back = 0
+        """Messages that waited in a pool which was drained."""
+        self.mediator = Mediator(transport, self.options, self.clock)
+        self.mediator.changed = self._breaker_changed
+        self._open_source = open_source
+        self._records = records
+        self._steady = steady(self.clock)
+        self._pools: dict[str, Pool] = {}
+        self._batch = 0
+        self._lock = asyncio.Lock()
+        self._burials: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def route(self, feed: Feed, batch: Sequence[Received]) -> None:
+        """Route a batch of a queue."""
+        now = self._steady()
+        self._batch += 1
+        name, number = feed.config.name, self._batch
+        feed.metrics.received(len(batch), self.clock.now())
+        items: list[Item] = []
+        for received in batch:
+            try:
+                pointer = parse(received.body)
+            except InvalidArgument as error:
+                self._malformed(feed, received, error)
+            else:
+                items.append(Item(pointer, name, received, number, now, now))
+        if not items:
+            return
+        routing = route(items, self.tracker, self._pools, self._default_pool, now)
+        for code, pool in routing.pools.items():
+            feed.fed(pool.code, now)
+            runner = self.runners[code]
+            runner.metrics.submitted += routing.accepted if len(routing.pools) == 1 else 0
+            runner.run()
+        if routing.accepted < len(items):
+            self._settle_rest(feed, routing, now)
+        if routing.unknown:
+            self._warn_of_unknown(routing)
+
+    def tracked(self, queue: str) -> list[Item]:
+        """The messages of a queue that are in the router, oldest first."""
+        return self.tracker.of_queue(queue)
+
+    def _settle_rest(self, feed: Feed, routing: Routing, now: int) -> None:
+        source, wall = feed.source, self.clock.now()
+        for received in routing.redelivered:
+            # Its lease is taken up again with the new receipt: what is in the router goes on.
+            source.extend(received, round(source.lease_seconds or DEFAULT_DELAY))
+        for item in routing.requeued:
+            source.ack(item.received)
+        for item in routing.repeated:
+            source.nack(item.received, DEFAULT_DELAY)
+        is_strict = self.options.fifo == "strict"
+        for pool, item in routing.refused:
+            delay = self.runners[pool.code].refusal() if is_strict else DEFAULT_DELAY
+            pool.sent_back(item, now + delay * SECOND)
+            source.nack(item.received, delay)
+        feed.metrics.deferred(len(routing.refused) + len(routing.repeated), wall)
+        for code, count in routing.full.items():
+            feed.fed(code, now)
+            self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages go back to their queue", ROUTER)
+            log.debug("pool %r had no room for %d messages of %r", code, count, feed.config.name)
+
+    def _warn_of_unknown(self, routing: Routing) -> None:
+        for code, count in routing.unknown.items():
+            self.default_pool_used += count
+            if code != DEFAULT_POOL:
+                text = f"no pool {code!r} is configured: its messages go to {DEFAULT_POOL}"
+                self.warn(Category.ROUTING, Severity.WARN, text, ROUTER)
+
+    def _default_pool(self) -> Pool:
+        found = self._pools.get(DEFAULT_POOL)
+        return found if found is not None else self._add_pool(PoolConfig(DEFAULT_POOL, DEFAULT_CONCURRENCY)).pool
+
+    def _malformed(self, feed: Feed, received: Received, error: InvalidArgument) -> None:
+        item = Item(Pointer(received.broker_id, "", ""), feed.config.name, received)
+        self.warn(Category.CONFIGURATION, Severity.ERROR, f"a message of {feed.config.name!r} cannot be read: {error}", ROUTER)
+        self._bury(item, feed, "malformed", str(error), lambda: None)
+
+    # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ack(self, item: Item) -> None:
+        """A message is done with: it leaves the router and its queue."""
+        if self.tracker.remove(item):
+            feed = self._feed_of(item)
+            if feed is not None:
+                feed.metrics.consumed(self.clock.now())
+                feed.source.ack(item.received)
+
+    def send_back(self, item: Item, delay: int) -> None:
+        """A message leaves the router and comes again after so many seconds."""
+        if self.tracker.remove(item):
+            feed = self._feed_of(item)
+            if feed is not None:
+                feed.metrics.failed(self.clock.now())
+                feed.source.nack(item.received, delay)
+
+    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
+        """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
+        if outcome.warning is not None:
+            text = f"message {item.pointer.message_id!r} to {shown_target(item.pointer.target)}: {outcome.error}"
+            self.warn(Category.CONFIGURATION, outcome.warning, text, MEDIATOR)
+        feed = self._feed_of(item)
+        if feed is None:
+            then()
+            return
+        self._bury(item, feed, reason, outcome.error, then)
+
+    def _bury(self, item: Item, feed: Feed, reason: str, error: str, then: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._keep_dead(item, feed, reason, error, then))
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    async def _keep_dead(self, item: Item, feed: Feed, reason: str, error: str, then: Callable[[], None]) -> None:
+        own = getattr(feed.source, "bury", None)
+        try:
+            if own is not None:
+                await own(item.received, reason, error)
+                self.tracker.remove(item)
+                feed.metrics.consumed(self.clock.now())
+            else:
+                await self._records.bury(item, reason, error)
+                if self.tracker.remove(item) or reason == "malformed":
+                    feed.metrics.consumed(self.clock.now())
+                    feed.source.ack(item.received)
+        except PenstockError as problem:
+            # It could not be kept, so it must not be acked: it comes again, and is tried again.
+            text = f"a dead letter of {feed.config.name!r} could not be kept: {problem}"
+            self.warn(Category.PROCESSING, Severity.CRITICAL, text, ROUTER)
+            self.tracker.remove(item)
+            feed.source.nack(item.received, DEFAULT_DELAY)
+        then()
+
+    def _feed_of(self, item: Item) -> Feed | None:
+        feed = self.feeds.get(item.queue)
+        if feed is not None:
+            return feed
+        return next((feed for feed in self.draining_feeds if feed.config.name == item.queue), None)
+
+    def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
+        """Keep a warning, and log it the first time."""
+        if self.warnings.add(category, severity, message, source, self.clock.now()).count == 1:
+            log.log(_LEVELS[severity], "%s: %s", category, message)
+
+    def _breaker_changed(self, target: str, breaker: Breaker) -> None:
+        log.warning("the circuit breaker of %s is %s", self.mediator.breaker_name(target), breaker.state)
+
+    # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def apply(self, new: RouterConfig) -> Changes:
+        """Take on a configuration (specification 001, "What Gets Applied"), while messages flow."""
+        async with self._lock:
+            found = changes(self.config, new)
+            for pool in found.pools_removed:
+                self._drain_pool(pool.code)
+            for change in found.pools_changed:
+                self.update_pool(change.new)
+            for pool in found.pools_added:
+                self._admit_pool(pool)
+            for queue in (*found.queues_removed, *(change.old for change in found.queues_changed)):
+                await self._drain_feed(queue.name)
+            for queue in (*(change.new for change in found.queues_changed), *found.queues_added):
+                self.add_feed(queue)
+            self.config = new
+            return found
+
+    def update_pool(self, config: PoolConfig) -> None:
+        """Other limits for a pool, at once."""
+        runner = self.runners.get(config.code)
+        if runner is None:
+            self._admit_pool(config)
+        else:
+            runner.pool.update(config.concurrency, config.rate_per_minute)
+            runner.run()
+
+    def add_feed(self, config: QueueConfig) -> None:
+        """Begin to poll a queue. One that cannot be opened is warned of, and the others go on."""
+        try:
+            source = self._open_source(config)
+        except PenstockError as error:
+            self.warn(Category.QUEUE_VALIDATION, Severity.ERROR, f"the queue {config.name!r} cannot be used: {error}", ROUTER)
+            return
+        feed = self.feeds[config.name] = Feed(config, source, self, self.clock, self.options.large_batch)
+        feed.start()
+
+    def _admit_pool(self, config: PoolConfig) -> None:
+        if config.code in self.runners:  # the default pool, made when it was needed
+            self.update_pool(config)
+            return
+        count, options = len(self.runners), self.options
+        if count >= options.max_pools:
+            text = f"pool {config.code!r} is not made: there are {count} pools, the limit is {options.max_pools}"
+            self.warn(Category.POOL_LIMIT, Severity.CRITICAL, text, ROUTER)
+            return
+        if count >= options.pool_warning_threshold:
+            text = f"there are {options.pool_warning_threshold} pools or more, the limit is {options.max_pools}"
+            self.warn(Category.POOL_LIMIT, Severity.WARN, text, ROUTER)
+        self._add_pool(config)
+
+    def _add_pool(self, config: PoolConfig) -> Runner:
+        pool = Pool(
+            config.code,
+            config.concurrency,
+            config.rate_per_minute,
+            is_strict=self.options.fifo == "strict",
+            hold_limit=round(self.options.hold_limit * SECOND),
+        )
+        runner = Runner(
+            pool, self.mediator, self, records=self._records, clock=self.clock, max_attempts=self.options.max_attempts
+        )
+        self._pools[config.code], self.runners[config.code] = pool, runner
+        return runner
+
+    def _drain_pool(self, code: str) -> None:
+        runner = self.runners.pop(code, None)
+        if runner is None:
+            return
+        del self._pools[code]
+        waiting = runner.pool.drain()
+        for item in waiting:
+            self.send_back(item, 0)
+        self.given_back += len(waiting)
+        if waiting:
+            log.info("pool %r is drained: %d messages went back to their queues", code, len(waiting))
+        self.draining_runners.append(runner)
+
+    async def _drain_feed(self, name: str) -> None:
+        feed = self.feeds.pop(name, None)
+        if feed is not None:
+            self.draining_feeds.append(feed)
+            await feed.stop_polling(STOP_POLLING_SECONDS)
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
+        """Stop in four steps (specification 001, "Graceful Shutdown"). Safe to call twice.
+
+        What waits in pools goes back to its queue after everything that runs has ended, in the order it came in: a message that
+        fails now must not be behind those that were to follow it.
+        """
+        async with self._lock:
+            self._is_stopping = self.mediator.is_stopping = True
+            feeds = [*self.feeds.values(), *self.draining_feeds]
+            stopped = await asyncio.gather(*(feed.stop_polling(STOP_POLLING_SECONDS) for feed in feeds))
+            if not all(stopped):
+                log.warning("%d polls did not end in time", stopped.count(False))
+            runners = [*self.runners.values(), *self.draining_runners]
+            for runner in runners:
+                runner.stop()
+            await self._wait_for_calls(runners, drain_seconds)
+            for delivery in list(self.mediator.running):
+                delivery.cancel()
+            if self._burials:
+                await asyncio.wait(self._burials, timeout=drain_seconds)
+            self._give_back()
+            await asyncio.gather(*(feed.close() for feed in feeds))
+            await self._records.flush()
+            self.feeds, self.runners, self._pools = {}, {}, {}
+            self.draining_feeds, self.draining_runners = [], []
+            self.config = RouterConfig()
+            self._is_stopping = self.mediator.is_stopping = False
+
+    async def _wait_for_calls(self, runners: Sequence[Runner], seconds: float) -> None:
+        if runners:
+            await asyncio.wait([asyncio.ensure_future(runner.idle()) for runner in runners], timeout=seconds)
+        late = sum(runner.pool.active for runner in runners)
+        if late:
+            log.warning("%d calls did not end within %g s and are cut off", late, seconds)
+
+    def _give_back(self) -> None:
+        errors = 0
+        for item in list(self.tracker):
+            try:
+                self.send_back(item, 0)
+            except PenstockError:
+                errors += 1
+        if errors:
+            text = f"{errors} messages could not be given back to their queues; they come again by themselves"
+            self.warn(Category.SHUTDOWN_CLEANUP_ERRORS, Severity.WARN, text, ROUTER)
+
+
+_LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARN: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+    Severity.CRITICAL: logging.CRITICAL,
+}
+
+
+def shown_target(url: str) -> str:
+    """A target as it may be shown: without user, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a target that is no URL"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,198 @@
+"""A pool at work: takes what its core gives, has it delivered, and does what follows from the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.clock import Clock, steady
+from penstock.durations import FOREVER, SECOND
+from penstock.router.core.message import Item
+from penstock.router.core.metrics import PoolMetrics
+from penstock.router.core.outcome import FAST_DELAY, Disposition, Outcome
+from penstock.router.core.pool import Fate, Pool
+from penstock.router.mediator import Delivery, Mediator
+from penstock.router.records import Attempt, Records
+
+LONGEST_REFUSAL = 30
+"""Seconds after which a message comes again that a full pool had no room for, at most."""
+
+
+class Settle(Protocol):
+    """Who settles messages: the router."""
+
+    def ack(self, item: Item) -> None:
+        """A message is delivered."""
+
+    def send_back(self, item: Item, delay: int) -> None:
+        """A message goes back to its queue and comes again after so many seconds."""
+
+    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
+        """A message is dead; `then` is called when it is safe and acked."""
+
+
+class Runner:
+    """One pool at work. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        mediator: Mediator,
+        settle: Settle,
+        *,
+        records: Records,
+        clock: Clock,
+        max_attempts: int | None = None,
+    ) -> None:
+        self.pool = pool
+        self.metrics = PoolMetrics()
+        self.is_stopped = False
+        """Nothing is begun any more, and what fails stays where it is until it is given back."""
+        self._mediator = mediator
+        self._settle = settle
+        self._records = records
+        self._clock = clock
+        self._steady = steady(clock)
+        self._max_attempts = max_attempts
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = FOREVER
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._gap = 0
+        """How long it takes from one message to the next, in microseconds: a moving average."""
+        self._ended_at = 0
+        self._idle = asyncio.Event()
+
+    def run(self) -> None:
+        """Begin what may begin."""
+        if self.is_stopped:
+            if not self.pool.active:
+                self._idle.set()
+            return
+        pool, deliver, ended = self.pool, self._mediator.deliver, self._ended
+        now = self._steady()
+        while (item := pool.take(now)) is not None:
+            outcome = deliver(item, ended)
+            if outcome is not None:
+                self._follow(item, 0, outcome)
+        if pool.passed_over:
+            self._send_back_passed_over()
+        due = pool.next_due
+        if due != FOREVER:
+            self._arm(due, now)
+        if self._waiting:
+            self._wake()
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        self.is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake(is_all=True)
+        if not self.pool.active:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when it is stopped and nothing is worked on any more."""
+        await self._idle.wait()
+
+    async def room(self, wanted: int, seconds: float) -> bool:
+        """Wait until there is room for so many messages; False when there is none after that time."""
+        wanted = min(wanted, max(self.pool.capacity // 2, 1))
+        if self.pool.room >= wanted:
+            return True
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((wanted, future))
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            return False
+        return True
+
+    def refusal(self) -> int:
+        """Seconds after which a message may come again that there was no room for: when, by the look of it, there is."""
+        gap = max(self._gap, self._steady() - self._ended_at) if self._ended_at else 0
+        if not gap:
+            return LONGEST_REFUSAL
+        return min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
+
+    def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
+        self._follow(delivery.item, delivery.calls, outcome)
+        self.run()
+
+    def _follow(self, item: Item, calls: int, outcome: Outcome) -> None:
+        """Do what follows from an outcome."""
+        now, pool, pointer = self._steady(), self.pool, item.pointer
+        duration = now - item.started_at
+        wall = self._clock.now()
+        self.metrics.finished(outcome.metric, duration, wall)
+        self._gap += ((now - self._ended_at if self._ended_at else duration) - self._gap) // 8
+        self._ended_at = now
+        self._records.attempted(
+            Attempt(
+                wall,
+                item.queue,
+                pool.code,
+                pointer.message_id,
+                item.received.broker_id,
+                pointer.target,
+                item.attempts,
+                calls,
+                outcome.status,
+                duration,
+                outcome.result,
+                outcome.error,
+            )
+        )
+        if outcome.disposition is Disposition.DELIVERED:
+            pool.finish(item, now)
+            self._settle.ack(item)
+            return
+        self.metrics.errored(outcome.result)
+        if outcome.disposition is Disposition.UNDELIVERABLE:
+            self._settle.bury(item, "undeliverable", outcome, lambda: self._buried(item))
+        elif self._max_attempts is not None and item.attempts >= self._max_attempts:
+            self._settle.bury(item, "max_attempts", outcome, lambda: self._buried(item))
+        elif self.is_stopped:
+            pool.finish(item, now)
+        else:
+            delay = outcome.effective_delay
+            fate, back = pool.retry(item, delay * SECOND, now)
+            if fate is Fate.SENT_BACK:
+                for one in back:
+                    self._settle.send_back(one, delay)
+
+    def _buried(self, item: Item) -> None:
+        self.pool.finish(item, self._steady())
+        self.run()
+
+    def _send_back_passed_over(self) -> None:
+        passed, self.pool.passed_over = self.pool.passed_over, []
+        for item in passed:
+            self._settle.send_back(item, FAST_DELAY)
+
+    def _arm(self, due: int, now: int) -> None:
+        if self._timer is not None:
+            if self._timer_due <= due and self._timer_due > now:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_later(max(due - now, 0) / SECOND, self._rung)
+
+    def _rung(self) -> None:
+        self._timer, self._timer_due = None, FOREVER
+        self.run()
+
+    def _wake(self, *, is_all: bool = False) -> None:
+        room = self.pool.room
+        still: list[tuple[int, asyncio.Future[None]]] = []
+        for wanted, future in self._waiting:
+            if future.done():
+                continue
+            if is_all or room >= wanted:
+                future.set_result(None)
+            else:
+                still.append((wanted, future))
+        self._waiting = still

@@ -1,0 +1,322 @@
+"""One connection to a NATS server: the wire format, subscriptions, requests. It knows nothing of JetStream, nor of reconnecting.
+
+Lean on purpose: a message costs about two microseconds here. A read's bytes are cut up by `find` and slices, a subscription's
+messages go straight to its handler, and whoever takes them is told once for each read, when all of it is handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from penstock.errors import FailedPrecondition, PenstockError, Unavailable
+from penstock.router.sources.nats_address import NatsAddress
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
+PING_SECONDS = 20.0
+PINGS = 2
+"""A connection on which nothing came while so many signs of life were asked for, one after the other, is dead."""
+MAX_LINE = 1 << 20
+MAX_MESSAGE = 1 << 27
+"""Twice what a server may be made to carry."""
+
+Handler = Callable[[bytes, bytes, bytes, bytes], None]
+"""Takes a message: its subject, where to answer, its headers as they came, its body."""
+
+REFUSED = ("authorization violation", "authentication", "user authentication")
+
+
+class NoResponders(Exception):
+    """Nobody listens to the subject of a request."""
+
+
+class _Info(msgspec.Struct):
+    tls_required: bool = False
+    tls_available: bool = False
+
+
+_info = msgspec.json.Decoder(_Info).decode
+
+
+class NatsConnection(asyncio.Protocol):
+    """A connection that the server has accepted. Make it with `connect`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._parts: list[bytes] = []
+        """The start of something that is not all here, and how much is missing."""
+        self._have = 0
+        self._need = 0
+        self._handlers: dict[bytes, Handler] = {}
+        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._inbox = f"_INBOX.{secrets.token_hex(12)}"
+        self._requests: dict[bytes, tuple[bytes, asyncio.Future[bytes]]] = {}
+        """By where the answer goes: the subject that was asked, and who waits."""
+        self._greeting: asyncio.Future[_Info] = self._loop.create_future()
+        self._unheard = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self.on_read: Callable[[], None] = _nothing
+        """Called when the messages of one read are handed over."""
+        self.on_lost: Callable[[], None] = _nothing
+        self.is_open = False
+        self.problem = ""
+        """Why it ended, or will."""
+
+    @classmethod
+    async def connect(cls, address: NatsAddress, name: str) -> NatsConnection:
+        """Connect to the first server that answers; Unavailable when none does, FailedPrecondition when it refuses."""
+        problems = []
+        for host, port in address.servers:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    return await cls._connect(address, name, host, port)
+            except TimeoutError:
+                problems.append(f"{host}:{port} does not answer")
+            except OSError as error:
+                problems.append(f"{host}:{port}: {error}")
+        raise Unavailable(f"no connection to NATS at {address!r}: {'; '.join(problems)}", hint="is nats-server running there?")
+
+    @classmethod
+    async def _connect(cls, address: NatsAddress, name: str, host: str, port: int) -> NatsConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
+        try:
+            info = await connection._greeting
+            if info.tls_required or address.is_tls:
+                await connection._encrypt(address, info, host)
+            greeting = {
+                "verbose": False,
+                "pedantic": False,
+                "lang": "python",
+                "version": "1",
+                "protocol": 1,
+                "headers": True,
+                "no_responders": True,
+                "name": name,
+                "tls_required": info.tls_required or address.is_tls,
+            }
+            if address.token:
+                greeting["auth_token"] = address.token
+            elif address.user:
+                greeting |= {"user": address.user, "pass": address.password}
+            connection.write(b"CONNECT %b\r\n" % msgspec.json.encode(greeting))
+            await connection.ping()
+        except BaseException:
+            connection.abort()
+            if connection.problem.lower().startswith(REFUSED):
+                raise FailedPrecondition(
+                    f"NATS at {address!r} refuses these credentials: {connection.problem}",
+                    hint="look at the user and the password, or the token, in the queue's URI",
+                ) from None
+            raise
+        connection._subscribe_inbox()
+        connection._look()
+        return connection
+
+    async def _encrypt(self, address: NatsAddress, info: _Info, host: str) -> None:
+        if not (info.tls_required or info.tls_available):
+            raise FailedPrecondition(f"NATS at {address!r} does not speak TLS", hint="write nats:// instead of tls://")
+        try:
+            context = ssl.create_default_context(cafile=address.ca or None)
+        except OSError as error:
+            raise FailedPrecondition(f"the file of certificates {address.ca!r} cannot be used: {error}") from error
+        encrypted = await self._loop.start_tls(self._transport, self, context, server_hostname=host)
+        if encrypted is None:
+            raise ConnectionResetError("the connection ended while TLS was begun")
+        self._transport = encrypted
+
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, data: bytes) -> None:
+        """Send commands."""
+        self._transport.write(data)
+
+    def subscribe(self, subject: str, handler: Handler) -> bytes:
+        """Have messages of a subject brought to a handler; returns the subscription's number."""
+        number = b"%d" % (len(self._handlers) + 1)
+        self._handlers[number] = handler
+        self.write(b"SUB %b %b\r\n" % (subject.encode(), number))
+        return number
+
+    def unsubscribe(self, number: bytes) -> None:
+        """Have no more of them brought; those on their way still are."""
+        self.write(b"UNSUB %b\r\n" % number)
+
+    async def ping(self) -> None:
+        """Return when the server has taken everything that was written; ConnectionError when it may not have."""
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self._pongs.append(pong)
+        self.write(b"PING\r\n")
+        await pong
+
+    async def request(self, subject: str, body: bytes = b"", *, seconds: float = REQUEST_SECONDS) -> bytes:
+        """The body of the answer; NoResponders, TimeoutError, PermissionError or ConnectionError when there is none."""
+        answer: asyncio.Future[bytes] = self._loop.create_future()
+        inbox = f"{self._inbox}.{secrets.token_hex(6)}".encode()
+        self._requests[inbox] = (subject.encode(), answer)
+        try:
+            self.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox, len(body), body))
+            async with asyncio.timeout(seconds):
+                return await answer
+        finally:
+            del self._requests[inbox]
+
+    def close(self) -> None:
+        """End it when what was written is sent."""
+        self._transport.close()
+
+    def abort(self, problem: str = "") -> None:
+        """End it now."""
+        self.problem = self.problem or problem
+        self._transport.abort()
+
+    # ── receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.is_open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+        self.is_open = False
+        self.problem = self.problem or (str(exc) if exc else "the server closed the connection")
+        if self._watch:
+            self._watch.cancel()
+        waiting = [*self._pongs, *(answer for _, answer in self._requests.values()), self._greeting]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(ConnectionResetError(self.problem))
+        if self._greeting.done():
+            self._greeting.exception()  # nobody may have waited for it
+        self.on_lost()
+
+    def data_received(self, data: bytes) -> None:  # noqa: D102
+        self._unheard = 0
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        try:
+            end = self._read(data)
+        except (ValueError, IndexError) as error:
+            self.abort(f"what answers there does not speak NATS: {error}")
+            return
+        if end < len(data):
+            self._parts.append(data[end:])
+            self._have = len(data) - end
+        self.on_read()
+
+    def _read(self, data: bytes) -> int:
+        """Take everything that is all here; returns where what is not begins."""
+        at, size, handlers = 0, len(data), self._handlers
+        while at < size:
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                if size - at > MAX_LINE:
+                    raise ValueError("a line without an end")
+                self._need = size - at + 1
+                break
+            if data.startswith(b"MSG ", at):
+                fields = data[at + 4 : end].split()
+                start = end + 2
+                stop = start + int(fields[-1])
+                if stop + 2 > size:
+                    self._wait_for(stop + 2 - at)
+                    break
+                if handler := handlers.get(fields[1]):
+                    handler(fields[0], fields[2] if len(fields) == 4 else b"", b"", data[start:stop])
+                at = stop + 2
+            elif data.startswith(b"HMSG ", at):
+                fields = data[at + 5 : end].split()
+                start = end + 2
+                middle, stop = start + int(fields[-2]), start + int(fields[-1])
+                if stop + 2 > size:
+                    self._wait_for(stop + 2 - at)
+                    break
+                if handler := handlers.get(fields[1]):
+                    handler(fields[0], fields[2] if len(fields) == 5 else b"", data[start:middle], data[middle:stop])
+                at = stop + 2
+            else:
+                self._told(data[at:end])
+                at = end + 2
+        return at
+
+    def _wait_for(self, size: int) -> None:
+        if size > MAX_MESSAGE + MAX_LINE:
+            raise ValueError(f"a message of {size} bytes")
+        self._need = size
+
+    def _told(self, line: bytes) -> None:
+        """A line that is no message."""
+        word, _, rest = line.partition(b" ")
+        match word.upper():
+            case b"PING":
+                self.write(b"PONG\r\n")
+            case b"PONG":
+                if self._pongs:
+                    pong = self._pongs.popleft()
+                    if not pong.done():
+                        pong.set_result(None)
+            case b"INFO":
+                if not self._greeting.done():
+                    try:
+                        self._greeting.set_result(_info(rest))
+                    except msgspec.MsgspecError as error:
+                        raise ValueError(f"its greeting: {error}") from None
+            case b"-ERR":
+                self._refused(rest.decode(errors="replace").strip(" '"))
+            case b"+OK":
+                pass
+            case _:
+                raise ValueError(repr(line[:40]))
+
+    def _refused(self, problem: str) -> None:
+        if not problem.lower().startswith("permissions violation"):
+            self.problem = problem  # the server closes the connection now
+            return
+        for subject, answer in self._requests.values():
+            if subject.decode() in problem and not answer.done():
+                answer.set_exception(PermissionError(problem))
+
+    def _subscribe_inbox(self) -> None:
+        self.subscribe(f"{self._inbox}.*", self._answered)
+
+    def _answered(self, subject: bytes, _reply: bytes, header: bytes, body: bytes) -> None:
+        _, answer = self._requests.get(subject, (b"", None))
+        if answer and not answer.done():
+            if header.startswith(b"NATS/1.0 503"):
+                answer.set_exception(NoResponders())
+            else:
+                answer.set_result(body)
+
+    def _look(self) -> None:
+        """Ask for a sign of life now and then."""
+        if self._unheard > PINGS:
+            self.abort("the server gives no sign of life")
+            return
+        self._unheard += 1
+        pong: asyncio.Future[None] = self._loop.create_future()
+        pong.add_done_callback(_seen)
+        self._pongs.append(pong)
+        self.write(b"PING\r\n")
+        self._watch = self._loop.call_later(PING_SECONDS, self._look)
+
+
+def _seen(pong: asyncio.Future[None]) -> None:
+    """Nobody waits for this one."""
+    if not pong.cancelled():
+        pong.exception()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,324 @@
+"""Amazon SQS, and servers that speak its protocol (specification 001, "SQS Consumer" and "Visibility Timeout Control").
+
+    poll    ReceiveMessage, a long poll of up to 20 s; after a batch that is neither empty nor full the next waits 100 ms
+    ack     DeleteMessageBatch; when the receipt handle is no longer good, the message is deleted as soon as it comes again
+    nack    ChangeMessageVisibilityBatch to the delay
+    extend  the same; SQS lets nobody hold a message for more than 12 hours in all
+
+The groups of a FIFO queue are the queue's own order: it hands nothing out of a group while something of it is handed out. The
+group by which the router orders is in the message's body. A long poll that `stop` cuts may have been answered at that moment:
+such a message comes again when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+
+from penstock.backoff import exponential
+from penstock.clock import Clock
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument, PenstockError, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Received
+from penstock.router.core.settled import Settled
+from penstock.router.source import Depth
+from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
+from penstock.router.sources.sqs_outbox import BATCH, Entry, Outbox
+
+if TYPE_CHECKING:
+    from penstock.router.sources.opening import SourceContext
+
+log = logging.getLogger("penstock.router")
+
+POLL_SECONDS = 20
+PARTIAL_PAUSE = 0.1
+MAX_VISIBILITY = 43_200
+MARGIN = 5
+"""Seconds that an answer may have been on its way: SQS counts its 12 hours from before."""
+TRIES = 4
+FIRST_PAUSE, LONGEST_PAUSE = SECOND // 10, 2 * SECOND
+STOP_SECONDS = 10
+"""For what is still to be told when the source stops: a server that is away must not hold the router up."""
+
+_DEPTH = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
+
+
+def open_source(config: QueueConfig, context: SourceContext) -> SqsSource:
+    """The source of an SQS queue; InvalidArgument when the configuration cannot be one's."""
+    if not 1 <= config.visibility_timeout <= MAX_VISIBILITY:
+        raise InvalidArgument.of("visibilityTimeout", config.visibility_timeout, f"1 to {MAX_VISIBILITY} seconds")
+    address = address_of(config.uri, context.environment)
+    return SqsSource(SqsApi(address, context.environment, context.clock), config, context.clock)
+
+
+class _Message(msgspec.Struct, rename="pascal", gc=False):
+    message_id: str
+    receipt_handle: str
+    body: str = ""
+    attributes: dict[str, str] = {}
+
+
+class _Messages(msgspec.Struct, rename="pascal"):
+    messages: list[_Message] | None = None
+
+
+class _Failed(msgspec.Struct, rename="pascal"):
+    id: str
+    code: str = ""
+    sender_fault: bool = False
+
+
+class _Settled(msgspec.Struct, rename="pascal"):
+    failed: list[_Failed] | None = None
+
+
+class _Attributes(msgspec.Struct, rename="pascal"):
+    attributes: dict[str, str] = {}
+
+
+class _Held(msgspec.Struct, gc=False):
+    """A message that is handed out and not settled."""
+
+    receipt: str
+    since: float
+
+
+class SqsSource:
+    """One SQS queue."""
+
+    def __init__(self, api: SqsApi, config: QueueConfig, clock: Clock) -> None:
+        self.lease_seconds: float | None = float(config.visibility_timeout)
+        self._api = api
+        self._name = config.name
+        self._visibility = config.visibility_timeout
+        self._is_fifo = api.address.is_fifo
+        self._clock = clock
+        self._is_running = False
+        self._is_healthy = False
+        self._polls: set[asyncio.Task[list[Received]]] = set()
+        self._pauses: deque[float] = deque()  # one for each partial batch: the moment before which its poller does not ask again
+        self._unanswered: list[str] = []
+        self._held: dict[str, _Held] = {}  # in the order in which they were received
+        self._settled = Settled()
+        self._deletes = Outbox(self._delete)
+        self._changes = Outbox(self._change)
+
+    async def start(self) -> None:
+        """Find the queue, and see that it can be used."""
+        await self._attributes("QueueArn")
+        self._is_running = True
+
+    async def stop(self) -> None:
+        """Cut the polls, carry out what was told, make visible what is unsettled, and close."""
+        self._is_running = False
+        polls = set(self._polls)
+        for poll in polls:
+            poll.cancel()
+        if polls:
+            await asyncio.wait(polls)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.flush()
+                await self._give_back()
+        except TimeoutError:
+            log.warning("queue=%s problem=SQS was not told everything within %d s of stopping", self._name, STOP_SECONDS)
+        await self._changes.cancel()
+        for entry in await self._deletes.cancel():
+            self._settled.add(entry.broker_id, self._clock.now())
+        self._is_healthy = False
+        self._api.close()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the last call found the server."""
+        return self._is_healthy
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """Up to `want` messages, at most 10; nothing after `wait` seconds, rounded up to whole ones, at most 20."""
+        if not self._is_running:
+            return ()
+        poll = asyncio.get_running_loop().create_task(self._poll(min(want, BATCH), math.ceil(min(wait, POLL_SECONDS))))
+        self._polls.add(poll)
+        try:
+            received = await poll
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_running or (task is not None and task.cancelling()):
+                raise
+            return ()
+        finally:
+            self._polls.discard(poll)
+        return received if self._is_running else ()  # stopping gives back what came at the last moment
+
+    def ack(self, received: Received) -> None:
+        """Delete the message."""
+        broker_id = received.broker_id
+        held = self._held.pop(broker_id, None)
+        if not self._is_running:
+            self._settled.add(broker_id, self._clock.now())
+            return
+        self._changes.drop(broker_id)
+        self._deletes.put(Entry(broker_id, received.receipt if held is None else held.receipt))
+
+    def nack(self, received: Received, delay: int) -> None:
+        """Make the message visible after so many seconds, 12 hours at most."""
+        held = self._held.pop(received.broker_id, None)
+        self._set_visibility(received, held, max(0, min(delay, _longest(held))))
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """Keep the message hidden for so many seconds from now, as far as SQS lets it be."""
+        held = self._held.get(received.broker_id)
+        if (limit := _longest(held)) > 0:
+            self._set_visibility(received, held, max(1, min(seconds, limit)))
+
+    async def flush(self) -> None:
+        """Return when everything told so far is carried out, or given up."""
+        await asyncio.gather(self._deletes.flush(), self._changes.flush())
+
+    async def depth(self) -> Depth | None:
+        """What SQS says it holds: about."""
+        found = await self._attributes(*_DEPTH)
+        visible, not_visible, delayed = (int(found.get(name, 0)) for name in _DEPTH)
+        return Depth(visible, not_visible + delayed)
+
+    def _set_visibility(self, received: Received, held: _Held | None, seconds: int) -> None:
+        if self._is_running:
+            receipt = received.receipt if held is None else held.receipt
+            self._changes.put(Entry(received.broker_id, receipt, seconds))
+
+    async def _attributes(self, *names: str) -> dict[str, str]:
+        return _decode_attributes(await self._call("GetQueueAttributes", AttributeNames=names)).attributes
+
+    async def _call(self, action: str, **parameters: object) -> bytes:
+        try:
+            answer = await self._api.call(action, **parameters)
+        except Refusal:
+            self._is_healthy = True
+            raise
+        except PenstockError:
+            self._is_healthy = False
+            raise
+        self._is_healthy = True
+        return answer
+
+    async def _poll(self, want: int, wait: int) -> list[Received]:
+        loop = asyncio.get_running_loop()
+        if self._pauses:
+            await asyncio.sleep(self._pauses.popleft() - loop.time())
+        messages = await self._receive(want, wait)
+        now, received = loop.time(), []
+        if 0 < len(messages) < want:
+            self._pauses.append(now + PARTIAL_PAUSE)
+        for message in messages:
+            broker_id, receipt = message.message_id, message.receipt_handle
+            if broker_id in self._deletes or self._settled.take(broker_id):
+                self._deletes.put(Entry(broker_id, receipt))
+                continue
+            # Only the newest handle of a message is good: whoever settles an older delivery settles with this one.
+            self._held.pop(broker_id, None)
+            self._held[broker_id] = _Held(receipt, now)
+            count = int(message.attributes.get("ApproximateReceiveCount", 1))
+            received.append(Received(broker_id, message.body.encode(), receipt, count))
+        return received
+
+    async def _receive(self, want: int, wait: int) -> list[_Message]:
+        parameters: dict[str, object] = {
+            "MaxNumberOfMessages": want,
+            "WaitTimeSeconds": wait,
+            "VisibilityTimeout": self._visibility,
+            "AttributeNames": ["ApproximateReceiveCount"],  # its newer name is not known to every server that speaks SQS
+        }
+        if not self._is_fifo:
+            return _decode_messages(await self._call("ReceiveMessage", **parameters)).messages or []
+        # An answer that was lost hides its messages, and their groups, until the lease ends; asked again with the same id, a FIFO
+        # queue gives the same answer.
+        attempt = self._unanswered.pop() if self._unanswered else uuid4().hex
+        try:
+            answer = await self._call("ReceiveMessage", **parameters, ReceiveRequestAttemptId=attempt)
+        except Unavailable:
+            self._unanswered.append(attempt)
+            raise
+        return _decode_messages(answer).messages or []
+
+    async def _delete(self, entries: list[Entry]) -> None:
+        for entry in await self._tell("DeleteMessageBatch", entries):
+            self._settled.add(entry.broker_id, self._clock.now())
+
+    async def _change(self, entries: list[Entry]) -> None:
+        await self._tell("ChangeMessageVisibilityBatch", entries)
+
+    async def _give_back(self) -> None:
+        entries = [Entry(broker_id, held.receipt) for broker_id, held in self._held.items()]
+        self._held.clear()
+        if self._is_fifo:
+            for start in range(0, len(entries), BATCH):
+                await self._change(entries[start : start + BATCH])
+            return
+        for entry in entries:
+            self._changes.put(entry)
+        await self._changes.flush()
+
+    async def _tell(self, action: str, entries: list[Entry]) -> list[Entry]:
+        """Settle them, and return those that the server does not settle, or not within several tries."""
+        refused: list[Entry] = []
+        problem = ""
+        for attempt in range(1, TRIES + 1):
+            try:
+                failed = await self._settle(action, entries)
+            except Unavailable as error:
+                problem = str(error)
+            except Refusal as error:
+                if len(entries) == 1:
+                    problem = str(error)
+                    break
+                # One that is wrong must not keep the others from being settled.
+                for entry in entries:
+                    refused += await self._tell(action, [entry])
+                return refused
+            except PenstockError as error:
+                problem = str(error)
+                break
+            else:
+                refused += [entries[int(each.id)] for each in failed if not _passes(each)]
+                problem = ", ".join(sorted({each.code for each in failed}))
+                entries = [entries[int(each.id)] for each in failed if _passes(each)]
+                if not entries:
+                    break
+            if attempt < TRIES:
+                await asyncio.sleep(exponential(attempt, FIRST_PAUSE, LONGEST_PAUSE) / SECOND)
+        if refused or entries:
+            log.warning("queue=%s call=%s messages=%d problem=%s", self._name, action, len(refused) + len(entries), problem)
+        return refused + entries
+
+    async def _settle(self, action: str, entries: list[Entry]) -> list[_Failed]:
+        if action == "DeleteMessageBatch":
+            rows = [{"Id": str(number), "ReceiptHandle": entry.receipt} for number, entry in enumerate(entries)]
+        else:
+            rows = [
+                {"Id": str(number), "ReceiptHandle": entry.receipt, "VisibilityTimeout": entry.seconds}
+                for number, entry in enumerate(entries)
+            ]
+        failed = _decode_settled(await self._call(action, Entries=rows)).failed or []
+        if any(not each.id.isdecimal() or int(each.id) >= len(entries) for each in failed):
+            raise Unavailable(f"SQS answers {action} for entries that it was not asked for")
+        return failed
+
+
+def _longest(held: _Held | None) -> int:
+    """Seconds for which a message may still be hidden."""
+    if held is None:
+        return MAX_VISIBILITY
+    return MAX_VISIBILITY - MARGIN - math.ceil(asyncio.get_running_loop().time() - held.since)
+
+
+def _passes(failed: _Failed) -> bool:
+    """Whether the same may succeed later."""
+    return not failed.sender_fault or failed.code in BUSY

@@ -1,0 +1,125 @@
+"""The router's HTTP client: targets, origins and their connections, behind the port `penstock.router.transport`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from penstock.errors import InvalidArgument
+from penstock.router.core.outcome import Failure, Trouble
+from penstock.router.core.target import Target, parse_target
+from penstock.router.options import RouterOptions
+from penstock.router.transport import Done
+from penstock.router.transports.call import Deadlines, HttpCall
+from penstock.router.transports.dial import Dialer, Reach
+from penstock.router.transports.http1 import Http1Connection
+from penstock.router.transports.origin import SWEEPS_KEPT, Origin, OriginStats
+
+IDLE_TIMEOUT: Final = 60.0
+KNOWN_TARGETS: Final = 4096
+
+
+class HttpTransport:
+    """Sends POST requests over HTTP/1.1 and HTTP/2. To be made inside the event loop that it belongs to."""
+
+    def __init__(
+        self,
+        options: RouterOptions,
+        reach: Reach,
+        *,
+        tls: ssl.SSLContext | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self._options = options
+        self._reach = reach
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
+        self._targets: dict[str, tuple[Target, Origin]] = {}
+        self._origins: dict[str, Origin] = {}
+        self._pause = idle_timeout / SWEEPS_KEPT
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
+        """Send a request; `done` is called once, from the loop, never before this returns."""
+        known = self._targets.get(url)
+        if known is None:
+            try:
+                known = self._know(url)
+            except InvalidArgument as error:
+                return self._refuse(Failure(Trouble.MALFORMED, str(error)), done)
+        if self._is_closed:
+            return self._refuse(CLOSED, done)
+        call = HttpCall(known[0], headers, body, done, self._deadlines.lane(timeout))
+        self._deadlines.add(call, timeout)
+        known[1].submit(call)
+        return call
+
+    def stats(self) -> list[OriginStats]:
+        """The connections and calls of each origin that has any."""
+        return [origin.stats() for origin in self._origins.values()]
+
+    async def close(self) -> None:
+        """Cut off what is under way, with `done(Failure(CANCELLED))`, and close every connection."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._deadlines.close(CLOSED)
+        origins, self._origins = list(self._origins.values()), {}
+        self._targets.clear()
+        await asyncio.gather(*(origin.close() for origin in origins))
+
+    def _refuse(self, failure: Failure, done: Done) -> HttpCall:
+        """A call that ends in the next turn of the loop."""
+        call = HttpCall(NOWHERE, b"", b"", done, {})
+        call.lane[call] = 0.0
+        self._loop.call_soon(call.finish, failure)
+        return call
+
+    def _know(self, url: str) -> tuple[Target, Origin]:
+        """A target and its origin, remembered: most messages go to few targets."""
+        target = parse_target(url)
+        origin = self._origins.get(target.origin)
+        if origin is None:
+            origin = self._origins[target.origin] = self._new_origin(target)
+            if self._sweeper is None:
+                self._sweeper = self._loop.call_later(self._pause, self._sweep)
+        if len(self._targets) >= KNOWN_TARGETS:
+            self._targets.clear()
+        known = self._targets[url] = target, origin
+        return known
+
+    def _new_origin(self, target: Target) -> Origin:
+        options = self._options
+        tls = self._context() if target.is_secure else None
+        dialer = Dialer(target.host, target.port, reach=self._reach, timeout=options.connect_timeout, tls=tls)
+        return Origin(
+            target.origin,
+            dialer,
+            limit=options.per_target,
+            protocol=self._protocol,
+            is_shared=False,
+        )
+
+    def _protocol(self, origin: Origin) -> asyncio.Protocol:
+        return Http1Connection(origin, self._options.body_limit)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+    def _sweep(self) -> None:
+        """Close what is idle for too long, and forget the origins that have nothing left."""
+        gone = [name for name, origin in self._origins.items() if not origin.sweep()]
+        for name in gone:
+            del self._origins[name]
+        if gone:
+            self._targets.clear()
+        self._sweeper = self._loop.call_later(self._pause, self._sweep) if self._origins else None
+
+
+CLOSED: Final = Failure(Trouble.CANCELLED, "the router stops")
+NOWHERE: Final = Target("", "", 0, "", "", "", b"")

@@ -1,0 +1,90 @@
+"""Certificates for a test, made in memory: an authority of the test's own, and servers that it vouches for, or does not.
+
+    authority = Authority()
+    with Target(tls=authority.server("127.0.0.1")) as target:
+        ...                                                  # a client with `authority.client()` trusts it, no other does
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from penstock.clock import SystemClock
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+except ImportError as error:
+    raise FailedPrecondition("certificates need the cryptography library", hint="pip install 'penstock[server]'") from error
+
+_DAY = timedelta(days=1)
+
+
+class Authority:
+    """Vouches for servers. A client trusts it by `client`; nobody else does."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("Penstock test authority")
+        builder = _builder(self._name, self._key.public_key(), days=30)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self._certificate = builder.issuer_name(self._name).sign(self._key, hashes.SHA256())
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate, for who wants to trust it."""
+        return self._certificate.public_bytes(Encoding.PEM)
+
+    def client(self) -> ssl.SSLContext:
+        """A client that trusts this authority alone."""
+        return ssl.create_default_context(cadata=self.pem.decode())
+
+    def server(self, host: str = "127.0.0.1", *, days: int = 1) -> ssl.SSLContext:
+        """A server of this name or address, vouched for. With negative `days` its time ran out so many days ago."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(host), key.public_key(), days=days).add_extension(_names(host), critical=False)
+        return _context(key, builder.issuer_name(self._name).sign(self._key, hashes.SHA256()))
+
+
+def self_signed(host: str = "127.0.0.1") -> ssl.SSLContext:
+    """A server that nobody vouches for but itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(host), key.public_key(), days=1).add_extension(_names(host), critical=False)
+    return _context(key, builder.issuer_name(_name(host)).sign(key, hashes.SHA256()))
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _names(host: str) -> x509.SubjectAlternativeName:
+    try:
+        return x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))])
+    except ValueError:
+        return x509.SubjectAlternativeName([x509.DNSName(host)])
+
+
+def _builder(name: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int) -> x509.CertificateBuilder:
+    now = datetime.fromtimestamp(SystemClock().now() / SECOND, UTC)
+    end = now + days * _DAY
+    builder = x509.CertificateBuilder().subject_name(name).public_key(key).serial_number(x509.random_serial_number())
+    return builder.not_valid_before(min(now, end) - _DAY).not_valid_after(end)
+
+
+def _context(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with tempfile.TemporaryDirectory() as folder:  # OpenSSL reads keys from files alone
+        path = Path(folder, "server.pem")
+        path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+        context.load_cert_chain(path)
+    return context

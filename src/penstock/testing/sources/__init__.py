@@ -1,0 +1,1 @@
+"""The checks of `source_conformance`, and what a driver has to bring."""

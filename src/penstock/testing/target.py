@@ -1,0 +1,429 @@
+"""A target for HTTP deliveries: a real HTTP/1.1 server on loopback that records what comes and answers as it is told.
+
+    with Target() as target:                                        # 200 to everything
+        ...                                                         # something posts to target.url
+        [request] = target.wait_for(1)
+        assert request.json == {"messageId": "order-7"}
+
+    Target(respond(503, after=0.2))                                 # the same for every request
+    Target({"/slow": respond(after=2), "*": respond(204)})          # by path
+    Target(lambda request: respond(500 if request.number < 3 else 200))
+    Target(in_turn(respond(500), respond(429, headers={"Retry-After": "1"}), respond()))
+    Target(HOSTILE["reset in the body"])                            # see `penstock.testing.hostile`
+
+A behaviour of one's own is `Behaviour(answer)`: it gets the request and the connection, and may write what it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, Self, cast
+
+import uvloop
+
+from penstock.clock import monotonic
+from penstock.durations import micros
+from penstock.errors import InvalidArgument
+
+LOOPBACK: Final = "127.0.0.1"
+START_SECONDS: Final = 30
+BACKLOG: Final = 1024
+REST: Final = "*"
+"""The path that stands for all that are not named."""
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request that came whole. Times are microseconds of `penstock.clock.monotonic`."""
+
+    number: int
+    """1 for the first."""
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """Names are in small letters."""
+    body: bytes
+    started_at: int
+    ended_at: int = 0
+    """When it was answered, or its connection was lost; 0 before that."""
+    status: int = 0
+    """What `respond` answered; 0: nothing so far, or a behaviour wrote something of its own."""
+
+    @property
+    def json(self) -> Any:
+        """What the body says."""
+        return json.loads(self.body)
+
+    @property
+    def message_id(self) -> str:
+        """The message that was delivered; no text where the body names none."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return ""
+        named = found.get("messageId") if isinstance(found, dict) else None
+        return named if isinstance(named, str) else ""
+
+    def overlaps(self, other: Request) -> bool:
+        """Whether both were being answered at the same moment."""
+        return (not other.ended_at or self.started_at < other.ended_at) and (
+            not self.ended_at or other.started_at < self.ended_at
+        )
+
+
+Answering = Callable[[Request, "Connection"], Coroutine[Any, Any, None] | None]
+Greeting = Callable[["Connection"], Coroutine[Any, Any, None] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """What a target does. A coroutine is run until it ends, and cut off when the connection is lost."""
+
+    answer: Answering = field(kw_only=False)
+    greet: Greeting | None = None
+    """What it does as soon as somebody connects; then no request is read. Only where it is the target's one behaviour."""
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """What it shows of itself to who connects, if it speaks TLS. Only where it is the target's one behaviour."""
+    scheme: str = ""
+    """What its URL begins with, when that is not what it speaks."""
+
+
+Choose = Callable[[Request], Behaviour]
+
+
+def respond(status: int = 200, body: object = b"", *, headers: Mapping[str, str] | None = None, after: float = 0.0) -> Behaviour:
+    """Answer with this status and body (bytes, text, or what is sent as JSON), so many seconds later."""
+    micros(after, "after", maximum=86_400)
+    fields = dict(headers or {})
+    content = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    if not isinstance(body, bytes | str):
+        fields.setdefault("Content-Type", "application/json")
+    fields.setdefault("Content-Length", str(len(content)))
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Status"
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in fields.items())]
+    data = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content
+
+    def answer(request: Request, connection: Connection) -> None:
+        request.status = status
+        connection.send(data)
+
+    async def answer_later(request: Request, connection: Connection) -> None:
+        await asyncio.sleep(after)
+        answer(request, connection)
+
+    return Behaviour(answer_later if after else answer)
+
+
+def in_turn(*behaviours: Behaviour) -> Behaviour:
+    """The first behaviour for the first request, the second for the second …, and the last for all that follow."""
+    if not behaviours:
+        raise InvalidArgument.of("behaviours", behaviours, "one or more")
+    turns = itertools.chain(behaviours[:-1], itertools.repeat(behaviours[-1]))
+    return Behaviour(lambda request, connection: next(turns).answer(request, connection))
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a target: reads one request after the other, and lets the behaviour write."""
+
+    def __init__(self, target: Target, greet: Greeting | None) -> None:
+        self._target = target
+        self._greet = greet
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._room.set()
+
+    # ── for behaviours ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def send(self, data: bytes) -> None:
+        """Write these bytes."""
+        self._transport.write(data)
+
+    async def give(self, data: bytes) -> None:
+        """Write these bytes, and wait while the other side does not take them."""
+        await self._room.wait()
+        self._transport.write(data)
+        await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """End the connection when all is written."""
+        self._transport.close()
+
+    def reset(self) -> None:
+        """End the connection at once, as a machine does that has crashed. What is not yet sent is lost."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    @property
+    def url(self) -> str:
+        """Where the target is."""
+        return self._target.url
+
+    # ── for the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's own class has the same methods
+        self._target.opened(self)
+        if self._greet is not None:
+            self._run(self._greet(self))
+
+    def data_received(self, data: bytes) -> None:
+        if self._greet is None:
+            self._buffer += data
+            self._serve()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._end()
+        self._target.lost(self)
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    def _serve(self) -> None:
+        """Answer what has come whole. Requests of one connection are answered one after the other, as HTTP/1.1 wants it."""
+        while self._task is None and not self._transport.is_closing() and (request := self._read()) is not None:
+            self._request = request
+            try:
+                self._run(self._target.taken(request).answer(request, self))
+            except Exception as error:  # noqa: BLE001  # a test's own code: `Target.stop` raises it where somebody sees it
+                self._target.failed(error)
+                self.reset()
+            if self._task is None:
+                self._end()
+            self._target.tell()
+
+    def _run(self, answering: Coroutine[Any, Any, None] | None) -> None:
+        if answering is not None:
+            self._task = asyncio.get_running_loop().create_task(self._wait(answering))
+
+    async def _wait(self, answering: Coroutine[Any, Any, None]) -> None:
+        try:
+            await answering
+        except Exception as error:  # noqa: BLE001  # as above
+            self._target.failed(error)
+            self.reset()
+        self._task = None
+        self._end()
+        if self._greet is None:
+            self._serve()
+
+    def _end(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
+            request.ended_at = monotonic()
+            self._target.ended()
+            if request.headers.get("connection", "").lower() == "close":
+                self._transport.close()
+
+    def _read(self) -> Request | None:
+        """The next request, when it is there whole."""
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            key = name.lower()
+            headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
+        length, pieces = headers.get("content-length", "0"), first.split(" ")
+        if len(pieces) != 3 or not length.isdigit() or "transfer-encoding" in headers:
+            self._target.failed(InvalidArgument.of("request", first, "HTTP/1.1 with a Content-Length"))
+            self.reset()
+            return None
+        start = end + 4
+        over = start + int(length)
+        if len(self._buffer) < over:
+            return None
+        body = bytes(self._buffer[start:over])
+        del self._buffer[:over]
+        return Request(self._target.next_number(), pieces[0], pieces[1], headers, body, monotonic())
+
+
+class Target:
+    """A target on a free port of this machine, in a thread with an event loop of its own. Use it as a context manager.
+
+    `behaviour` may be changed while it runs; it is asked anew for each request. A behaviour that raises resets the connection,
+    and `stop` raises what it raised. After `stop` it can be started again, on the same port.
+    """
+
+    def __init__(
+        self, behaviour: Behaviour | Mapping[str, Behaviour] | Choose | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.behaviour: Behaviour | Mapping[str, Behaviour] | Choose = behaviour or respond()
+        self.requests: list[Request] = []
+        """What came, in the order in which it came whole."""
+        self.port = 0
+        self.accepted = 0
+        """How many connections were opened."""
+        self.peak = 0
+        """The most requests that were being answered at one moment."""
+        self._tls = tls
+        if tls is None and isinstance(behaviour, Behaviour) and behaviour.tls is not None:
+            self._tls = behaviour.tls()
+        self._running = 0
+        self._connections: set[Connection] = set()
+        self._by_message: dict[str, list[Request]] = {}
+        self._indexed = 0
+        self._failure: BaseException | None = None
+        self._came = threading.Condition()
+        self._waiting = 0
+        self._started = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where to post to; a path may follow."""
+        scheme = self.behaviour.scheme if isinstance(self.behaviour, Behaviour) else ""
+        return f"{scheme or ('http' if self._tls is None else 'https')}://{LOOPBACK}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    # ── what came ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wait_for(self, count: int, seconds: float = 10) -> list[Request]:
+        """All requests so far, as soon as there are so many. In a coroutine: `await asyncio.to_thread(target.wait_for, 3)`."""
+        with self._came:
+            self._waiting += 1
+            try:
+                if not self._came.wait_for(lambda: len(self.requests) >= count, seconds):
+                    raise TimeoutError(f"{len(self.requests)} requests came within {seconds:g} s, wanted {count}")
+            finally:
+                self._waiting -= 1
+        return [*self.requests]
+
+    def received(self, message_id: str) -> list[Request]:
+        """The requests that delivered this message."""
+        with self._came:
+            for request in self.requests[self._indexed :]:
+                self._by_message.setdefault(request.message_id, []).append(request)
+                self._indexed += 1
+            return [*self._by_message.get(message_id, ())]
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> Self:
+        """Return when it accepts."""
+        if self._thread is not None:
+            return self
+        self._started.clear()
+        self._thread = threading.Thread(target=self._run, name="penstock-target", daemon=True)
+        self._thread.start()
+        self._started.wait(START_SECONDS)
+        if self._failure is not None:
+            self.stop()
+        return self
+
+    def stop(self) -> None:
+        """Reset every connection and end. Safe to call twice, and before a start. Raises what a behaviour has raised, once."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._over.set)
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.stop()
+        except Exception:
+            if kind is None:  # what failed first says more
+                raise
+
+    # ── in its own thread ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        try:
+            uvloop.run(self._serve())
+        except BaseException as error:  # noqa: BLE001  # the thread's top: `start` or `stop` raises it where somebody sees it
+            self._failure = error
+        finally:
+            self._loop = None
+            self._started.set()
+
+    async def _serve(self) -> None:
+        loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        greet = self.behaviour.greet if isinstance(self.behaviour, Behaviour) else None
+        listener = socket.create_server((LOOPBACK, self.port), backlog=BACKLOG)
+        server = await loop.create_server(lambda: Connection(self, greet), sock=listener, ssl=self._tls)
+        self.port = listener.getsockname()[1]
+        self._loop = loop
+        self._started.set()
+        await self._over.wait()
+        server.close()
+        for connection in [*self._connections]:
+            connection.reset()
+        while self._connections:
+            await asyncio.sleep(0)
+        await server.wait_closed()
+
+    def opened(self, connection: Connection) -> None:
+        """Somebody has connected."""
+        self.accepted += 1
+        self._connections.add(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is over."""
+        self._connections.discard(connection)
+
+    def next_number(self) -> int:
+        """The number of the request that has come."""
+        return len(self.requests) + 1
+
+    def taken(self, request: Request) -> Behaviour:
+        """What to do with a request; it is recorded."""
+        self._running += 1
+        self.peak = max(self.peak, self._running)
+        self.requests.append(request)
+        behaviour = self.behaviour
+        if isinstance(behaviour, Behaviour):
+            return behaviour
+        if isinstance(behaviour, Mapping):
+            return behaviour.get(request.path.partition("?")[0]) or behaviour.get(REST) or _NOT_FOUND
+        return behaviour(request)
+
+    def tell(self) -> None:
+        """Wake who waits for a request."""
+        if self._waiting:
+            with self._came:
+                self._came.notify_all()
+
+    def ended(self) -> None:
+        """A request is answered, or its connection lost."""
+        self._running -= 1
+
+    def failed(self, error: Exception) -> None:
+        """A behaviour has raised this."""
+        self._failure = self._failure or error
+
+
+_NOT_FOUND: Final = respond(404)

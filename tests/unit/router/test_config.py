@@ -1,0 +1,282 @@
+"""The router's configuration: every spelling that is read, what is filled in, what is refused and with which words."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidArgument
+from penstock.router.core.config import (
+    MAX_CONCURRENCY,
+    PoolConfig,
+    QueueConfig,
+    RouterConfig,
+    merge,
+    parse_config,
+    shown_uri,
+    to_json,
+)
+
+POOL = {"code": "A", "concurrency": 1}
+QUEUE = {"queueUri": "nats://host/S/C"}
+
+JAVA = b"""{"queues": [{"queueUri": "https://sqs/1", "queueName": "one", "connections": 2}, {"queueUri": "https://sqs/2"}],
+  "connections": 3, "processingPools": [{"code": "POOL-HIGH", "concurrency": 10, "rateLimitPerMinute": 600}]}"""
+JAVALIN = b"""{"processingPools": [{"code": "POOL-HIGH", "concurrency": 10, "rateLimitPerMinute": 600}], "connections": 3,
+  "queues": [{"name": "one", "uri": "https://sqs/1", "connections": 2}, {"uri": "https://sqs/2", "visibilityTimeout": 120}]}"""
+SNAKE = b"""{"processing_pools": [{"code": "POOL-HIGH", "concurrency": 10, "rate_limit_per_minute": 600}], "connections": 3,
+  "queues": [{"name": "one", "uri": "https://sqs/1", "connections": 2}, {"uri": "https://sqs/2", "visibility_timeout": 120}]}"""
+
+
+@pytest.mark.parametrize("text", [JAVA, JAVALIN, SNAKE], ids=["java", "javalin", "snake_case"])
+def test_every_published_shape_is_read_alike(text: bytes) -> None:
+    assert parse_config(text) == RouterConfig(
+        queues=(
+            QueueConfig("one", "https://sqs/1", connections=2, visibility_timeout=120),
+            QueueConfig("https://sqs/2", "https://sqs/2", connections=3, visibility_timeout=120),
+        ),
+        pools=(PoolConfig("POOL-HIGH", 10, 600),),
+    )
+
+
+def test_the_canonical_name_wins_over_its_aliases_unless_it_is_null() -> None:
+    config = parse_config(
+        {
+            "queues": [
+                {"queueUri": "a://1", "uri": "a://2", "queueName": "one", "name": "two", "queue_name": "three"},
+                {"queueUri": None, "uri": "a://3", "queueName": None, "name": "three"},
+            ],
+            "processing_pools": [{"code": "B"}],
+            "processingPools": [{"code": "A", "rate_limit_per_minute": 1, "rateLimitPerMinute": 2}],
+        }
+    )
+
+    assert [(queue.name, queue.uri) for queue in config.queues] == [("one", "a://1"), ("three", "a://3")]
+    assert config.pools == (PoolConfig("A", 1, 2),)
+
+
+@pytest.mark.parametrize(
+    ("given", "concurrency", "rate"),
+    [
+        ({}, 1, None),
+        ({"concurrency": None, "rateLimitPerMinute": None}, 1, None),
+        ({"concurrency": 0, "rateLimitPerMinute": 0}, 1, None),
+        ({"concurrency": 7}, 7, None),
+        ({"rateLimitPerMinute": 600}, 10, 600),
+        ({"concurrency": 0, "rateLimitPerMinute": 600}, 10, 600),
+        ({"concurrency": None, "rateLimitPerMinute": 59}, 1, 59),
+        ({"concurrency": 3, "rateLimitPerMinute": 600}, 3, 600),
+        ({"rateLimitPerMinute": 60_000_000}, MAX_CONCURRENCY, 60_000_000),
+        ({"concurrency": 10_000}, 10_000, None),
+    ],
+)
+def test_a_pool_without_a_concurrency_gets_one_that_suits_its_rate(
+    given: dict[str, object], concurrency: int, rate: int | None
+) -> None:
+    assert parse_config({"processingPools": [{"code": "A", **given}]}).pools == (PoolConfig("A", concurrency, rate),)
+
+
+def test_spec_001_configuration_sync_connections_default_to_1() -> None:
+    assert parse_config({"queues": [QUEUE]}).queues[0].connections == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON: RecursionError"),
+        (b'{"queues": "\xff"}', "not JSON: UnicodeDecodeError"),
+        (b"<html>", "not JSON"),
+        (b"null", "the configuration is None, wanted an object"),
+        (b"[]", "the configuration is a list, wanted an object"),
+        (b"{}", "neither queues nor processingPools"),
+        (b'{"error": "later"}', "neither queues nor processingPools"),
+        ({"queues": None, "processingPools": None}, "neither queues nor processingPools"),
+        ({"queues": {}}, "queues is an object, wanted a list"),
+        ({"processing_pools": 3}, "processing_pools is 3, wanted a list"),
+        ({"queues": [7]}, "queues[0] is 7, wanted an object"),
+        ({"queues": [QUEUE, {}]}, "queues[1].queueUri is None, wanted the address of a queue"),
+        ({"queues": [{"queueUri": ""}]}, "queues[0].queueUri is '', wanted 1 to 2,048 characters"),
+        ({"queues": [{"uri": "  "}]}, "queues[0].uri is '  '"),
+        ({"queues": [{"uri": "nats://h\r\nX: 1"}]}, "queues[0].uri is"),
+        ({"queues": [{"uri": "x" * 2_049}]}, "queues[0].uri is"),
+        ({"queues": [{**QUEUE, "queueName": "a\x00"}]}, "queues[0].queueName is 'a\\x00'"),
+        ({"queues": [{**QUEUE, "name": "\ud800"}]}, "queues[0].name is"),
+        ({"queues": [{**QUEUE, "connections": 0}]}, "queues[0].connections is 0, wanted a whole number from 1 to 100"),
+        ({"queues": [{**QUEUE, "connections": 101}]}, "queues[0].connections is 101"),
+        ({"queues": [{**QUEUE, "connections": True}]}, "queues[0].connections is True"),
+        ({"queues": [{**QUEUE, "connections": "2"}]}, "queues[0].connections is '2'"),
+        ({"queues": [{**QUEUE, "visibilityTimeout": 43_201}]}, "queues[0].visibilityTimeout is 43201"),
+        ({"queues": [], "connections": -1}, "connections is -1, wanted a whole number from 1 to 100"),
+        ({"processingPools": [POOL, {"concurrency": 1}]}, "processingPools[1].code is None, wanted the name of a pool"),
+        ({"processingPools": [{"code": 5}]}, "processingPools[0].code is 5"),
+        ({"processingPools": [{"code": "A\n"}]}, "processingPools[0].code is 'A\\n'"),
+        (
+            {"processingPools": [{"code": str(n)} for n in range(3)] + [{"code": "A", "concurrency": 10_001}]},
+            "processingPools[3].concurrency is 10001, wanted a whole number from 1 to 10,000",
+        ),
+        ({"processingPools": [{"code": "A", "concurrency": -1}]}, "processingPools[0].concurrency is -1"),
+        ({"processingPools": [{"code": "A", "concurrency": 1.5}]}, "processingPools[0].concurrency is 1.5"),
+        ({"processingPools": [{"code": "A", "concurrency": float("nan")}]}, "processingPools[0].concurrency is nan"),
+        ({"processingPools": [{"code": "A", "concurrency": 10**5000}]}, "processingPools[0].concurrency is"),
+        ({"processingPools": [{"code": "A", "rateLimitPerMinute": -5}]}, "processingPools[0].rateLimitPerMinute is -5"),
+        ({"processingPools": [{"code": "A", "rate_limit_per_minute": 60_000_001}]}, "processingPools[0].rate_limit_per_minute"),
+        ({"processingPools": [POOL, {"code": "B"}, POOL]}, "processingPools[2].code is 'A', wanted another than that of"),
+        ({"queues": [QUEUE, {**QUEUE, "name": "b"}]}, "queues[1].queueUri is 'nats://host/S/C', wanted another"),
+        ({"queues": [{"uri": "a:1", "name": "x"}, {"uri": "a:2", "name": "x"}]}, "queues[1].queueName is 'x', wanted another"),
+        ({"queues": [{"uri": "a://u:p@h"}, {"uri": "a://v:q@h"}]}, "queues[1].queueName is 'a://***@h', wanted another"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_path_its_value_and_what_was_wanted(config: object, words: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        parse_config(config)
+
+    assert words in str(refused.value)
+
+
+PASSWORD = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"queues": [f"nats://me:{PASSWORD}@host/S/C"]},
+        {"queues": [[f"nats://me:{PASSWORD}@host/S/C"]]},
+        {"queues": f"nats://me:{PASSWORD}@host/S/C"},
+        {"queues": [{"uri": f"nats://me:{PASSWORD}@host/S/C\n"}]},
+        {"queues": [{"uri": f"nats://me:{PASSWORD}@host/S/C"}] * 2},
+        {"queues": [{"uri": {"url": f"nats://me:{PASSWORD}@host/S/C"}}]},
+        {"queues": [{"uri": f"nats://me:{PASSWORD}@host/S/C", "connections": f"nats://me:{PASSWORD}@host"}]},
+        {"queues": [{"uri": f"a://me:{PASSWORD}@h/{n}", "name": f"a://me:{PASSWORD}@h"} for n in range(2)]},
+        f'{{"queues": [{{"uri": "nats://me:{PASSWORD}@host/S/C}}]}}'.encode(),
+        f"nats://me:{PASSWORD}@host/S/C \xff".encode("latin-1"),
+    ],
+)
+def test_no_error_shows_a_password(config: object) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        parse_config(config)
+
+    assert PASSWORD not in str(refused.value)
+    assert PASSWORD not in repr(refused.value)
+    assert PASSWORD not in repr(getattr(refused.value, "__notes__", ""))
+
+
+def test_a_queue_shows_its_password_neither_in_its_name_nor_in_its_repr() -> None:
+    uri = f"activemq://me:{PASSWORD}@host:61613/Q"
+    config = parse_config({"queues": [{"uri": uri}, {"uri": f"{uri}2", "name": f"{uri}2"}]})
+
+    assert [queue.name for queue in config.queues] == ["activemq://***@host:61613/Q", "activemq://***@host:61613/Q2"]
+    assert config.queues[0].uri == uri
+    assert PASSWORD not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("uri", "wanted"),
+    [
+        ("https://sqs.eu-west-1.amazonaws.com/123/orders.fifo", "https://sqs.eu-west-1.amazonaws.com/123/orders.fifo"),
+        ("nats://host:4222/STREAM/CONSUMER?subject=orders.>", "nats://host:4222/STREAM/CONSUMER?subject=orders.>"),
+        ("penstock:///queues/a@b", "penstock:///queues/a@b"),
+        ("penstock://host:80/queues/a@b", "penstock://host:80/queues/a@b"),
+        ("penstock://[::1]:80/queues/a@b", "penstock://[::1]:80/queues/a@b"),
+        ("nats://me:s3cret@host:4222/S/C", "nats://***@host:4222/S/C"),
+        ("nats://s3cret@host/S/C", "nats://***@host/S/C"),
+        ("nats://me:s3@cret@host/S/C", "nats://***@host/S/C"),
+        ("nats://me:s3/cret@host/S/C", "nats://***@host/S/C"),
+        ("nats://me:s3#cret@host/S/C", "nats://***@host/S/C"),
+        ("nats://me:s3cret@h1,me:s3cret@h2/S/C", "nats://***@h2/S/C"),
+        ("nats:me:s3cret@host", "nats:***@host"),
+        ("nats:///me:s3cret@host/S", "nats://***@host/S"),
+        ("me:s3cret@host/S", "me:***@host/S"),
+        ("nats:\\\\me:s3cret@host", "nats:***@host"),
+        ("https://host/c?token=s3cret&env=a", "https://host/c?token=***&env=a"),
+        ("https://host/c?env=a&X-Api-Key=s3cret", "https://host/c?env=a&X-Api-Key=***"),
+        ("redis://:s3cret@host:6379/0", "redis://***@host:6379/0"),
+        ("", ""),
+        ("orders", "orders"),
+    ],
+)
+def test_a_uri_is_shown_without_what_is_secret(uri: str, wanted: str) -> None:
+    assert shown_uri(uri) == wanted
+    assert shown_uri(wanted) == wanted
+
+
+def test_keys_that_mean_nothing_are_passed_over_and_can_be_told() -> None:
+    found: list[str] = []
+    config = {"queues": [{**QUEUE, "conections": 2}], "processingPools": [{**POOL, "x": 1}, {"code": "B"}], "version": 3}
+
+    assert parse_config(config, passed_over=found) == parse_config(config)
+    assert found == ["version", "queues[0].conections", "processingPools[0].x"]
+
+
+def test_what_is_written_is_camel_case_without_what_is_not_set() -> None:
+    config = RouterConfig((QueueConfig("one", "a://u:p@h", 2, 30),), (PoolConfig("A", 3), PoolConfig("B", 4, 5)))
+
+    assert msgspec.json.decode(to_json(config)) == {
+        "processingPools": [{"code": "A", "concurrency": 3}, {"code": "B", "concurrency": 4, "rateLimitPerMinute": 5}],
+        "queues": [{"queueName": "one", "queueUri": "a://u:p@h", "connections": 2, "visibilityTimeout": 30}],
+    }
+
+
+words = st.text("ab:/@?.-é ", min_size=1, max_size=12).filter(lambda text: text.strip() != "")
+pools = st.builds(PoolConfig, words, st.integers(1, 10_000), st.none() | st.integers(1, 60_000_000))
+queues = st.builds(QueueConfig, words.map(shown_uri), words, st.integers(1, 100), st.integers(1, 43_200))
+configs = st.builds(
+    RouterConfig,
+    st.lists(queues, max_size=4, unique_by=(lambda queue: queue.name, lambda queue: queue.uri)).map(tuple),
+    st.lists(pools, max_size=4, unique_by=lambda pool: pool.code).map(tuple),
+)
+
+
+@given(configs)
+def test_what_is_written_is_read_again(config: RouterConfig) -> None:
+    assert parse_config(to_json(config)) == config
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | words,
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["queues", "processingPools", "connections", "code", "concurrency", "uri", "name", "rateLimitPerMinute"]
+                ),
+                inner,
+            )
+        ),
+    )
+)
+def test_whatever_is_given_is_read_or_refused(anything: object) -> None:
+    try:
+        config = parse_config(anything)
+    except InvalidArgument:
+        return
+    assert parse_config(to_json(config)) == config
+
+
+def test_the_first_configuration_that_has_a_pool_or_a_queue_counts() -> None:
+    first = RouterConfig((QueueConfig("one", "a://1", 1),), (PoolConfig("A", 1),))
+    second = RouterConfig((QueueConfig("uno", "a://1", 9), QueueConfig("two", "a://2")), (PoolConfig("A", 9), PoolConfig("B")))
+
+    assert merge([first, second]) == RouterConfig(
+        (QueueConfig("one", "a://1", 1), QueueConfig("two", "a://2")), (PoolConfig("A", 1), PoolConfig("B"))
+    )
+
+
+def test_two_queues_that_have_one_name_in_two_configurations_stay_two() -> None:
+    uris = ["a://u:1@h", "a://u:2@h", "a://u:3@h"]
+    merged = merge(RouterConfig((QueueConfig("orders", uri),)) for uri in uris)
+
+    assert [(queue.name, queue.uri) for queue in merged.queues] == list(
+        zip(["orders", "a://***@h", "a://***@h (2)"], uris, strict=True)
+    )
+
+
+@given(st.lists(configs, max_size=4))
+def test_what_was_merged_is_a_configuration_like_any_other(several: list[RouterConfig]) -> None:
+    merged = merge(several)
+
+    assert parse_config(to_json(merged)) == merged
+    assert {pool.code for pool in merged.pools} == {pool.code for config in several for pool in config.pools}
+    assert {queue.uri for queue in merged.queues} == {queue.uri for config in several for queue in config.queues}

@@ -11,13 +11,14 @@ import asyncio
 import ctypes
 import gc
 import logging
+import os
 import resource
 import signal
 import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import uvloop
@@ -25,6 +26,7 @@ import uvloop
 from penstock import __version__
 from penstock.access import ClientRates, Keyring, RateLimit
 from penstock.api.queues import Queues
+from penstock.api.rules import DeliveryRules
 from penstock.api.service import Service
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
@@ -41,10 +43,15 @@ from penstock.doors.native import NativeDoor, NativeLimits
 from penstock.doors.pubsub.door import PubSubDoor
 from penstock.doors.queue import Resp3Door, RpcDoor, SocketLimits
 from penstock.doors.queue import routes as queue_routes
+from penstock.doors.router.door import routes_with_server
+from penstock.doors.router.numbers import router_collector
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.logs import set_up_logs
 from penstock.projects import Projects
+
+if TYPE_CHECKING:
+    from penstock.router_host.host import RouterHost
 
 log = logging.getLogger("penstock.server")
 
@@ -82,6 +89,7 @@ class Server:
         self.native_port: int | None = None
         self.resp_port: int | None = None
         self.rpc_port: int | None = None
+        self.router: RouterHost | None = None
         self._doors: list[Door] = []
         self._rest = AsyncExitStack()
         """What is closed after the doors, last opened first."""
@@ -129,6 +137,7 @@ class Server:
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
         logs = LogDoor(aio, projects, writes)
         self._rest.callback(logs.close)
+        router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
         traffic = Traffic()
         routes = [
             *pubsub.routes(),
@@ -145,15 +154,18 @@ class Server:
                     pubsub.collect,
                     native.collect,
                     logs.collect,
+                    *([] if router is None else [router_collector(router.view)]),
                 ],
             ),
         ]
+        if router is not None:
+            routes = routes_with_server(routes, router.view, version=__version__, is_development=settings.router_development)
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
         sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
-        self._doors = [http, pubsub, native, resp, rpc]
+        self._doors += [http, pubsub, native, resp, rpc]
         tls = _tls(settings)
         self.port = await http.start(settings.host, settings.port, tls)
         self.grpc_port = await pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
@@ -163,6 +175,16 @@ class Server:
             self.resp_port = await resp.start(settings.host, settings.resp_port, tls)
         if settings.rpc_port is not None:
             self.rpc_port = await rpc.start(settings.host, settings.rpc_port, tls)
+        if router is not None:
+            # Last: its queues and targets may be at this very server.
+            await router.start()
+
+    def _open_router(self, aio: AsyncBroker, projects: Projects, rules: DeliveryRules) -> RouterHost:
+        from penstock.router_host.host import RouterHost  # noqa: PLC0415  # its libraries are another extra
+
+        self.router = RouterHost(self.settings, aio, clock=self._clock, environment=os.environ, projects=projects, rules=rules)
+        self._doors.append(self.router)
+        return self.router
 
     async def stop(self) -> None:
         """Stop in good order, within the settings' limit. Safe to call twice."""
@@ -206,7 +228,7 @@ async def _serve(settings: Settings) -> int:
     log.info("ready in %.2f s", (monotonic() - started) / SECOND)
     for line in _greeting(server):
         log.info(line)
-    await stopping.wait()
+    failure = await _until_told(stopping, server)
     log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", settings.shutdown_seconds)
     stopping.clear()
     finished, hurried = asyncio.create_task(server.stop()), asyncio.create_task(stopping.wait())
@@ -219,7 +241,21 @@ async def _serve(settings: Settings) -> int:
     await finished
     hurried.cancel()
     log.info("stopped")
-    return 0
+    if failure is not None:
+        log.error("%s", failure)
+    return 0 if failure is None else 1
+
+
+async def _until_told(stopping: asyncio.Event, server: Server) -> BaseException | None:
+    """Wait for a signal, or for a router that cannot start; returns why it cannot."""
+    told: asyncio.Future[object] = asyncio.ensure_future(stopping.wait())
+    if server.router is None:
+        await told
+        return None
+    failed: asyncio.Future[object] = server.router.life.failed
+    await asyncio.wait([told, failed], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    return failed.exception() if failed.done() else None
 
 
 def _greeting(server: Server) -> Iterator[str]:

@@ -56,6 +56,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.hub.core": PURE | PURE_KERNEL,
     "penstock.router": ANY | KERNEL | {"penstock.runtime"},
     "penstock.router.core": PURE | PURE_KERNEL,
+    "penstock.router.transports.http1": ANY | KERNEL | {"penstock.router", "httptools"},
+    "penstock.router.transports.http2": ANY | KERNEL | {"penstock.router", "h2"},
+    "penstock.router.config_places": ANY | KERNEL | {"penstock.router", "aiohttp"},
+    "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
     # what may be asked of a broker; the client asks it in its own process, or over the native door
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
     "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api", "penstock.embedded"},
@@ -120,7 +124,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | CAPABILITIES
     | FACES
-    | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "uvloop"},
+    | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "penstock.router_host", "uvloop"},
     "penstock.embedded": ANY | KERNEL | {"penstock", "penstock.api", "penstock.broker", "penstock.doors.pubsub.rules"},
     "penstock.logs": ANY,
     "penstock.cli": ANY
@@ -133,6 +137,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"penstock", "penstock.log", "penstock.testing.server", "rich", "google.cloud", "google.api_core", "synap_sdk", "pyarrow"},
     # the shipped test kit may import all of Penstock; nothing but itself and the demo may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest", "uvloop"},
+    "penstock.testing.certificates": ANY | KERNEL | {"cryptography"},
 }
 
 CLOCK = "penstock.clock"

@@ -19,8 +19,11 @@ from penstock.config.values import (
     HOST_PATTERN,
     ORIGIN,
     PATH,
+    PLACES,
     PORT,
     PROJECT,
+    REDIS,
+    TARGET_PATTERN,
     URL,
     Kind,
     choice,
@@ -148,6 +151,71 @@ class Settings:
         metadata=_row(
             whole(1, 1_000_000), "limits.rate_burst", "calls that a client may make at once", shown="one second of rate_limit"
         ),
+    )
+
+    router: str | None = field(
+        default=None,
+        metadata=_row(
+            PLACES, "router.config", "the router's configuration: a file, or one or several URLs", shown="no router runs"
+        ),
+    )
+    router_standby: str | None = field(
+        default=None,
+        metadata=_row(REDIS, "router.standby", "the Redis whose lock decides which of several routers works", shown="none"),
+    )
+    router_fifo: str = field(
+        default="strict",
+        metadata=_row(
+            choice("strict", "batch"), "router.fifo", "what a failed message holds back: its group, or its group in its batch"
+        ),
+    )
+    router_payload: str = field(
+        default="thin",
+        metadata=_row(choice("thin", "full"), "router.payload", "what targets are sent: the message's id, or also its content"),
+    )
+    router_allow: tuple[str, ...] = field(
+        default=(),
+        metadata=_row(
+            several(TARGET_PATTERN),
+            "router.allow",
+            "hosts, addresses and networks that may be called though they are not public",
+            shown="none",
+        ),
+    )
+    router_max_attempts: int | None = field(
+        default=None,
+        metadata=_row(
+            whole(1, 1_000_000), "router.max_attempts", "attempts after which a message is dead", shown="it is tried for ever"
+        ),
+    )
+    router_timeout: float = field(
+        default=900, metadata=_row(duration(0.1, 43_200), "router.timeout", "how long a target may take to answer")
+    )
+    router_http_version: str = field(
+        default="HTTP_2",
+        metadata=_row(choice("HTTP_2", "HTTP_1_1"), "router.http_version", "the newest HTTP that is offered to targets with TLS"),
+    )
+    router_per_target: int = field(
+        default=256, metadata=_row(whole(1, 10_000), "router.per_target", "calls to one target at a time")
+    )
+    router_breaker_scope: str = field(
+        default="target",
+        metadata=_row(choice("target", "global"), "router.breaker_scope", "a circuit breaker for each target, or one for all"),
+    )
+    router_signing_secret_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            PATH, "router.signing_secret_file", "the file of the secret that signs requests (Standard Webhooks)", shown="unsigned"
+        ),
+    )
+    router_sync_interval: float = field(
+        default=300, metadata=_row(duration(1, 86_400), "router.sync_interval", "how often the configuration is fetched again")
+    )
+    router_max_pools: int = field(
+        default=10_000, metadata=_row(whole(1, 1_000_000), "router.max_pools", "how many pools there may be")
+    )
+    router_development: bool = field(
+        default=False, metadata=_row(FLAG, "router.development", "serve targets and seeds for trying the router out")
     )
 
     log_level: str = field(

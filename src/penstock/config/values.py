@@ -191,6 +191,23 @@ def _check_url(value: object) -> str:
     return value.rstrip("/")
 
 
+def _check_redis(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,2000}", value, re.ASCII):
+        raise ValueError
+    parts = urlsplit(value)
+    if parts.scheme not in {"redis", "rediss", "unix"} or not (parts.hostname or parts.path):
+        raise ValueError
+    return value
+
+
+def _check_places(value: object) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError
+    return value.strip()
+
+
 FLAG = Kind("true or false", _check_flag, _parse_flag, "BOOL")
 PORT = whole(0, 65_535, "PORT")
 PATH = Kind("a path", _check_path, metavar="PATH")
@@ -207,3 +224,10 @@ HOST_PATTERN = Kind(
     _matching(r"[0-9a-z*._-]{1,253}(:[0-9*]{1,5})?|\[[0-9a-f:.]{2,45}\](:[0-9*]{1,5})?"),
     metavar="HOST",
 )
+TARGET_PATTERN = Kind(
+    "a host, an address or a network, perhaps with a port, such as *.internal.example, 10.0.0.0/8 or 127.0.0.1:9000",
+    _matching(r"[0-9a-z*._-]{1,253}(/[0-9]{1,2})?(:[0-9*]{1,5})?|\[?[0-9a-f:.]{2,45}(/[0-9]{1,3})?\]?(:[0-9*]{1,5})?"),
+    metavar="HOST",
+)
+REDIS = Kind("a Redis such as redis://127.0.0.1:6379/0", _check_redis, metavar="URL", is_hidden=True)
+PLACES = Kind("a file, or addresses with commas between them", _check_places, metavar="FILE|URL", is_hidden=True)

@@ -39,10 +39,11 @@ class ConfigUrl:
 
     tries = 12
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
         self.key = url
         self.name = shown_uri(url)
         self._url = url
+        self._timeout = timeout
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if not _is_url(url):
             raise InvalidArgument.of("config-url", self.name, "a URL such as https://host/api/config")
@@ -61,7 +62,7 @@ class ConfigUrl:
             raise FailedPrecondition(
                 "a configuration from a URL needs the library aiohttp", hint="pip install 'penstock[router]'"
             ) from error
-        limits = aiohttp.ClientTimeout(total=TIMEOUT, connect=CONNECT_TIMEOUT)
+        limits = aiohttp.ClientTimeout(total=self._timeout, connect=min(CONNECT_TIMEOUT, self._timeout))
         try:
             async with (
                 aiohttp.ClientSession(timeout=limits, auto_decompress=False, headers=self._headers) as session,
@@ -71,7 +72,9 @@ class ConfigUrl:
                     raise Unavailable(f"it answered with status {answer.status}")
                 body = await _read(answer.content)
         except TimeoutError:
-            raise Unavailable(f"it did not answer within {TIMEOUT:g} s, or not connect within {CONNECT_TIMEOUT:g} s") from None
+            raise Unavailable(
+                f"it did not answer within {self._timeout:g} s, or took more than {CONNECT_TIMEOUT:g} s to connect"
+            ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"it cannot be reached: {_why(error)}") from None  # the library's own text may quote the URL
         return parse_config(body)

@@ -1,5 +1,6 @@
-"""The router's configuration as it is kept elsewhere: fetched at the start, followed from then on (specification 001,
-"Configuration Sync").
+"""The configuration of a router, which is kept elsewhere: fetched at the start, followed from then on.
+
+It is "Configuration Sync" of specification 001.
 
     first   every place at once, 12 tries, 5 s apart ──> what each said, or what the cache says it last said ──> merged
     again   the same for every place that has answered before, one try for the others
@@ -23,6 +24,7 @@ from penstock.router.config_places import ConfigFile, Place, places_of_urls
 from penstock.router.core.change import changes
 from penstock.router.core.config import RouterConfig, merge
 from penstock.router.core.outcome import Severity
+from penstock.router.warn import Warn
 
 URL_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_URL"
 TOKEN_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_TOKEN"
@@ -30,8 +32,6 @@ FAILED: Final = "CONFIG_SYNC_FAILED"
 PAUSE: Final = 5.0
 """Seconds between two tries."""
 
-Warn = Callable[[str, Severity, str], None]
-"""Takes a warning: its category, how bad it is, and what happened."""
 log = logging.getLogger("penstock.router")
 
 
@@ -73,9 +73,9 @@ class Configuration:
         """What was returned last."""
 
     @property
-    def is_degraded(self) -> bool:
-        """Whether some place did not answer when it was last asked."""
-        return any(known.error for known in self._places)
+    def trouble(self) -> str:
+        """Which places gave nothing when they were last asked, and why; empty: all is well."""
+        return _reasons([known for known in self._places if known.error])
 
     async def first(self) -> RouterConfig:
         """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached."""

@@ -55,6 +55,8 @@ class Feed:
         self.is_running = False
         self.polled_at: list[int] = [0] * config.connections
         """For each connection: when it last polled, or found that there was no room (wall time); 0: never."""
+        self.in_flight = 0
+        """Messages of this feed in the router."""
         self.trouble: str | None = None
         """Why the queue is not reached, as far as is known."""
         self._routes = routes
@@ -142,23 +144,19 @@ class Feed:
 
     async def _room(self) -> int:
         """Wait until a pool that this queue feeds has room; returns how many messages to ask for."""
+        runners, batch = self._routes.runners, self._batch
+        if len(self._fed) > 1:
+            for code in self._fed:
+                if code in runners and runners[code].has_room(batch):
+                    return batch
         now = self._steady()
-        runners, known = self._routes.runners, list[Runner]()
-        for code, at in list(self._fed.items()):
-            runner = runners.get(code)
-            if runner is None or at < now - REMEMBERED_FOR:
-                del self._fed[code]
-            else:
-                known.append(runner)
-        if not known:
-            return self._batch
-        if len(known) > 1:
-            if any(runner.pool.room >= self._batch for runner in known):
-                return self._batch
-            known.sort(key=lambda runner: runner.pool.capacity - runner.pool.room)
+        self._fed = {code: at for code, at in self._fed.items() if code in runners and at > now - REMEMBERED_FOR}
+        if not self._fed:
+            return batch
         # The emptiest one is waited for; another that empties first is found at the next look, which is not far.
-        if await known[0].room(self._batch, ROOM_SECONDS):
-            return min(self._batch, max(known[0].pool.room, PROBE))
+        best = max((runners[code] for code in self._fed), key=lambda runner: runner.pool.room)
+        if await best.room(batch, ROOM_SECONDS):
+            return min(batch, max(best.pool.room, PROBE))
         return PROBE
 
     async def _keep_leases(self) -> None:
@@ -172,6 +170,6 @@ class Feed:
             now = self._steady()
             too_old = now - int(lease * SECOND / 4)
             for item in self._routes.tracked(self.config.name):
-                if item.leased_at <= too_old:
+                if item.leased_at <= too_old and item.origin is self:
                     item.leased_at = now
                     self.source.extend(item.received, max(round(lease), 1))

@@ -17,8 +17,8 @@ import msgspec
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.router.core.circuit import Breaker
-from penstock.router.core.message import HTTP, Item
+from penstock.router.core.circuit import Breaker, State
+from penstock.router.core.message import HTTP, Item, Pointer
 from penstock.router.core.outcome import TRIES, Answer, Failure, Health, Outcome, Trouble, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
 from penstock.router.options import RouterOptions
@@ -29,6 +29,9 @@ GLOBAL = "http-mediator"
 KEPT_URLS = 10_000
 KEPT_TOKENS = 1_000
 IDLE_BREAKER = 3600 * SECOND
+
+Done = Callable[[Item, int, Outcome, int], None]
+"""Takes what came of an attempt: the message, how many calls it took, the outcome, and the present (steady)."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,32 +51,24 @@ class Full(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Delivery:
-    """One attempt to deliver a message."""
+    """One attempt to deliver a message, from its first call on."""
 
     __slots__ = ("_body", "_breaker", "_call", "_done", "_headers", "_mediator", "_timer", "calls", "item")
 
-    def __init__(self, mediator: Mediator, item: Item, done: Callable[[Delivery, Outcome], None]) -> None:
+    def __init__(  # noqa: PLR0917  # made for every message: names would cost
+        self, mediator: Mediator, item: Item, done: Done, breaker: Breaker, headers: bytes, body: bytes
+    ) -> None:
         self.item = item
-        self.calls = 0
+        self.calls = 1
         self._mediator = mediator
         self._done = done
-        self._call: Call | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._body = b""
-        self._headers = b""
-
-    def start(self) -> Outcome | None:
-        """Begin. What is decided without a call is returned; otherwise `done` is called."""
-        mediator, pointer = self._mediator, self.item.pointer
-        if pointer.mediation_type != HTTP:
-            return judge(Failure(Trouble.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), 0)
-        self._breaker = mediator.breaker(pointer.target)
-        self._body = mediator.body(self.item)
-        headers = mediator.headers(self.item, self._body)
-        if headers is None:
-            return judge(Failure(Trouble.MALFORMED, "the message's id or token has characters that no header may have"), 0)
+        self._breaker = breaker
         self._headers = headers
-        return self._send()
+        self._body = body
+        self._timer: asyncio.TimerHandle | None = None
+        self._call: Call | None = mediator.transport.post(
+            item.pointer.target, headers, body, mediator.options.request_timeout, self._answered
+        )
 
     def cancel(self) -> None:
         """Cut it off; `done` is not called any more."""
@@ -81,48 +76,45 @@ class Delivery:
             self._timer.cancel()
         if self._call is not None:
             self._call.cancel()
+            self._breaker.record(Health.UNKNOWN, self._mediator.steady())
         self._mediator.running.pop(self, None)
-        if self.calls:
-            self._breaker.record(Health.UNKNOWN, 0)
-
-    def _send(self) -> Outcome | None:
-        mediator = self._mediator
-        wait = self._breaker.may(mediator.steady())
-        if wait:
-            seconds = max(-(-wait // SECOND), 1)
-            return Outcome(*_CIRCUIT_OPEN, 0, seconds, error="the target fails too often at present: its circuit breaker is open")
-        self.calls += 1
-        mediator.running[self] = None
-        options = mediator.options
-        self._call = mediator.transport.post(
-            self.item.pointer.target, self._headers, self._body, options.request_timeout, self._answered
-        )
-        return None
 
     def _answered(self, found: Answer | Failure) -> None:
         mediator = self._mediator
         self._call = None
-        outcome = judge(found, mediator.clock.now())
-        if self._breaker.record(outcome.health, mediator.steady()):
+        now = mediator.steady()
+        outcome = judge(found, mediator.clock.now)
+        if self._breaker.record(outcome.health, now):
             mediator.changed(self.item.pointer.target, self._breaker)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
             self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
             return
-        self._end(outcome)
+        del mediator.running[self]
+        self._done(self.item, self.calls, outcome, now)
 
     def _again(self) -> None:
+        mediator = self._mediator
         self._timer = None
-        outcome = self._send()
-        if outcome is not None:
-            self._end(outcome)
+        now = mediator.steady()
+        wait = self._breaker.may(now)
+        if wait:
+            del mediator.running[self]
+            self._done(self.item, self.calls, circuit_open(wait), now)
+            return
+        self.calls += 1
+        self._call = mediator.transport.post(
+            self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
+        )
 
-    def _end(self, outcome: Outcome) -> None:
-        self._mediator.running.pop(self, None)
-        self._done(self, outcome)
+
+def circuit_open(wait: int) -> Outcome:
+    """What comes of a call that is not made, because the breaker lets none through before so many microseconds."""
+    seconds = max(-(-wait // SECOND), 1)
+    return msgspec.structs.replace(_OPEN, delay=seconds)
 
 
-_open = judge(Failure(Trouble.CIRCUIT_OPEN), 0)
-_CIRCUIT_OPEN = _open.result, _open.disposition, _open.health, _open.metric
+_OPEN = judge(Failure(Trouble.CIRCUIT_OPEN, "the target fails too often at present: its circuit breaker is open"), int)
+_BAD_HEADER = judge(Failure(Trouble.MALFORMED, "the message's id or token has characters that no header may have"), int)
 
 
 class Mediator:
@@ -146,20 +138,28 @@ class Mediator:
         self._key = standard_key(options.signing_secret) if options.signing_secret else None
         self._is_thin = options.payload == "thin"
 
-    def deliver(self, item: Item, done: Callable[[Delivery, Outcome], None]) -> Outcome | None:
+    def deliver(self, item: Item, done: Done, now: int) -> Outcome | None:
         """Deliver a message: what is decided without a call is returned, otherwise `done` is called with what came of it."""
-        return Delivery(self, item, done).start()
-
-    def body(self, item: Item) -> bytes:
-        """What is sent."""
         pointer = item.pointer
+        if pointer.mediation_type != HTTP:
+            return judge(Failure(Trouble.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), int)
         if self._is_thin:
-            return _encode(Thin(pointer.message_id))
-        return _encode(Full(pointer.message_id, pointer.group, msgspec.Raw(pointer.payload or b"null")))
+            body = _encode(Thin(pointer.message_id))
+        else:
+            body = _encode(Full(pointer.message_id, pointer.group, msgspec.Raw(pointer.payload or b"null")))
+        headers = self.headers(pointer, body)
+        if headers is None:
+            return _BAD_HEADER
+        breaker = self._by_url.get(pointer.target)
+        if breaker is None:
+            breaker = self.breaker(pointer.target)
+        if breaker.state is not State.CLOSED and (wait := breaker.may(now)):
+            return circuit_open(wait)
+        self.running[Delivery(self, item, done, breaker, headers, body)] = None
+        return None
 
-    def headers(self, item: Item, body: bytes) -> bytes | None:
+    def headers(self, pointer: Pointer, body: bytes) -> bytes | None:
         """The header lines of a message; None when it would break out of them."""
-        pointer = item.pointer
         try:
             lines = self._tokens[pointer.auth_token]
         except KeyError:

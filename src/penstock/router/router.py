@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
 from penstock.clock import Clock, SystemClock, steady
@@ -22,7 +22,7 @@ from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
 from penstock.router.core.outcome import DEFAULT_DELAY, Outcome, Severity
-from penstock.router.core.pool import DEFAULT_CONCURRENCY, Pool
+from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
 from penstock.router.core.tracker import Tracker
 from penstock.router.core.warnings import Category, Warnings
@@ -39,6 +39,7 @@ log = logging.getLogger("penstock.router")
 ROUTER = "QueueManager"
 MEDIATOR = "HttpMediator"
 """Who warns, by the specification's names."""
+MALFORMED = "malformed"
 STOP_POLLING_SECONDS = 25.0
 DRAIN_SECONDS = 30.0
 
@@ -95,10 +96,11 @@ class Router:
             except InvalidArgument as error:
                 self._malformed(feed, received, error)
             else:
-                items.append(Item(pointer, name, received, number, now, now))
+                items.append(Item(pointer, name, received, feed, number, now, now))
         if not items:
             return
         routing = route(items, self.tracker, self._pools, self._default_pool, now)
+        feed.in_flight += routing.accepted
         for code, pool in routing.pools.items():
             feed.fed(pool.code, now)
             runner = self.runners[code]
@@ -145,69 +147,60 @@ class Router:
         return found if found is not None else self._add_pool(PoolConfig(DEFAULT_POOL, DEFAULT_CONCURRENCY)).pool
 
     def _malformed(self, feed: Feed, received: Received, error: InvalidArgument) -> None:
-        item = Item(Pointer(received.broker_id, "", ""), feed.config.name, received)
+        item = Item(Pointer(received.broker_id, "", ""), feed.config.name, received, feed)
         self.warn(Category.CONFIGURATION, Severity.ERROR, f"a message of {feed.config.name!r} cannot be read: {error}", ROUTER)
-        self._bury(item, feed, "malformed", str(error), lambda: None)
+        self._bury(item, MALFORMED, str(error), lambda: None)
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self, item: Item) -> None:
+    def ack(self, item: Item, wall: int) -> None:
         """A message is done with: it leaves the router and its queue."""
         if self.tracker.remove(item):
-            feed = self._feed_of(item)
-            if feed is not None:
-                feed.metrics.consumed(self.clock.now())
-                feed.source.ack(item.received)
+            feed: Feed = item.origin
+            feed.in_flight -= 1
+            feed.metrics.consumed(wall)
+            feed.source.ack(item.received)
 
     def send_back(self, item: Item, delay: int) -> None:
         """A message leaves the router and comes again after so many seconds."""
         if self.tracker.remove(item):
-            feed = self._feed_of(item)
-            if feed is not None:
-                feed.metrics.failed(self.clock.now())
-                feed.source.nack(item.received, delay)
+            feed: Feed = item.origin
+            feed.in_flight -= 1
+            feed.metrics.failed(self.clock.now())
+            feed.source.nack(item.received, delay)
 
     def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
         """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
         if outcome.warning is not None:
             text = f"message {item.pointer.message_id!r} to {shown_target(item.pointer.target)}: {outcome.error}"
             self.warn(Category.CONFIGURATION, outcome.warning, text, MEDIATOR)
-        feed = self._feed_of(item)
-        if feed is None:
-            then()
-            return
-        self._bury(item, feed, reason, outcome.error, then)
+        self._bury(item, reason, outcome.error, then)
 
-    def _bury(self, item: Item, feed: Feed, reason: str, error: str, then: Callable[[], None]) -> None:
-        task = asyncio.create_task(self._keep_dead(item, feed, reason, error, then))
+    def _bury(self, item: Item, reason: str, error: str, then: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._keep_dead(item, reason, error, then))
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
 
-    async def _keep_dead(self, item: Item, feed: Feed, reason: str, error: str, then: Callable[[], None]) -> None:
-        own = getattr(feed.source, "bury", None)
+    async def _keep_dead(self, item: Item, reason: str, error: str, then: Callable[[], None]) -> None:
+        feed: Feed = item.origin
+        own: Callable[[Received, str, str], Awaitable[None]] | None = getattr(feed.source, "bury", None)
+        is_kept = True
         try:
-            if own is not None:
-                await own(item.received, reason, error)
-                self.tracker.remove(item)
-                feed.metrics.consumed(self.clock.now())
-            else:
-                await self._records.bury(item, reason, error)
-                if self.tracker.remove(item) or reason == "malformed":
-                    feed.metrics.consumed(self.clock.now())
-                    feed.source.ack(item.received)
+            await (self._records.bury(item, reason, error) if own is None else own(item.received, reason, error))
         except PenstockError as problem:
-            # It could not be kept, so it must not be acked: it comes again, and is tried again.
+            is_kept = False
             text = f"a dead letter of {feed.config.name!r} could not be kept: {problem}"
             self.warn(Category.PROCESSING, Severity.CRITICAL, text, ROUTER)
-            self.tracker.remove(item)
-            feed.source.nack(item.received, DEFAULT_DELAY)
+        is_tracked = self.tracker.remove(item)
+        feed.in_flight -= is_tracked
+        if is_tracked or reason == MALFORMED:  # else an operator has taken it out meanwhile
+            if not is_kept:
+                feed.source.nack(item.received, DEFAULT_DELAY)  # it is not acked before it is safe
+            else:
+                feed.metrics.consumed(self.clock.now())
+                if own is None:
+                    feed.source.ack(item.received)
         then()
-
-    def _feed_of(self, item: Item) -> Feed | None:
-        feed = self.feeds.get(item.queue)
-        if feed is not None:
-            return feed
-        return next((feed for feed in self.draining_feeds if feed.config.name == item.queue), None)
 
     def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
         """Keep a warning, and log it the first time."""
@@ -301,6 +294,56 @@ class Router:
         if feed is not None:
             self.draining_feeds.append(feed)
             await feed.stop_polling(STOP_POLLING_SECONDS)
+
+    # ── what is done now and then ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def restart_unhealthy(self) -> None:
+        """Replace the feeds that have not polled for a minute (specification 001, "Consumer Health Check")."""
+        async with self._lock:
+            for name, feed in list(self.feeds.items()):
+                if feed.is_healthy(self.clock.now()):
+                    continue
+                text = f"the queue {name!r} has not been polled for a minute: its consumer is restarted"
+                self.warn(Category.CONSUMER_RESTART, Severity.WARN, text, ROUTER)
+                await self._drain_feed(name)
+                self.add_feed(feed.config)
+                if name not in self.feeds:
+                    text = f"the consumer of the queue {name!r} could not be restarted"
+                    self.warn(Category.CONSUMER_RESTART_FAILED, Severity.CRITICAL, text, ROUTER)
+
+    async def clean_up(self) -> None:
+        """Let go of pools and feeds that are drained, and of groups and breakers that nobody uses."""
+        async with self._lock:
+            self.draining_runners = [runner for runner in self.draining_runners if not runner.pool.is_drained]
+            ended = [feed for feed in self.draining_feeds if not feed.in_flight]
+            self.draining_feeds = [feed for feed in self.draining_feeds if feed.in_flight]
+            await asyncio.gather(*(feed.close() for feed in ended))
+        now = self._steady()
+        for runner in self.runners.values():
+            runner.pool.sweep(now)
+        self.mediator.forget_idle(now)
+
+    def check_for_leaks(self) -> None:
+        """Warn of more messages in the router than its pools can hold (specification 001, "Leak Detection")."""
+        runners = [*self.runners.values(), *self.draining_runners]
+        capacity = max(sum(runner.pool.concurrency * CAPACITY_FACTOR for runner in runners), LEAST_CAPACITY)
+        if len(self.tracker) > capacity:
+            text = f"more messages are tracked than the pools can hold ({capacity}): some were never settled"
+            self.warn(Category.PIPELINE_MAP_LEAK, Severity.WARN, text, ROUTER)
+
+    async def refresh_depths(self) -> None:
+        """Ask every queue how much it holds."""
+        await asyncio.gather(*(self._refresh_depth(feed) for feed in list(self.feeds.values())))
+
+    async def _refresh_depth(self, feed: Feed) -> None:
+        try:
+            depth = await feed.source.depth()
+        except PenstockError as error:
+            log.debug("the depth of %r is not known: %s", feed.config.name, error)
+            return
+        if depth is not None:
+            for found in feed.metrics.depth(depth.pending, depth.not_visible, self.clock.now()):
+                self.warn(found.category, found.severity, found.message, feed.config.name)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from penstock.router.core.message import Item
 from penstock.router.core.metrics import PoolMetrics
 from penstock.router.core.outcome import FAST_DELAY, Disposition, Outcome
 from penstock.router.core.pool import Fate, Pool
-from penstock.router.mediator import Delivery, Mediator
+from penstock.router.mediator import Mediator
 from penstock.router.records import Attempt, Records
 
 LONGEST_REFUSAL = 30
@@ -22,8 +22,8 @@ LONGEST_REFUSAL = 30
 class Settle(Protocol):
     """Who settles messages: the router."""
 
-    def ack(self, item: Item) -> None:
-        """A message is delivered."""
+    def ack(self, item: Item, wall: int) -> None:
+        """A message is delivered. `wall` is the present."""
 
     def send_back(self, item: Item, delay: int) -> None:
         """A message goes back to its queue and comes again after so many seconds."""
@@ -66,20 +66,21 @@ class Runner:
 
     def run(self) -> None:
         """Begin what may begin."""
+        self._run(self._steady())
+
+    def _run(self, now: int) -> None:
+        pool = self.pool
         if self.is_stopped:
-            if not self.pool.active:
+            if not pool.active:
                 self._idle.set()
             return
-        pool, deliver, ended = self.pool, self._mediator.deliver, self._ended
-        now = self._steady()
         while (item := pool.take(now)) is not None:
-            outcome = deliver(item, ended)
+            outcome = self._mediator.deliver(item, self._ended, now)
             if outcome is not None:
-                self._follow(item, 0, outcome)
+                self._follow(item, 0, outcome, now)
         if pool.passed_over:
             self._send_back_passed_over()
-        due = pool.next_due
-        if due != FOREVER:
+        if pool.active < pool.concurrency and (due := pool.next_due) != FOREVER:
             self._arm(due, now)
         if self._waiting:
             self._wake()
@@ -97,11 +98,15 @@ class Runner:
         """Return when it is stopped and nothing is worked on any more."""
         await self._idle.wait()
 
+    def has_room(self, wanted: int) -> bool:
+        """Whether there is room for so many messages, or for half of what the pool holds."""
+        return self.pool.room >= min(wanted, self.pool.capacity // 2)
+
     async def room(self, wanted: int, seconds: float) -> bool:
         """Wait until there is room for so many messages; False when there is none after that time."""
-        wanted = min(wanted, max(self.pool.capacity // 2, 1))
-        if self.pool.room >= wanted:
+        if self.has_room(wanted):
             return True
+        wanted = min(wanted, self.pool.capacity // 2)
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((wanted, future))
         try:
@@ -118,13 +123,13 @@ class Runner:
             return LONGEST_REFUSAL
         return min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
 
-    def _ended(self, delivery: Delivery, outcome: Outcome) -> None:
-        self._follow(delivery.item, delivery.calls, outcome)
-        self.run()
+    def _ended(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
+        self._follow(item, calls, outcome, now)
+        self._run(now)
 
-    def _follow(self, item: Item, calls: int, outcome: Outcome) -> None:
+    def _follow(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
         """Do what follows from an outcome."""
-        now, pool, pointer = self._steady(), self.pool, item.pointer
+        pool, pointer = self.pool, item.pointer
         duration = now - item.started_at
         wall = self._clock.now()
         self.metrics.finished(outcome.metric, duration, wall)
@@ -148,7 +153,7 @@ class Runner:
         )
         if outcome.disposition is Disposition.DELIVERED:
             pool.finish(item, now)
-            self._settle.ack(item)
+            self._settle.ack(item, wall)
             return
         self.metrics.errored(outcome.result)
         if outcome.disposition is Disposition.UNDELIVERABLE:

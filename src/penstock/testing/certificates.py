@@ -1,8 +1,8 @@
 """Certificates for a test, made in memory: an authority of the test's own, and servers that it vouches for, or does not.
 
-    authority = Authority()
-    with Target(tls=authority.server("127.0.0.1")) as target:
-        ...                                                  # a client with `authority.client()` trusts it, no other does
+authority = Authority()
+with Target(tls=authority.server("127.0.0.1")) as target:
+    ...                                                  # a client with `authority.client()` trusts it, no other does
 """
 
 from __future__ import annotations

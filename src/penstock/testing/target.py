@@ -144,6 +144,8 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection is lost."""
 
     # ── for behaviours ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,6 +193,7 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
         self._end()
         self._target.lost(self)
+        self.over.set_result(None)
 
     def pause_writing(self) -> None:
         self._room.clear()
@@ -382,8 +385,8 @@ class Target:
         server.close()
         for connection in [*self._connections]:
             connection.reset()
-        while self._connections:
-            await asyncio.sleep(0)
+        if self._connections:
+            await asyncio.wait([connection.over for connection in self._connections])
         await server.wait_closed()
 
     def opened(self, connection: Connection) -> None:

@@ -230,9 +230,23 @@ class Queue(QueueState):
         self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None, delay: int | None = None
     ) -> Outcome:
         """End live leases without success: back to the queue, or dead. `delay` replaces the policy's backoff."""
+        outcome, reason = Outcome(), None if requeue else EXPLICIT_NACK
+        for lease in leases:
+            self._fail(lease, now, now, "nacked", reason=reason, error=error, outcome=outcome, delay=delay)
+        return outcome
+
+    def condemn(self, leases: list[Lease], now: int, *, reason: str, error: str | None) -> Outcome:
+        """End live leases without success and without another try, for a reason that the consumer gives."""
         outcome = Outcome()
         for lease in leases:
-            self._fail(lease, now, now, "nacked", requeue=requeue, error=error, outcome=outcome, delay=delay)
+            self._fail(lease, now, now, "nacked", reason=reason, error=error, outcome=outcome)
+        return outcome
+
+    def bury(self, offset: int, message: StoredMessage, now: int, *, reason: str, attempts: int, error: str | None) -> Outcome:
+        """Take a waiting message to the dead letters: it came here only to be kept."""
+        outcome = Outcome()
+        self._remove(offset, message)
+        self._die(offset, message, reason, "buried", attempts, error, now, outcome)
         return outcome
 
     def release(self, consumer: str, now: int) -> list[events.Returned | events.ConsumerReleased]:
@@ -261,7 +275,7 @@ class Queue(QueueState):
         outcome = Outcome()
         self.absent = None
         for lease in sorted(self._leases.due(now), key=lambda lease: (lease.deadline, lease.offset)):
-            self._fail(lease, lease.deadline, now, "expired", requeue=True, error=None, outcome=outcome)
+            self._fail(lease, lease.deadline, now, "expired", reason=None, error=None, outcome=outcome)
         self._waiting.wake(now)
         while self._mortal_heap and self._mortal_heap[0][0] <= now:
             expires_at, offset = self._mortal_heap[0]
@@ -341,16 +355,16 @@ class Queue(QueueState):
         now: int,
         cause: str,
         *,
-        requeue: bool,
+        reason: str | None,
         error: str | None,
         outcome: Outcome,
         delay: int | None = None,
     ) -> None:
-        """End a lease without success at the instant `at`, noticed `now`."""
+        """End a lease without success at the instant `at`, noticed `now`; with a reason it is the end of the message."""
         self._leases.end([lease])
         offset, message, attempt = lease.offset, lease.message, lease.attempt
         target = self.policy.dead_letter_topic
-        reason = self._reason_to_die(lease, at, requeue)
+        reason = reason or self._reason_to_die(lease, at)
         if reason is not None and target is not None and self.dead_letter_room <= 0:
             stranded = events.Stranded(self.number, now, [offset], message.publish_at, attempt, target)
             outcome.events.append(self._noted(stranded))
@@ -368,9 +382,7 @@ class Queue(QueueState):
         returned = events.Returned(self.number, now, [offset], message.publish_at, cause, attempt, due, error)
         outcome.events.append(self._noted(returned))
 
-    def _reason_to_die(self, lease: Lease, at: int, requeue: bool) -> str | None:
-        if not requeue:
-            return EXPLICIT_NACK
+    def _reason_to_die(self, lease: Lease, at: int) -> str | None:
         limit = lease.message.max_attempts or self.policy.max_attempts
         if limit is not None and lease.attempt >= limit:
             return MAX_ATTEMPTS

@@ -16,6 +16,7 @@ from penstock.doors.http.operation import Operation, Reply
 from penstock.doors.http.request import Request, json_response
 from penstock.doors.http.routes import Route, RouteTable
 
+PACKAGE = "penstock.doors.http"
 TITLE = "Penstock"
 ABOUT = (
     "Messages published once, safe on disk before the publisher hears ok, then pulled, queued, replayed and explained. "
@@ -45,8 +46,8 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
     `examples` are commands to show on the first page; `{origin}` in them becomes the server's own address.
     """
     shown = tuple(examples)
-    docs, docs_policy = _page("docs.html")
-    first, first_policy = _page("index.html")
+    docs, docs_policy = page(PACKAGE, "docs.html")
+    first, first_policy = page(PACKAGE, "index.html")
 
     async def landing(request: Request) -> web.StreamResponse:
         if "text/html" in request.headers.get("Accept", ""):
@@ -101,9 +102,9 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
     return table
 
 
-def _page(name: str) -> tuple[bytes, dict[str, str]]:
-    """A page of this package, and headers that let it run its own script and nothing else."""
-    text = resources.files("penstock.doors.http").joinpath(name).read_text(encoding="utf-8")
+def page(package: str, name: str) -> tuple[bytes, dict[str, str]]:
+    """A page that lies in a package, and headers that let it run its own script and nothing else."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     policy = [
         "default-src 'none'",
         "connect-src 'self'",

@@ -8,28 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
 from penstock.clock import Clock
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.snapshot import InFlight, Snapshot
+from penstock.router.core.snapshot import Forced, InFlight, Sent, Snapshot
 from penstock.router.core.warnings import Warnings
-
-
-class Forced(msgspec.Struct, frozen=True):
-    """A message that an operator took out of the router."""
-
-    message: InFlight
-    """As it was before."""
-    error: str | None = None
-    """Why its queue may not have heard of it; None: it was told."""
-
-
-class Sent(msgspec.Struct, frozen=True):
-    """A message that was put on a queue."""
-
-    broker_id: str
-    queue: str
 
 
 class RouterView(Protocol):

@@ -74,6 +74,7 @@ class Breaker:
 
     def record(self, health: Health, now: int) -> bool:
         """Take in what a call said of the target; True when the state has changed."""
+        self.used_at = now
         if health is Health.UP:
             self.succeeded += 1
             if self.state is State.CLOSED:

@@ -51,6 +51,8 @@ class Item(msgspec.Struct, gc=False, eq=False):
     """The name of the queue it came from."""
     received: Received
     """The latest delivery by the source; an older one may no longer be settled."""
+    origin: Any = None
+    """Who took it from the queue and settles it there; the rules do not look at it."""
     batch: int = 0
     """Which batch it came with: batches are numbered by the router."""
     tracked_at: int = 0
@@ -89,7 +91,7 @@ def parse(body: bytes) -> Pointer:
         found = _decode(body)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"the message is not a pointer: {error}", hint=_WANTED) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"the message is not JSON: {error}", hint=_WANTED) from None
     message_id = found.id or found.message_id
     target = found.mediation_target or found.callback_url

@@ -275,8 +275,8 @@ class QueueMetrics:
         counters, age = self._counters(), max(now - self._opened_at, SECOND)
         if span is None:
             return QueueNumbers(*counters, counters[1] * SECOND / age)
-        grown = self._history.since(span, now, counters)
-        return QueueNumbers(*grown, grown[1] * SECOND / min(span, age))
+        received, consumed, failed, deferred = self._history.since(span, now, counters)
+        return QueueNumbers(received, consumed, failed, deferred, consumed * SECOND / min(span, age))
 
     def _counters(self) -> tuple[int, int, int, int]:
         return self._received, self._consumed, self._failed, self._deferred

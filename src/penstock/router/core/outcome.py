@@ -11,6 +11,7 @@ the order that is kept (see `pool`). A permanent failure always warns; what is t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -152,8 +153,8 @@ _CALLS_ONCE: Final = {Trouble.MALFORMED, Trouble.UNSUPPORTED, Trouble.NOT_ALLOWE
 _NO_CONNECTION: Final = {Trouble.CONNECT_TIMEOUT, Trouble.UNREACHABLE, Trouble.UNRESOLVED, Trouble.BROKEN}
 
 
-def judge(found: Answer | Failure, now: int) -> Outcome:
-    """What came of a call. `now` is wall time, for answers that name a date."""
+def judge(found: Answer | Failure, now: Callable[[], int]) -> Outcome:
+    """What came of a call. `now` gives wall time; it is asked for answers that name a date."""
     if type(found) is Answer:
         status = found.status
         if 200 <= status < 300:
@@ -167,7 +168,7 @@ def _accepted(answer: Answer) -> Outcome:
     """2xx. Only a body that says so defers the message; no JSON, or none of that shape, is a success as well."""
     try:
         reply = _decode_reply(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return DELIVERED[answer.status]
     if reply.ack is not False:
         return DELIVERED[answer.status]
@@ -182,7 +183,7 @@ def _accepted(answer: Answer) -> Outcome:
     )
 
 
-def _refused(answer: Answer, now: int) -> Outcome:
+def _refused(answer: Answer, now: Callable[[], int]) -> Outcome:
     status, error = answer.status, f"the target answered with status {answer.status}"
     if status == 429:
         return Outcome(
@@ -191,7 +192,7 @@ def _refused(answer: Answer, now: int) -> Outcome:
             Health.UNKNOWN,
             Metric.RATE_LIMITED,
             status,
-            retry_after(answer.retry_after, now),
+            retry_after(answer.retry_after, now()),
             error=error,
         )
     if status == 501 or 300 <= status < 500:

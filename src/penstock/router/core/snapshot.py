@@ -121,3 +121,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     breakers: list[BreakerState]
     standby: StandbyState | None = None
     """None: this router stands alone."""
+
+
+class Forced(msgspec.Struct, frozen=True):
+    """A message that an operator took out of the router."""
+
+    message: InFlight
+    """As it was before."""
+    error: str | None = None
+    """Why its queue may not have heard of it; None: it was told."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A message that was put on a queue."""
+
+    broker_id: str
+    queue: str

@@ -11,11 +11,11 @@ import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any, cast
 
 import msgspec
 
-from penstock.errors import FailedPrecondition, PenstockError, Unavailable
+from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.sources.nats_address import NatsAddress
 
 CONNECT_SECONDS = 5.0
@@ -67,6 +67,7 @@ class NatsConnection(asyncio.Protocol):
         """Called when the messages of one read are handed over."""
         self.on_lost: Callable[[], None] = _nothing
         self.is_open = False
+        self.ended = asyncio.Event()
         self.problem = ""
         """Why it ended, or will."""
 
@@ -80,7 +81,7 @@ class NatsConnection(asyncio.Protocol):
                     return await cls._connect(address, name, host, port)
             except TimeoutError:
                 problems.append(f"{host}:{port} does not answer")
-            except OSError as error:
+            except (OSError, UnicodeError) as error:
                 problems.append(f"{host}:{port}: {error}")
         raise Unavailable(f"no connection to NATS at {address!r}: {'; '.join(problems)}", hint="is nats-server running there?")
 
@@ -180,8 +181,7 @@ class NatsConnection(asyncio.Protocol):
     # ── receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
@@ -189,12 +189,13 @@ class NatsConnection(asyncio.Protocol):
         self.problem = self.problem or (str(exc) if exc else "the server closed the connection")
         if self._watch:
             self._watch.cancel()
-        waiting = [*self._pongs, *(answer for _, answer in self._requests.values()), self._greeting]
+        waiting: list[asyncio.Future[Any]] = [*self._pongs, *(answer for _, answer in self._requests.values()), self._greeting]
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionResetError(self.problem))
         if self._greeting.done():
             self._greeting.exception()  # nobody may have waited for it
+        self.ended.set()
         self.on_lost()
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
@@ -230,8 +231,8 @@ class NatsConnection(asyncio.Protocol):
                 fields = data[at + 4 : end].split()
                 start = end + 2
                 stop = start + int(fields[-1])
-                if stop + 2 > size:
-                    self._wait_for(stop + 2 - at)
+                if not start <= stop <= size - 2:
+                    self._wait_for(start, stop, at)
                     break
                 if handler := handlers.get(fields[1]):
                     handler(fields[0], fields[2] if len(fields) == 4 else b"", b"", data[start:stop])
@@ -240,8 +241,8 @@ class NatsConnection(asyncio.Protocol):
                 fields = data[at + 5 : end].split()
                 start = end + 2
                 middle, stop = start + int(fields[-2]), start + int(fields[-1])
-                if stop + 2 > size:
-                    self._wait_for(stop + 2 - at)
+                if not start <= middle <= stop <= size - 2:
+                    self._wait_for(max(start, middle), stop, at)
                     break
                 if handler := handlers.get(fields[1]):
                     handler(fields[0], fields[2] if len(fields) == 5 else b"", data[start:middle], data[middle:stop])
@@ -251,10 +252,11 @@ class NatsConnection(asyncio.Protocol):
                 at = end + 2
         return at
 
-    def _wait_for(self, size: int) -> None:
-        if size > MAX_MESSAGE + MAX_LINE:
-            raise ValueError(f"a message of {size} bytes")
-        self._need = size
+    def _wait_for(self, start: int, stop: int, at: int) -> None:
+        """The message that begins at `at` is not all here, or is none."""
+        if not start <= stop <= start + MAX_MESSAGE:
+            raise ValueError(f"a message of {stop - start} bytes")
+        self._need = stop + 2 - at
 
     def _told(self, line: bytes) -> None:
         """A line that is no message."""

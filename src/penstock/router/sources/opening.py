@@ -18,8 +18,8 @@ from penstock.router.source import Source
 if TYPE_CHECKING:
     from penstock.router.sources.penstock import LocalQueues, RemoteQueues
 
-_ALIASES: Final = {"http": "sqs", "https": "sqs"}
-"""An SQS queue is known by the URL that the service gave it."""
+_ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock"}
+"""An SQS queue is known by the URL that the service gave it; a Penstock server may speak TLS."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9]*):", re.ASCII | re.IGNORECASE)
 
 

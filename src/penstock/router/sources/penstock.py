@@ -1,8 +1,9 @@
 """Penstock's own queues, as the router names them. What they are reached by is given from outside: the router knows no broker.
 
-    penstock:///queues/orders               a work queue of the broker in this process; made when there is none
-    penstock:///subscriptions/orders-hook   a subscription; its ordering keys are kept by the broker itself
-    penstock://host:8087/queues/orders      the same at a server; its token is in PENSTOCK_TOKEN, its project in PENSTOCK_PROJECT
+penstock:///queues/orders               a work queue of the broker in this process; made when there is none
+penstock:///subscriptions/orders-hook   a subscription; its ordering keys are kept by the broker itself
+penstock://host:8087/queues/orders      the same at a server; its token is in PENSTOCK_TOKEN, its project in PENSTOCK_PROJECT
+penstocks://host:8087/queues/orders     with TLS
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RemoteQueues(Protocol):
     """The queues of other Penstock servers."""
 
     def open(self, server: str, kind: Kind, name: str, config: QueueConfig, environment: Mapping[str, str]) -> Source:
-        """A source of a queue at `penstock://host:port`, not started."""
+        """A source of a queue at a server such as `penstock://host:port`, not started."""
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> Source:
@@ -60,7 +61,7 @@ def open_source(config: QueueConfig, context: SourceContext) -> Source:
         return context.local.open(Kind(kind), unquote(name), config)
     if context.remote is None:
         raise FailedPrecondition(f"{shown_uri(config.uri)!r} is at a server, and this router was given no way to servers")
-    return context.remote.open(f"penstock://{parts.netloc}", Kind(kind), unquote(name), config, context.environment)
+    return context.remote.open(f"{parts.scheme}://{parts.netloc}", Kind(kind), unquote(name), config, context.environment)
 
 
 def _split(uri: str) -> SplitResult | None:

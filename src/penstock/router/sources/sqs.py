@@ -17,8 +17,8 @@ import logging
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from secrets import token_hex
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -35,6 +35,8 @@ from penstock.router.sources.sqs_outbox import BATCH, Entry, Outbox
 
 if TYPE_CHECKING:
     from penstock.router.sources.opening import SourceContext
+
+T = TypeVar("T")
 
 log = logging.getLogger("penstock.router")
 
@@ -84,6 +86,11 @@ class _Attributes(msgspec.Struct, rename="pascal"):
     attributes: dict[str, str] = {}
 
 
+_messages = msgspec.json.Decoder(_Messages)
+_settled = msgspec.json.Decoder(_Settled)
+_attributes = msgspec.json.Decoder(_Attributes)
+
+
 class _Held(msgspec.Struct, gc=False):
     """A message that is handed out and not settled."""
 
@@ -113,6 +120,7 @@ class SqsSource:
 
     async def start(self) -> None:
         """Find the queue, and see that it can be used."""
+        self._api.open()
         await self._attributes("QueueArn")
         self._is_running = True
 
@@ -143,17 +151,20 @@ class SqsSource:
 
     async def poll(self, want: int, wait: float) -> Sequence[Received]:
         """Up to `want` messages, at most 10; nothing after `wait` seconds, rounded up to whole ones, at most 20."""
-        if not self._is_running:
+        if not self._is_running or want < 1:
             return ()
-        poll = asyncio.get_running_loop().create_task(self._poll(min(want, BATCH), math.ceil(min(wait, POLL_SECONDS))))
+        poll = asyncio.get_running_loop().create_task(self._poll(min(want, BATCH), math.ceil(max(0, min(wait, POLL_SECONDS)))))
         self._polls.add(poll)
         try:
             received = await poll
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._is_running or (task is not None and task.cancelling()):
-                raise
-            return ()
+            caller = asyncio.current_task()
+            if caller is not None and not caller.cancelling():
+                return ()  # `stop` cut the poll, nobody its caller
+            if poll.done() and not poll.cancelled() and poll.exception() is None:
+                for unheard in poll.result():  # they came in the moment in which their caller left
+                    self.nack(unheard, 0)
+            raise
         finally:
             self._polls.discard(poll)
         return received if self._is_running else ()  # stopping gives back what came at the last moment
@@ -195,7 +206,7 @@ class SqsSource:
             self._changes.put(Entry(received.broker_id, receipt, seconds))
 
     async def _attributes(self, *names: str) -> dict[str, str]:
-        return _decode_attributes(await self._call("GetQueueAttributes", AttributeNames=names)).attributes
+        return _read(_attributes, await self._call("GetQueueAttributes", AttributeNames=names)).attributes
 
     async def _call(self, action: str, **parameters: object) -> bytes:
         try:
@@ -237,16 +248,16 @@ class SqsSource:
             "AttributeNames": ["ApproximateReceiveCount"],  # its newer name is not known to every server that speaks SQS
         }
         if not self._is_fifo:
-            return _decode_messages(await self._call("ReceiveMessage", **parameters)).messages or []
+            return _read(_messages, await self._call("ReceiveMessage", **parameters)).messages or []
         # An answer that was lost hides its messages, and their groups, until the lease ends; asked again with the same id, a FIFO
         # queue gives the same answer.
-        attempt = self._unanswered.pop() if self._unanswered else uuid4().hex
+        attempt = self._unanswered.pop() if self._unanswered else token_hex()
         try:
             answer = await self._call("ReceiveMessage", **parameters, ReceiveRequestAttemptId=attempt)
+            return _read(_messages, answer).messages or []
         except Unavailable:
             self._unanswered.append(attempt)
             raise
-        return _decode_messages(answer).messages or []
 
     async def _delete(self, entries: list[Entry]) -> None:
         for entry in await self._tell("DeleteMessageBatch", entries):
@@ -299,17 +310,23 @@ class SqsSource:
         return refused + entries
 
     async def _settle(self, action: str, entries: list[Entry]) -> list[_Failed]:
-        if action == "DeleteMessageBatch":
-            rows = [{"Id": str(number), "ReceiptHandle": entry.receipt} for number, entry in enumerate(entries)]
-        else:
-            rows = [
-                {"Id": str(number), "ReceiptHandle": entry.receipt, "VisibilityTimeout": entry.seconds}
-                for number, entry in enumerate(entries)
-            ]
-        failed = _decode_settled(await self._call(action, Entries=rows)).failed or []
+        rows: list[dict[str, object]] = [
+            {"Id": str(number), "ReceiptHandle": entry.receipt} for number, entry in enumerate(entries)
+        ]
+        if action == "ChangeMessageVisibilityBatch":
+            for row, entry in zip(rows, entries, strict=True):
+                row["VisibilityTimeout"] = entry.seconds
+        failed = _read(_settled, await self._call(action, Entries=rows)).failed or []
         if any(not each.id.isdecimal() or int(each.id) >= len(entries) for each in failed):
             raise Unavailable(f"SQS answers {action} for entries that it was not asked for")
         return failed
+
+
+def _read(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:
+    try:
+        return decoder.decode(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"what SQS answers cannot be understood: {error}") from None
 
 
 def _longest(held: _Held | None) -> int:

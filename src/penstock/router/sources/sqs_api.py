@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument, QueueNotFound, Unavailable
+from penstock.router.core.config import shown_uri
 from penstock.router.sources.sqs_credentials import CredentialChain
 from penstock.router.sources.sqs_http import HttpConnections
 from penstock.router.sources.sqs_signature import Signer
@@ -28,17 +29,35 @@ _REGION = re.compile(r"(?:^|\.)sqs(?:-fips)?\.([a-z0-9-]+)\.")
 _OLD_HOST = re.compile(r"(?:([a-z0-9-]+)\.)?queue\.amazonaws\.com")
 
 BUSY = frozenset(
-    "InternalError InternalFailure KmsThrottled OverLimit RequestLimitExceeded RequestThrottled ServiceUnavailable Throttling "
-    "ThrottlingException TooManyRequestsException".split()
+    {
+        "InternalError",
+        "InternalFailure",
+        "KmsThrottled",
+        "OverLimit",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
 )
 """Codes of errors that pass."""
 _GONE = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
-_UNKNOWN_CALLER = _EXPIRED | frozenset(
-    "IncompleteSignature InvalidAccessKeyId InvalidClientTokenId InvalidSecurity InvalidSignatureException "
-    "MissingAuthenticationToken NotAuthorized OptInRequired RequestTimeTooSkewed SignatureDoesNotMatch "
-    "UnrecognizedClientException".split()
-)
+_UNKNOWN_CALLER = _EXPIRED | {
+    "IncompleteSignature",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSecurity",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "NotAuthorized",
+    "OptInRequired",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "KmsAccessDenied"})
 
 
@@ -69,7 +88,7 @@ def address_of(uri: str, environment: Mapping[str, str]) -> Address:
     queue, queue_port = _parsed("queueUri", uri, _QUEUE_WANTED)
     name = queue.path.rpartition("/")[2]
     if not _NAME.fullmatch(name):
-        raise InvalidArgument.of("queueUri", _shown(uri), _QUEUE_WANTED, hint="its last part is the queue's name")
+        raise InvalidArgument.of("queueUri", shown_uri(uri), _QUEUE_WANTED, hint="its last part is the queue's name")
     server, port, path = queue, queue_port, "/"
     if override := environment.get(ENDPOINT, ""):
         server, port = _parsed(ENDPOINT, override, "a URL as http://localhost:4566")
@@ -87,21 +106,16 @@ def _parsed(name: str, url: str, wanted: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(url)
         port = parts.port
         # A host name that cannot be looked up is refused here: later it would look like a server that is away.
-        is_good = bool(parts.hostname) and bool(parts.hostname.encode("idna")) if parts.hostname else False
+        is_good = bool((parts.hostname or "").encode("idna"))
     except ValueError:  # UnicodeError is one
-        raise InvalidArgument.of(name, _shown(url), wanted) from None
+        raise InvalidArgument.of(name, shown_uri(url), wanted) from None
     if "@" in parts.netloc:
-        raise InvalidArgument.of(name, _shown(url), f"{wanted}, without a user", hint="credentials come from the environment")
+        raise InvalidArgument.of(name, shown_uri(url), f"{wanted}, without a user", hint="credentials come from the environment")
     if parts.scheme not in {"http", "https"} or not is_good or port == 0 or parts.query or parts.fragment:
-        raise InvalidArgument.of(name, _shown(url), wanted)
+        raise InvalidArgument.of(name, shown_uri(url), wanted)
     if not _PATH.fullmatch(parts.path) or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidArgument.of(name, _shown(url), wanted)
+        raise InvalidArgument.of(name, shown_uri(url), wanted)
     return parts, port
-
-
-def _shown(url: str) -> str:
-    """The URL without what may be a password."""
-    return re.sub(r"//[^/]*@", "//…@", url)
 
 
 class _Error(msgspec.Struct):
@@ -115,7 +129,9 @@ _decode_error = msgspec.json.Decoder(_Error).decode
 class SqsApi:
     """Calls that concern one queue."""
 
-    def __init__(self, address: Address, environment: Mapping[str, str], clock: Clock, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(
+        self, address: Address, environment: Mapping[str, str], clock: Clock, call_seconds: float = CALL_SECONDS
+    ) -> None:
         self.address = address
         self._clock = clock
         self._call_seconds = call_seconds
@@ -129,21 +145,23 @@ class SqsApi:
                 raise FailedPrecondition(f"the file that AWS_CA_BUNDLE names cannot be read: {error}") from None
         self._http = HttpConnections(address.host, address.port, tls)
 
+    def open(self) -> None:
+        """Keep connections, also after a close."""
+        self._http.is_kept = True
+
     async def call(self, action: str, **parameters: Any) -> bytes:
         """Do it, and return the answer's JSON.
 
         Unavailable: later, perhaps. QueueNotFound, FailedPrecondition: not before somebody changes something. Refusal: never so.
         """
         body = msgspec.json.encode({"QueueUrl": self.address.queue_url, **parameters})
-        for _ in range(2):
-            status, answer = await self._post(f"AmazonSQS.{action}", body)
-            if status == 200:
-                return answer
-            code, text = _code(answer)
-            if code not in _EXPIRED:
-                break
+        status, answer = await self._post(f"AmazonSQS.{action}", body)
+        if status != 200 and _code(answer)[0] in _EXPIRED:
             self._credentials.forget()
-        raise self._error(action, status, code, text)
+            status, answer = await self._post(f"AmazonSQS.{action}", body)
+        if status != 200:
+            raise self._error(action, status, *_code(answer))
+        return answer
 
     async def _post(self, target: str, body: bytes) -> tuple[int, bytes]:
         credentials = await self._credentials.current()

@@ -28,19 +28,23 @@ class CredentialChain:
 
     async def current(self) -> Credentials:
         """What to sign with; FailedPrecondition when there is nothing."""
-        if self._frozen is None or self._is_old():
-            async with self._search:  # one search for everyone who waits for it
-                if self._frozen is None or self._is_old():
-                    self._frozen = self._given() or await asyncio.to_thread(self._look)
-        return self._frozen
+        if (frozen := self._fresh()) is not None:
+            return frozen
+        async with self._search:  # one search for everyone who waits for it
+            found = self._fresh() or self._given()
+            if found is None:
+                found = await asyncio.to_thread(self._look)
+            self._frozen = found
+            return found
 
     def forget(self) -> None:
         """The server takes them no more: look again."""
         self._found = self._frozen = None
 
-    def _is_old(self) -> bool:
-        # Only credentials that are given for a time can be asked.
-        return self._found is not None and hasattr(self._found, "refresh_needed") and self._found.refresh_needed()
+    def _fresh(self) -> Credentials | None:
+        # Only credentials that are given for a time can be asked whether it is over.
+        is_old = hasattr(self._found, "refresh_needed") and self._found.refresh_needed()
+        return None if is_old else self._frozen
 
     def _given(self) -> Credentials | None:
         key, secret = self._environment.get(KEY, ""), self._environment.get(SECRET, "")
@@ -51,8 +55,8 @@ class CredentialChain:
 
     def _look(self) -> Credentials:
         try:
-            from botocore.exceptions import BotoCoreError
-            from botocore.session import Session
+            from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+            from botocore.session import Session  # type: ignore[import-untyped]  # noqa: PLC0415
         except ImportError:
             raise FailedPrecondition(
                 f"{KEY} is not set, and looking for AWS credentials elsewhere needs botocore, which is not installed",

@@ -28,7 +28,8 @@ class HttpConnections:
         self._port = port
         self._tls = tls
         self._idle: list[tuple[StreamReader, StreamWriter]] = []
-        self._is_closed = False
+        self.is_kept = True
+        """Whether a connection is kept after a request for the next."""
 
     async def post(self, path: str, head: bytes, body: bytes) -> tuple[int, bytes]:
         """The answer's status and body. `head` are whole header lines; Content-Length is added.
@@ -53,7 +54,7 @@ class HttpConnections:
                 hint="correct the host name, or name the authority's file in AWS_CA_BUNDLE",
             ) from None
         except (OSError, IncompleteReadError, LimitOverrunError, _Stale) as error:
-            raise Unavailable(f"no connection to {self._host}:{self._port}: {error or type(error).__name__}") from None
+            raise Unavailable(f"no connection to {self._host}:{self._port}: {str(error) or type(error).__name__}") from None
         except ValueError:
             raise Unavailable(f"what {self._host}:{self._port} answers is not HTTP") from None
 
@@ -64,7 +65,7 @@ class HttpConnections:
 
     def close(self) -> None:
         """Close what is not in use, now and when it no longer is."""
-        self._is_closed = True
+        self.is_kept = False
         self.drop_idle()
 
     async def _connect(self) -> tuple[StreamReader, StreamWriter]:
@@ -79,7 +80,7 @@ class HttpConnections:
             while status < 200:
                 status, fields = await self._head(reader)
             body = await self._body(reader, fields)
-            is_kept = fields.get(b"connection", b"") != b"close" and fields[b""] == b"http/1.1" and not self._is_closed
+            is_kept = fields.get(b"connection", b"") != b"close" and fields[b""] == b"http/1.1" and self.is_kept
         finally:
             if is_kept:
                 self._idle.append((reader, writer))

@@ -27,7 +27,7 @@ class Reach(Protocol):
         """Whether a connection to this address may be opened for this host."""
 
 
-class NoConnection(Exception):  # noqa: N818
+class NoConnection(Exception):
     """There is none; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
@@ -82,11 +82,11 @@ class Dialer:
             self._lookup.cancel()
             await asyncio.gather(self._lookup, return_exceptions=True)
 
-    async def _connect(self, address: str, timeout: float, protocol: Callable[[], asyncio.Protocol]) -> None:
+    async def _connect(self, address: str, seconds: float, protocol: Callable[[], asyncio.Protocol]) -> None:
         loop = asyncio.get_running_loop()
         name = self._host if self._tls else None
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await loop.create_connection(protocol, address, self._port, ssl=self._tls, server_hostname=name)
         except TimeoutError:
             raise self._none(Trouble.CONNECT_TIMEOUT, f"no connection within {self._timeout:g} s") from None

@@ -7,13 +7,18 @@ looked at only for the few answers that need it (see `_Headers`).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
-from httptools import HttpParserError, HttpResponseParser
-
+from penstock.errors import FailedPrecondition
 from penstock.router.core.outcome import Answer, Failure, Trouble
 from penstock.router.transports.call import HttpCall
 from penstock.router.transports.origin import Origin
+
+try:
+    from httptools import HttpParserError, HttpResponseParser
+except ImportError as error:
+    raise FailedPrecondition("the router's HTTP client needs the library httptools", hint="pip install 'penstock[router]'") from error
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes before an answer's body, those of interim answers included."""
@@ -83,9 +88,8 @@ class Http1Connection(asyncio.Protocol):
 
     # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP or TLS it is one that writes
         """It is open."""
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._write = transport.write
         self._origin.opened(self, is_shared=False)
@@ -197,7 +201,7 @@ class Http1Connection(asyncio.Protocol):
         self._origin.lost(self, calls)
 
 
-class _Stop(Exception):  # noqa: N818
+class _Stop(Exception):
     """Ends the parsing of what came."""
 
 
@@ -210,10 +214,8 @@ class _Headers:
         """Whether the body has no other end than that of the connection."""
         self._is_over = False
         self._parser = HttpResponseParser(self)
-        try:
+        with suppress(HttpParserError):  # what follows the head is no concern of ours
             self._parser.feed_data(head)
-        except HttpParserError:
-            pass  # what follows the head is no concern of ours
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_over:

@@ -209,10 +209,11 @@ class Origin:
 
     def _tell(self, failure: Failure) -> None:
         """No connection: the call that waited longest ends, or all that would have shared the connection."""
+        number = len(self._waiting)
         if self._is_shared is False:
-            number = min(len(self._waiting), 1)
-        else:
-            number = 0 if self._open else len(self._waiting)
+            number = min(number, 1)
+        elif self._open:
+            number = 0  # they go on with those
         loop = asyncio.get_running_loop()
         for _ in range(number):
             call, _ = self._waiting.popitem(last=False)

@@ -1,0 +1,78 @@
+"""Whether one of several routers may act as the primary, going by its own clock and by what the lock's server answered.
+
+    waiting ──acquired──> settling ──the server is up for a TTL──> held ──renewed──> held
+       ^                     │                                       │
+       └───── refused, or no answer until a margin before the TTL ends ──────┘
+
+The server lets go of the lock a TTL after it carried a request out, and that is never before the request was sent. So the lock is
+surely ours until `sent + TTL`, and nobody acts on it after `sent + TTL - margin`: two routers never hold it at the same instant,
+whatever was lost or late in between. A server that forgot the lock because it was started again may give it to a second router
+while the first does not know yet: who gets it within a TTL of the server's start waits until that time is over.
+
+Instants are of a clock that never steps. What this cannot see: a copy of the server that takes over without the lock, a machine
+that was put to sleep (its clock stands still), a lock deleted by hand. Then the next renewal ends it.
+"""
+
+from __future__ import annotations
+
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+
+
+class Lease:
+    """One router's hold on the lock."""
+
+    def __init__(self, *, ttl: int, margin: int, renew_every: int, retry_every: int) -> None:
+        if not 0 < margin < ttl:
+            raise InvalidArgument.of("margin", margin / SECOND, f"seconds, more than 0 and less than the TTL of {ttl / SECOND:g}")
+        if not 0 < renew_every < ttl - margin:
+            raise InvalidArgument.of(
+                "renew_every",
+                renew_every / SECOND,
+                f"seconds, more than 0 and less than {(ttl - margin) / SECOND:g}: TTL - margin",
+            )
+        if retry_every <= 0:
+            raise InvalidArgument.of("retry_every", retry_every / SECOND, "seconds, more than 0")
+        self.ttl = ttl
+        self._usable = ttl - margin
+        self._renew_every = renew_every
+        self._retry_every = retry_every
+        self._begins = 0
+        self._ends = 0
+        self.next_at = 0
+        """When the server is to be asked next."""
+
+    def is_ours(self, now: int) -> bool:
+        """Whether the lock is ours, though it may be too early to act: then it is renewed, otherwise asked for."""
+        return now < self._ends
+
+    def is_held(self, now: int) -> bool:
+        """Whether this router may act as the primary."""
+        return self._begins <= now < self._ends
+
+    def left(self, now: int) -> int:
+        """How long the lock stays ours without another answer."""
+        return max(self._ends - now, 0)
+
+    def wake_at(self, now: int) -> int:
+        """When there is something to do: to ask, to begin or to end."""
+        return min(at for at in (self.next_at, self._begins, self._ends) if at > now or at == self.next_at)
+
+    def acquired(self, sent_at: int, now: int, uptime: int | None = None) -> None:
+        """The server gave us the lock. `uptime`: how long it is up at least; None: it does not say."""
+        self._begins = 0 if uptime is None else now - uptime + self.ttl
+        self.renewed(sent_at)
+
+    def renewed(self, sent_at: int) -> None:
+        """The server says that the lock is still ours."""
+        self._ends = sent_at + self._usable
+        self.next_at = sent_at + self._renew_every
+
+    def refused(self, now: int) -> None:
+        """The lock is not ours, or we gave it up."""
+        self._ends = 0
+        self.next_at = now + self._retry_every
+
+    def unanswered(self, now: int) -> None:
+        """Nobody knows; what is held stays held until its time is over."""
+        self.next_at = now + self._retry_every

@@ -1,0 +1,166 @@
+"""A router as its operator sees and changes it."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from penstock.clock import Clock, steady
+from penstock.errors import FailedPrecondition, NotFound, Unimplemented
+from penstock.router.core.circuit import WINDOW
+from penstock.router.core.config import PoolConfig, shown_uri
+from penstock.router.core.message import Item
+from penstock.router.core.snapshot import BreakerState, ConsumerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
+from penstock.router.core.warnings import Warnings
+from penstock.router.feed import Feed
+from penstock.router.life import Life
+from penstock.router.router import Router, shown_target
+
+
+class Inspection:
+    """What the monitoring API asks of a router."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._router: Router = life.router
+        self.clock: Clock = self._router.clock
+        self.warnings: Warnings = self._router.warnings
+        self._steady = steady(self.clock)
+        self._started_at = self.clock.now()
+
+    def snapshot(self) -> Snapshot:
+        """What is true now; may be called in any thread."""
+        life, router = self._life, self._router
+        runners = [*router.runners.values(), *router.draining_runners]
+        feeds = [*router.feeds.values()]
+        return Snapshot(
+            is_enabled=life.is_enabled,
+            is_ready=life.is_initialised and not life.is_stopping,
+            started_at=self._started_at,
+            in_flight=len(router.tracker),
+            pools=[
+                PoolState(
+                    code=pool.code,
+                    concurrency=pool.concurrency,
+                    rate_per_minute=pool.limit.per_minute if pool.limit is not None else None,
+                    active=pool.active,
+                    queued=pool.queued,
+                    capacity=pool.capacity,
+                    groups=len(pool.lanes),
+                    metrics=runner.metrics,
+                    is_draining=pool.is_draining,
+                )
+                for runner in runners
+                for pool in [runner.pool]
+            ],
+            queues=[
+                QueueState(name=shown_uri(feed.config.name), metrics=feed.metrics, is_connected=feed.source.is_healthy)
+                for feed in feeds
+            ],
+            consumers=[
+                ConsumerState(
+                    queue=shown_uri(feed.config.name), instance_id=str(number), is_running=feed.is_running, polled_at=polled_at
+                )
+                for feed in feeds
+                for number, polled_at in enumerate(feed.polled_at)
+            ],
+            breakers=[
+                BreakerState(
+                    name=name,
+                    state=breaker.state,
+                    succeeded=breaker.succeeded,
+                    failed=breaker.failed,
+                    rejected=breaker.rejected,
+                    failure_rate=breaker.failure_rate,
+                    buffered=breaker.buffered,
+                    size=WINDOW,
+                )
+                for name, breaker in list(router.mediator.breakers.items())
+            ],
+            standby=life.primacy.status() if life.primacy is not None else None,
+        )
+
+    def in_flight(self, limit: int, *, message_id: str = "", pool: str = "", is_running: bool = False) -> list[InFlight]:
+        """Messages in the router, oldest first."""
+        part, code = message_id.lower(), pool.lower()
+        found = (
+            item
+            for item in self._router.tracker
+            if part in item.pointer.message_id.lower()
+            and (not code or item.pointer.pool.lower() == code)
+            and (item.started_at or not is_running)
+        )
+        return [self._shown(item) for item in islice(found, limit)]
+
+    def find(self, message_id: str) -> InFlight | None:
+        """The message with this id, its own or its queue's."""
+        item = self._item(message_id)
+        return None if item is None else self._shown(item)
+
+    async def force_ack(self, message_id: str) -> Forced | None:
+        """Ack a message that is in the router, whatever becomes of its call."""
+        item = self._item(message_id)
+        if item is None:
+            return None
+        shown = self._shown(item)
+        self._router.ack(item, self.clock.now())
+        feed: Feed = item.origin
+        await feed.source.flush()
+        return Forced(shown, None if feed.source.is_healthy else "the queue is not reached at present")
+
+    async def update_pool(self, code: str, concurrency: int | None, rate_per_minute: int | None) -> PoolConfig:
+        """Change a pool until the next change of the configuration."""
+        runner = self._router.runners.get(code)
+        if runner is None:
+            raise NotFound(f"pool {code}")
+        pool = runner.pool
+        rate = (pool.limit.per_minute if pool.limit is not None else None) if rate_per_minute is None else rate_per_minute or None
+        config = PoolConfig(code, pool.concurrency if concurrency is None else concurrency, rate)
+        self._router.update_pool(config)
+        return config
+
+    def reset_breaker(self, name: str) -> bool:
+        """Close a breaker and forget its calls."""
+        breaker = self._router.mediator.breakers.get(name)
+        if breaker is not None:
+            breaker.reset()
+        return breaker is not None
+
+    async def refresh_depths(self) -> None:
+        """Ask every queue how much it holds."""
+        await self._router.refresh_depths()
+
+    async def send(self, queue: str | None, body: bytes, group: str) -> Sent:
+        """Put a message on a queue."""
+        feeds = self._router.feeds
+        if not feeds:
+            raise FailedPrecondition("the router has no queue", hint="give it a configuration with one")
+        feed = next((feed for feed in feeds.values() if queue is None or queue in {feed.config.name, feed.config.uri}), None)
+        if feed is None:
+            raise NotFound(f"queue {queue}")
+        send = getattr(feed.source, "send", None)
+        if send is None:
+            raise Unimplemented(f"the queue {shown_uri(feed.config.name)!r} cannot be written to from here")
+        return Sent(await send(body, group), shown_uri(feed.config.name))
+
+    async def reload(self) -> bool:
+        """Fetch the configuration now and apply it; whether it had changed."""
+        return await self._life.reload()
+
+    def _item(self, message_id: str) -> Item | None:
+        tracker = self._router.tracker
+        return tracker.find(message_id) or next((item for item in tracker if item.received.broker_id == message_id), None)
+
+    def _shown(self, item: Item) -> InFlight:
+        offset = self.clock.now() - self._steady()
+        return InFlight(
+            message_id=item.pointer.message_id,
+            broker_id=item.received.broker_id,
+            queue=shown_uri(item.queue),
+            pool=item.pointer.pool,
+            group=item.pointer.group,
+            target=shown_target(item.pointer.target),
+            tracked_at=item.tracked_at + offset,
+            seen_at=item.leased_at + offset,
+            attempts=item.attempts,
+            started_at=item.started_at + offset if item.started_at else 0,
+        )

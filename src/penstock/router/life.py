@@ -1,0 +1,161 @@
+"""The life of a router: it gets its configuration, works, looks after itself, and ends.
+
+    start ──> (wait until it is the primary) ──> first configuration ──> works ──> stop
+                        ^                                                  │
+                        └───────────── another is the primary ─────────────┘
+
+Specification 001, "Startup Sequence", "Scheduled Tasks" and "Graceful Shutdown".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from penstock.errors import PenstockError
+from penstock.router.configuration import Configuration
+from penstock.router.core.config import RouterConfig
+from penstock.router.core.outcome import Severity
+from penstock.router.core.snapshot import StandbyState
+from penstock.router.core.warnings import Category
+from penstock.router.router import DRAIN_SECONDS, ROUTER, Router
+
+log = logging.getLogger("penstock.router")
+
+HEALTH_SECONDS = 60.0
+CLEAN_UP_SECONDS = 10.0
+LEAK_SECONDS = 30.0
+DEPTH_SECONDS = 30.0
+HASTY_SECONDS = 3.0
+"""How long calls may still run when another router may begin any moment."""
+
+
+class Primacy(Protocol):
+    """Which of several routers works: the one that holds the lock."""
+
+    async def start(self) -> None:
+        """Try to become the primary; whoever made it is told of every change, and awaited."""
+
+    async def stop(self) -> None:
+        """Tell that it is not the primary any more, and then let another have it. Safe to call twice."""
+
+    def status(self) -> StandbyState:
+        """Which it is."""
+
+
+class Life:
+    """Runs one router. `start` returns at once; `failed` ends when the router cannot go on."""
+
+    def __init__(
+        self,
+        router: Router,
+        configuration: Configuration,
+        *,
+        primacy: Callable[[Callable[[bool], Awaitable[None]]], Primacy] | None = None,
+        is_enabled: bool = True,
+    ) -> None:
+        self.router = router
+        self.configuration = configuration
+        self.primacy = primacy(self._primacy_changed) if primacy is not None else None
+        self.is_enabled = is_enabled
+        self.is_initialised = False
+        """Whether the first configuration is applied, or this router has nothing to do at present."""
+        self.is_stopping = False
+        self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        """Has the reason why the router cannot start: there is no configuration, and none is kept from before."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._begun: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin. The first configuration is fetched meanwhile: whoever serves the monitoring API must not wait for it."""
+        if not self.is_enabled:
+            self.is_initialised = True
+            log.info("the router is disabled")
+        elif self.primacy is not None:
+            self.is_initialised = True
+            await self.primacy.start()
+        else:
+            self._begun = asyncio.create_task(self._begin())
+
+    async def stop(self) -> None:
+        """End in good order: no more checks, then the four steps of the router. Safe to call twice."""
+        self.is_stopping = True
+        if self.primacy is not None:
+            # It tells us to end before it lets another one begin: nobody else takes what is still worked on here.
+            await self.primacy.stop()
+        await self._end(DRAIN_SECONDS)
+
+    async def reload(self) -> bool:
+        """Fetch the configuration now and apply it; whether it had changed."""
+        found = await self.configuration.again(tries=1)
+        if found is not None:
+            await self._apply(found)
+        return found is not None
+
+    async def _primacy_changed(self, is_primary: bool) -> None:
+        if is_primary:
+            log.info("this router is the primary")
+            self._begun = asyncio.create_task(self._begin())
+        else:
+            log.warning("this router is not the primary: it stops working and stands by")
+            await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
+
+    async def _begin(self) -> None:
+        try:
+            config = await self.configuration.first()
+        except PenstockError as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+            return
+        await self._apply(config)
+        self.is_initialised = True
+        self._tasks = [
+            asyncio.create_task(self._follow()),
+            self._each(HEALTH_SECONDS, self.router.restart_unhealthy),
+            self._each(CLEAN_UP_SECONDS, self.router.clean_up),
+            self._each(LEAK_SECONDS, self._check_for_leaks),
+            self._each(DEPTH_SECONDS, self.router.refresh_depths),
+        ]
+
+    async def _end(self, drain_seconds: float) -> None:
+        tasks = [*self._tasks, *([self._begun] if self._begun is not None else [])]
+        self._tasks, self._begun = [], None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.router.stop(drain_seconds)
+
+    async def _follow(self) -> None:
+        async for config in self.configuration.follow(self.router.options.sync_interval):
+            await self._apply(config)
+
+    async def _apply(self, config: RouterConfig) -> None:
+        found = await self.router.apply(config)
+        for line in found.describe():
+            log.info("%s", line)
+
+    async def _check_for_leaks(self) -> None:
+        self.router.check_for_leaks()
+
+    def _each(self, seconds: float, check: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(self._repeat(seconds, check))
+
+    async def _repeat(self, seconds: float, check: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await check()
+            except PenstockError as error:
+                # One check that fails must not end the others, nor itself.
+                self.router.warn(Category.PROCESSING, Severity.WARN, f"a check of the router failed: {error}", ROUTER)
+
+    async def __aenter__(self) -> Life:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(asyncio.CancelledError):
+            await self.stop()

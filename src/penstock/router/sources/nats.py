@@ -1,0 +1,487 @@
+"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_address` for the URI).
+
+    poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
+    ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
+    nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
+    extend  `+WPI` starts the lease anew; a longer one is a `-NAK` with a delay, which can still be acked
+
+A message is known by its number in the stream and the time it was stored: both are in the subject that settles it. A number
+alone may come again, when a stream is made anew or a server has lost the end of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.backoff import exponential
+from penstock.clock import Clock
+from penstock.durations import SECOND
+from penstock.errors import PenstockError, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Received
+from penstock.router.core.settled import Settled
+from penstock.router.source import Depth, Source
+from penstock.router.sources.nats_address import parse_address
+from penstock.router.sources.nats_connection import NatsConnection, NoResponders
+from penstock.router.sources.nats_jetstream import NANOSECONDS, ConsumerInfo, JetStream, StreamInfo
+from penstock.router.sources.nats_leftovers import free, presence
+
+if TYPE_CHECKING:
+    from penstock.router.sources.opening import SourceContext
+
+PULL_SECONDS = 30.0
+"""How long a request for messages stays open at the server."""
+GRACE_SECONDS = 2.0
+"""After so long a request whose end was not told counts as ended."""
+GATHER_SECONDS = 5.0
+"""How long what an earlier life left may take to come."""
+STOP_SECONDS = 3.0
+FLUSH_SECONDS = 5.0
+REMEMBERED = 50_000
+"""Acks that are doubted when the connection is lost. A server that is killed forgets what it wrote down in the last moment."""
+
+
+def open_source(config: QueueConfig, context: SourceContext) -> Source:
+    """A source for a `nats://` URI, not started."""
+    return NatsSource(config, context.clock)
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message as the subject that settles it says: which, and how often it was handed out."""
+
+    count: int
+    sequence: int
+    stored: bytes
+
+    @property
+    def key(self) -> str:
+        """The same for every delivery of this message, and for no other message."""
+        return f"{self.sequence}.{self.stored.decode()}"
+
+
+def delivery_of(reply: bytes) -> Delivery:
+    """`$JS.ACK.<stream>.<consumer>.<count>.<sequence>.<delivery>.<stored>.<pending>`, or with domain and account in front.
+
+    ValueError or IndexError when it is neither.
+    """
+    words = reply.split(b".")
+    start = 4 if len(words) == 9 else 6
+    return Delivery(int(words[start]), int(words[start + 1]), words[start + 3])
+
+
+class NatsSource:
+    """One durable consumer at one server, or at one of a cluster's."""
+
+    def __init__(self, config: QueueConfig, clock: Clock) -> None:
+        self._address = parse_address(config.uri)
+        self._clock = clock
+        self._ack_seconds = config.visibility_timeout
+        self.lease_seconds: float | None = config.visibility_timeout
+        self._loop: asyncio.AbstractEventLoop
+        self._link: NatsConnection | None = None
+        self._jetstream: JetStream
+        self._life: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._tried: asyncio.Future[PenstockError | None]
+        """The outcome of the next try to connect again."""
+        self._created = ""
+        """When the stream was made: another time means another stream of the same name."""
+
+        self._subscription = b""
+        self._request = b""
+        self._most = 0
+        """How many messages one request may ask for; 0: any number."""
+        self._pull_seconds = PULL_SECONDS
+        self._credit = 0
+        """How many messages were asked for and have not come."""
+        self._guard: asyncio.TimerHandle | None = None
+        self._keeper: asyncio.TimerHandle | None = None
+        self._buffer: list[Received] = []
+        self._waiters: dict[asyncio.Future[list[Received]], int] = {}
+        self._gathering = 0
+        """While what an earlier life left comes: how many messages. Nothing is handed out until they can be put in order."""
+        self._gathered: asyncio.Event
+        self._is_recovered = False
+
+        self._prefix = f"$JS.ACK.{self._address.stream}.{self._address.consumer}.".encode()
+        self._id_prefix = f"{self._address.stream}:"
+        self._open: dict[str, bytes] = {}
+        """What came and is not settled: the newest delivery of each."""
+        self._acks: list[bytes] = []
+        self._naks: list[tuple[int, bytes]] = []
+        self._others: list[bytes] = []
+        self._is_due = False
+        self._acked: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._settled = Settled()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it is connected, as far as it knows."""
+        return self._link is not None
+
+    async def start(self) -> None:
+        """Connect, find or make the stream and the consumer; what an earlier life left is sought in the background."""
+        if self._life:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._gathered = asyncio.Event()
+        self._tried = self._loop.create_future()
+        self._is_stopping = self._is_recovered = False
+        link = await self._connect()
+        self._life = self._loop.create_task(self._live(link))
+        self._keep()
+
+    async def stop(self) -> None:
+        """Take no more, give back what is unsettled, in the stream's order, and close."""
+        life, self._life = self._life, None
+        if not life:
+            return
+        self._is_stopping = True
+        life.cancel()
+        for timer in (self._guard, self._keeper):
+            if timer:
+                timer.cancel()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result([])
+        await asyncio.wait([life])
+        with suppress(PenstockError, ConnectionError, TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                if not self._link and (self._open or self._acks):
+                    await self._connect()
+                if self._link:
+                    await self._give_back(self._link)
+        if link := self._link:
+            self._link = None
+            link.on_lost = _nothing
+            link.close()
+        self._buffer.clear()
+        self._open.clear()
+
+    async def _give_back(self, link: NatsConnection) -> None:
+        link.unsubscribe(self._subscription)
+        await link.ping()  # what was on its way is here now
+        for reply in self._open.values():
+            self._naks.append((delivery_of(reply).sequence, reply + b" 4\r\n-NAK\r\n"))
+        self._open.clear()
+        self._send()
+        await self._jetstream.settle()
+
+    async def _connect(self) -> NatsConnection:
+        """A connection on which the consumer was found. What was told meanwhile is sent."""
+        link = await NatsConnection.connect(self._address, "penstock-router")
+        try:
+            self._jetstream = JetStream(link, self._address)
+            stream = await self._jetstream.stream()
+            consumer = await self._jetstream.consumer(self._ack_seconds)
+            self._forget(stream)
+            self._prepare(link, consumer)
+            if not link.is_open:
+                raise Unavailable(f"the connection to NATS at {self._address!r} is lost: {link.problem}")
+        except BaseException:
+            link.abort()
+            raise
+        link.on_lost = self._lost
+        link.on_read = self._serve
+        self._link = link
+        self._send()
+        if self._is_recovered:
+            self._announce(link)
+            self._ask()
+        return link
+
+    def _prepare(self, link: NatsConnection, consumer: ConsumerInfo) -> None:
+        self.lease_seconds = consumer.lease_seconds
+        self._most = consumer.config.max_batch
+        self._pull_seconds = min(PULL_SECONDS, (consumer.config.max_expires or NANOSECONDS << 20) / NANOSECONDS)
+        self._credit = 0
+        inbox = f"_INBOX.{secrets.token_hex(12)}"
+        self._subscription = link.subscribe(inbox, self._arrived)
+        self._request = f"PUB $JS.API.CONSUMER.MSG.NEXT.{self._address.stream}.{self._address.consumer} {inbox} ".encode()
+
+    async def _live(self, link: NatsConnection) -> None:
+        """Look after the connection until the source is stopped."""
+        while True:
+            if not self._is_recovered:
+                try:
+                    await self._recover(link)
+                except (PenstockError, ConnectionError, TimeoutError, NoResponders) as error:
+                    link.abort(str(error))
+            await link.ended.wait()
+            failures = 0
+            while True:
+                try:
+                    link = await self._connect()
+                except PenstockError as error:
+                    self._tell(error)
+                    failures += 1
+                    await asyncio.sleep(exponential(failures, SECOND // 20, 2 * SECOND) / SECOND)
+                else:
+                    self._tell(None)
+                    break
+
+    def _tell(self, error: PenstockError | None) -> None:
+        self._tried.set_result(error)
+        self._tried = self._loop.create_future()
+
+    async def _recover(self, link: NatsConnection) -> None:
+        """Have what an earlier life left come before anything else, and put it in order."""
+        if count := await free(link, self._jetstream, self._address):
+            self._gathering = count
+            self._gathered.clear()
+            try:
+                self._pull(count, GATHER_SECONDS)
+                async with asyncio.timeout(GATHER_SECONDS + GRACE_SECONDS):
+                    await self._gathered.wait()
+            finally:
+                self._gathering = 0
+            if not link.is_open:
+                return
+            self._buffer.sort(key=lambda received: delivery_of(received.receipt).sequence)
+        self._is_recovered = True
+        self._announce(link)
+        self._serve()
+
+    def _announce(self, link: NatsConnection) -> None:
+        """Answer to other routers of this consumer that this one lives."""
+
+        def answer(_subject: bytes, reply: bytes, _header: bytes, _body: bytes) -> None:
+            if reply:
+                link.write(b"PUB %b 0\r\n\r\n" % reply)
+
+        link.subscribe(presence(self._address), answer)
+
+    def _lost(self) -> None:
+        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `Settled`."""
+        problem = self._link.problem if self._link else ""
+        self._link = None
+        self._credit = 0
+        self._gathered.set()
+        now = self._clock.now()
+        for reply in self._acked:
+            self._settled.add(delivery_of(reply).key, now)
+        self._acked.clear()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(Unavailable(f"the connection to NATS at {self._address!r} is lost: {problem}"))
+        self._waiters.clear()
+
+    def _forget(self, stream: StreamInfo) -> None:
+        """Drop what is of a stream that is no more, or of an end of it that the server has lost: its numbers come again."""
+        last = stream.state.last_seq if stream.created == self._created else -1
+        if self._created:
+            self._open = {key: reply for key, reply in self._open.items() if delivery_of(reply).sequence <= last}
+            self._buffer = [received for received in self._buffer if received.broker_id in self._open]
+            self._acks = [reply for reply in self._acks if delivery_of(reply).sequence <= last]
+            self._naks = [nak for nak in self._naks if nak[0] <= last]
+        self._created = stream.created
+
+    # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """Up to `want` messages in the stream's order, as soon as there is one; nothing after `wait` seconds."""
+        if not self._life:
+            return []
+        if not self._link:
+            await self._connected(wait)
+        if self._buffer and self._is_recovered:
+            return self._take(want)
+        waiter: asyncio.Future[list[Received]] = self._loop.create_future()
+        self._waiters[waiter] = want
+        self._ask()
+        timer = self._loop.call_later(wait, _end, waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and not waiter.exception():
+                self._buffer[:0] = waiter.result()  # nobody got them
+            raise
+        finally:
+            timer.cancel()
+            self._waiters.pop(waiter, None)
+
+    async def _connected(self, wait: float) -> None:
+        """Wait for the next try to connect again, which goes on by itself."""
+        problem: PenstockError | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                problem = await asyncio.shield(self._tried)
+        if not self._link and not self._is_stopping:
+            raise Unavailable(str(problem) if problem else f"no connection to NATS at {self._address!r}") from problem
+
+    def _take(self, want: int) -> list[Received]:
+        taken = self._buffer[:want]
+        del self._buffer[:want]
+        return taken
+
+    def _ask(self) -> None:
+        """Have enough asked for, for those who wait; a little less is not worth a request."""
+        want = sum(self._waiters.values())
+        if self._link and self._is_recovered and self._credit * 2 <= want > 0:
+            self._pull(want - self._credit, self._pull_seconds)
+
+    def _pull(self, count: int, seconds: float) -> None:
+        assert self._link
+        self._credit += count
+        while count > 0:
+            batch = min(count, self._most or count)
+            body = b'{"batch":%d,"expires":%d}' % (batch, seconds * NANOSECONDS)
+            self._link.write(b"%b%d\r\n%b\r\n" % (self._request, len(body), body))
+            count -= batch
+        if self._guard:
+            self._guard.cancel()
+        self._guard = self._loop.call_later(seconds + GRACE_SECONDS, self._ended, self._credit)
+
+    def _ended(self, count: int) -> None:
+        """So many messages that were asked for do not come."""
+        self._credit = max(0, self._credit - count)
+        self._serve()
+
+    def _arrived(self, _subject: bytes, reply: bytes, header: bytes, body: bytes) -> None:
+        if not reply:
+            self._told(header)
+            return
+        self._credit -= 1
+        if reply.startswith(self._prefix):
+            count, sequence, _ = reply[len(self._prefix) :].split(b".", 2)
+        else:  # the longer form, with domain and account
+            count, sequence = reply.split(b".")[6:8]
+        broker_id = self._id_prefix + sequence.decode()
+        self._open[broker_id] = reply
+        received = Received(broker_id, body, reply, int(count))
+        if self._settled and self._settled.take(delivery_of(reply).key):
+            self.ack(received)
+        else:
+            self._buffer.append(received)
+
+    def _told(self, header: bytes) -> None:
+        """The server says something of a request: mostly that it is over."""
+        line, *fields = header.decode(errors="replace").split("\r\n")
+        status = line[9:12]
+        if status == "100":
+            return  # a sign of life
+        if status == "503" or "Deleted" in line:
+            if self._link:
+                self._link.abort(f"the consumer is gone: {line[9:]}")
+            return
+        for field in fields:
+            name, _, value = field.partition(":")
+            if name.lower() == "nats-pending-messages":
+                self._ended(int(value))
+                return
+        # A request that was refused as a whole. What else was asked for may still come, the guard sees to it otherwise.
+        self._loop.call_later(GRACE_SECONDS, self._ended, self._credit)
+
+    def _serve(self) -> None:
+        """Give what came to those who wait; ask for more if some still do."""
+        waiters = self._waiters
+        if not self._is_recovered:
+            if self._gathering and (len(self._buffer) >= self._gathering or not self._credit):
+                self._gathered.set()
+            return
+        while self._buffer and waiters:
+            waiter = next(iter(waiters))
+            want = waiters.pop(waiter)
+            if not waiter.done():
+                waiter.set_result(self._take(want))
+        if waiters:
+            self._ask()
+
+    def _keep(self) -> None:
+        """Renew the leases of what came and nobody asked for yet."""
+        for received in self._buffer:
+            self._others.append(received.receipt + b" 4\r\n+WPI\r\n")
+        self._send()
+        self._keeper = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
+
+    # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ack(self, received: Received) -> None:
+        """The message is done with."""
+        reply = self._open.pop(received.broker_id, None)
+        if reply:
+            self._acks.append(reply)
+            self._acked.append(reply)
+            if not self._is_due:
+                self._soon()
+
+    def nack(self, received: Received, delay: int) -> None:
+        """The message is to be handed out again after so many seconds; 0: at once, before what was never handed out."""
+        if self._open.get(received.broker_id) == received.receipt:
+            del self._open[received.broker_id]
+            command = b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % (delay * NANOSECONDS)
+            sequence = delivery_of(received.receipt).sequence
+            self._naks.append((sequence, b"%b %d\r\n%b\r\n" % (received.receipt, len(command), command)))
+            self._soon()
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """The message is still worked on: its lease runs for so many seconds from now, or for longer."""
+        if self._open.get(received.broker_id) == received.receipt:
+            command = b"+WPI"
+            if self.lease_seconds and seconds > self.lease_seconds:
+                command = b'-NAK {"delay": %d}' % (seconds * NANOSECONDS)
+            self._others.append(b"%b %d\r\n%b\r\n" % (received.receipt, len(command), command))
+            self._soon()
+
+    async def flush(self) -> None:
+        """Return when everything told so far is carried out, or given up."""
+        with suppress(PenstockError, ConnectionError, TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                if self._life and not self._link:
+                    await asyncio.shield(self._tried)
+                if self._link:
+                    self._send()
+                    await self._jetstream.settle()
+
+    async def depth(self) -> Depth | None:
+        """How much is in the queue, of what this consumer takes."""
+        if not self._link:
+            return None
+        info = await self._jetstream.info()
+        return Depth(info.num_pending, info.num_ack_pending)
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        """Write down what was told since the last time, in one go. Without a connection it waits for the next."""
+        self._is_due = False
+        if not self._link:
+            return
+        out: list[bytes] = []
+        if self._others:
+            out += _commands(self._others)
+            self._others.clear()
+        if self._naks:
+            self._naks.sort()
+            out += _commands(nak for _, nak in self._naks)
+            self._naks.clear()
+        if self._acks:
+            out += (b"PUB ", b" 4\r\n+ACK\r\nPUB ".join(self._acks), b" 4\r\n+ACK\r\n")
+            self._acks.clear()
+        if out:
+            self._link.write(b"".join(out))
+
+
+def _commands(told: Iterable[bytes]) -> Iterable[bytes]:
+    return [b"PUB " + command for command in told]
+
+
+def _end(waiter: asyncio.Future[list[Received]]) -> None:
+    if not waiter.done():
+        waiter.set_result([])
+
+
+def _nothing() -> None:
+    """The source is stopped: it knows."""

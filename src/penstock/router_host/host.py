@@ -1,0 +1,112 @@
+"""A router with everything around it: its configuration, its client, a broker to write to, and its place among others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.api.rules import DeliveryRules
+from penstock.broker.aio import AsyncBroker
+from penstock.clock import Clock
+from penstock.config import Settings
+from penstock.errors import FailedPrecondition
+from penstock.projects import Projects
+from penstock.router.configuration import Configuration, find_places
+from penstock.router.core.outcome import Severity
+from penstock.router.core.reach import Reach
+from penstock.router.inspection import Inspection
+from penstock.router.life import Life
+from penstock.router.options import RouterOptions
+from penstock.router.router import ROUTER, Router
+from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router.standby import Standby
+from penstock.router.transports.http import HttpTransport
+from penstock.router_host.local import BrokerQueues
+from penstock.router_host.records import BrokerRecords
+from penstock.router_host.remote import ServerQueues
+
+CACHE = "router-config.json"
+"""The last known configuration, in the data directory."""
+
+
+class RouterHost:
+    """One router in this process. Make it inside the running loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        aio: AsyncBroker,
+        *,
+        clock: Clock,
+        environment: Mapping[str, str],
+        projects: Projects | None = None,
+        rules: DeliveryRules | None = None,
+    ) -> None:
+        self.options = options = options_of(settings)
+        local = BrokerQueues(aio, projects=projects, rules=rules)
+        context = SourceContext(environment=environment, clock=clock, local=local, remote=ServerQueues())
+        self._transport = HttpTransport(options, Reach(options.allow_targets))
+        self._records = BrokerRecords(aio, local)
+        self.router = Router(lambda config: open_source(config, context), self._transport, self._records, options, clock)
+        file, urls = _place(settings.router)
+        configuration = Configuration(
+            find_places(file=file, urls=urls, environment=environment),
+            warn=self._warn,
+            cache=settings.data_dir / CACHE if settings.data_dir is not None else None,
+        )
+        standby = settings.router_standby
+        self.life = Life(
+            self.router,
+            configuration,
+            primacy=None if standby is None else lambda told: Standby(standby, on_change=told, warn=self._warn, clock=clock),
+        )
+        self.view = Inspection(self.life)
+
+    async def start(self) -> None:
+        """Begin; the first configuration is fetched meanwhile. See `life.failed`."""
+        await self.life.start()
+
+    async def stop(self, grace_seconds: float = 0) -> None:
+        """End in good order, by the router's own limits. Safe to call twice."""
+        await self.life.stop()
+        await self._transport.close()
+        await self._records.flush()
+
+    def _warn(self, category: str, severity: Severity, message: str, /) -> None:
+        self.router.warn(category, severity, message, ROUTER)
+
+
+def options_of(settings: Settings) -> RouterOptions:
+    """How the router behaves by these settings."""
+    file = settings.router_signing_secret_file
+    return RouterOptions(
+        fifo="strict" if settings.router_fifo == "strict" else "batch",
+        payload="thin" if settings.router_payload == "thin" else "full",
+        max_attempts=settings.router_max_attempts,
+        request_timeout=settings.router_timeout,
+        http_version="HTTP_2" if settings.router_http_version == "HTTP_2" else "HTTP_1_1",
+        per_target=settings.router_per_target,
+        breaker_scope="target" if settings.router_breaker_scope == "target" else "global",
+        allow_targets=settings.router_allow,
+        signing_secret=None if file is None else _secret(file),
+        sync_interval=settings.router_sync_interval,
+        max_pools=settings.router_max_pools,
+        pool_warning_threshold=max(settings.router_max_pools // 2, 1),
+        is_development=settings.router_development,
+    )
+
+
+def _secret(file: Path) -> str:
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FailedPrecondition(
+            f"the file of the signing secret {str(file)!r} cannot be read: {error}", hint="write the secret into it, alone"
+        ) from None
+
+
+def _place(router: str | None) -> tuple[Path | None, str | None]:
+    """The file or the addresses that a setting names."""
+    if router is None:
+        return None, None
+    return (None, router) if "://" in router else (Path(router), None)

@@ -125,6 +125,8 @@ class EventColumns:
         self._offsets: list[int | None] = []
         self._ids: list[bytes | None] = []
         self._attempts: list[int | None] = []
+        self._consumers: list[str | None] = []
+        self._which_consumer = array("i")
         self._details: list[dict[str, str]] = []
         self._which_detail = array("i")
 
@@ -135,22 +137,19 @@ class EventColumns:
         self._told.append(told)
         self._runs.append((first, count))
         self.count += count
-        if told.offsets is None:
-            self._offsets.append(None)
-            self._ids.append(None)
-            self._attempts.append(None)
+        self._offsets += told.offsets if told.offsets is not None else [None] * count
+        self._ids += _message_ids(told)
+        attempts = told.attempts
+        self._attempts += [attempts or None] * count if isinstance(attempts, int) else [each or None for each in attempts]
+        if isinstance(told.consumer, list):
+            self._which_consumer += array("i", range(len(self._consumers), len(self._consumers) + count))
+            self._consumers += told.consumer
         else:
-            self._offsets += told.offsets
-            self._ids += _message_ids(told)
-            attempts = told.attempts
-            self._attempts += [attempts or None] * count if isinstance(attempts, int) else [each or None for each in attempts]
-        if any(not isinstance(value, str) for value in told.detail.values()):
-            rows = range(count)
+            self._which_consumer += array("i", [len(self._consumers)]) * count
+            self._consumers.append(told.consumer)
+        if any(not value or not isinstance(value, str) for value in told.detail.values()):
             self._which_detail += array("i", range(len(self._details), len(self._details) + count))
-            self._details += [
-                {name: value if isinstance(value, str) else str(value[row]) for name, value in told.detail.items()}
-                for row in rows
-            ]
+            self._details += [told.detail_of(row) for row in range(count)]
         else:
             self._which_detail += array("i", [len(self._details)]) * count
             self._details.append(cast("dict[str, str]", told.detail))  # every value was found to be a text
@@ -169,18 +168,17 @@ class EventColumns:
             pa.array(self._offsets, pa.int64()),
             pa.array(self._ids, pa.string()),
             pa.array(self._attempts, pa.int32()),
-            pa.array([each.consumer for each in told], pa.string()).take(which),
+            pa.array(self._consumers, pa.string()).take(_numbers(self._which_consumer)),
             _maps(self._details, is_null=False).take(_numbers(self._which_detail)),
         ]
         self._clear()
         return pa.record_batch(columns, schema=self._schema)
 
 
-def _message_ids(told: Record) -> list[bytes] | list[None]:
+def _message_ids(told: Record) -> Sequence[bytes | None]:
     """The ids of the messages of a record."""
-    assert told.offsets is not None, "it is about messages"
-    if told.stream is None or told.published is None:
-        return [None] * told.count
+    if told.offsets is None or told.stream is None or told.published is None:
+        return [None] * told.count if told.names is None else [name.encode() for name in told.names]
     if isinstance(told.published, list):
         each = zip(told.published, told.offsets, strict=True)
         return [message_id(at, told.stream, offset).encode() for at, offset in each]

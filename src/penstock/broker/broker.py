@@ -32,7 +32,7 @@ from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.cursors import Cursors
-from penstock.broker.history import Row, life
+from penstock.broker.history import Row, life, life_of
 from penstock.broker.journal import Journal
 from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
@@ -41,7 +41,6 @@ from penstock.broker.writer import Placed, Ticket
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
-from penstock.ids import parse_message_id
 
 log = logging.getLogger("penstock.broker")
 
@@ -362,21 +361,18 @@ class Broker:
         """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
         self.catch_up()
         self.check_open()
-        place = parse_message_id(message_id)
-        if place is None:
-            return []
         self.sync()
         with self.lock:
             stream_of = {queue.number: queue.stream for queue in self.catalog.queues.values()}
-        rows = life(self.journal, place[1], place[2], stream_of)
-        # The id of another broker may name a place here, too: what is there is somebody else's.
-        return rows if any(row.message_id == message_id for row in rows) else []
+        return life_of(self.journal, message_id, stream_of)
 
     def last_fate(self, queue: Queue, offset: int) -> str | None:
         """The kind of the last event of a message in a queue, as the log tells. Call it without the lock."""
         self.sync()
-        events_of_queue = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
-        return events_of_queue[-1].kind if events_of_queue else None
+        rows = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
+        # What a router tried is no fate, and it may be written down after one.
+        fates = [row.kind for row in rows if row.kind != "attempted"]
+        return fates[-1] if fates else None
 
     @property
     def health(self) -> str | None:

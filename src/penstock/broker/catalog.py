@@ -207,7 +207,7 @@ class Catalog:
                 | events.DocumentDropped()
             ):
                 return ()
-            case events.SnapshotTaken() | events.SnapshotUpdated() | events.SnapshotDeleted():
+            case events.SnapshotTaken() | events.SnapshotUpdated() | events.SnapshotDeleted() | events.Attempted():
                 return ()
             case _:
                 return (event.queue,)

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from penstock.broker.core import events
-from penstock.broker.core.events import Column, Event, spread
+from penstock.broker.core.events import Column, Event, Texts, spread
 from penstock.broker.journal import Journal
-from penstock.ids import message_id
+from penstock.ids import message_id, parse_message_id
+
+Detail = dict[str, str | list[int] | list[str]]
+"""One text for all events of a record, or a number or text for each; an empty one says nothing."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -28,7 +31,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Record(msgspec.Struct, gc=False):
-    """What a record of the event log says of each of its events: one text for all of them, or a number for each."""
+    """What a record of the event log says of each of its events: one text for all of them, or something for each."""
 
     kind: str
     at: int
@@ -39,26 +42,36 @@ class Record(msgspec.Struct, gc=False):
     published: Column | None = None
     """When the messages were published; None where the log does not say."""
     attempts: Column = 0
-    consumer: str | None = None
-    detail: dict[str, str | list[int]] = {}
+    consumer: Texts | None = None
+    detail: Detail = {}
+    names: Sequence[str] | None = None
+    """What the messages are called where they lie in no stream of this broker, one for each event."""
 
     @property
     def count(self) -> int:
         """How many events it stands for."""
-        return 1 if self.offsets is None else len(self.offsets)
+        each = self.offsets if self.offsets is not None else self.names
+        return 1 if each is None else len(each)
 
     def cut(self, start: int, stop: int) -> Record:
         """Those events alone, counted from the first."""
-        if self.offsets is None or (start <= 0 and stop >= len(self.offsets)):
+        if (self.offsets is None and self.names is None) or (start <= 0 and stop >= self.count):
             return self
         part = slice(max(start, 0), stop)
         return msgspec.structs.replace(
             self,
-            offsets=self.offsets[part],
+            offsets=self.offsets[part] if self.offsets is not None else None,
             published=self.published[part] if isinstance(self.published, list) else self.published,
             attempts=self.attempts[part] if isinstance(self.attempts, list) else self.attempts,
+            consumer=self.consumer[part] if isinstance(self.consumer, list) else self.consumer,
             detail={name: value if isinstance(value, str) else value[part] for name, value in self.detail.items()},
+            names=self.names[part] if self.names is not None else None,
         )
+
+    def detail_of(self, index: int) -> dict[str, str]:
+        """What it says of one event beyond the columns."""
+        each = ((name, value if isinstance(value, str) else value[index]) for name, value in self.detail.items())
+        return {name: str(value) for name, value in each if value != ""}
 
 
 def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR0911, PLR0912  # one case for each event
@@ -69,7 +82,7 @@ def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR09
             return Record("published", at, event.stream, None, range(event.first, event.first + event.count), at)
         case events.Dropped():
             offsets = [offset for start, stop in event.ranges for offset in range(start, stop)]
-            detail: dict[str, str | list[int]] = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
+            detail: Detail = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
             return Record("dropped", at, stream_of.get(event.queue), event.queue, offsets, detail=detail)
         case events.TopicCreated():
             return Record("topic_created", at, event.stream, detail={"name": event.name})
@@ -103,6 +116,8 @@ def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR09
             return Record("consumer_released", at, stream_of.get(event.queue), event.queue, detail=detail)
         case events.Paused():
             return Record("paused" if event.paused else "resumed", at, stream_of.get(event.queue), event.queue)
+        case events.Attempted():
+            return _attempted(event, stream_of)
         case _:
             kind, attempts, consumer, detail = _describe(event)
             stream = stream_of.get(event.queue)
@@ -112,28 +127,16 @@ def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR09
 def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Row]:
     """The events of a record whose first event has the offset `first`."""
     told = record(event, stream_of)
-    if told.offsets is None:
-        yield Row(first, told.at, told.kind, told.stream, told.queue, detail=_detail(told, 0))
-        return
-    published, attempts = spread(told.published or 0, told.count), spread(told.attempts, told.count)
-    for index, (offset, publish_at, attempt) in enumerate(zip(told.offsets, published, attempts, strict=True)):
-        name = message_id(publish_at, told.stream, offset) if told.stream is not None and told.published is not None else None
-        yield Row(
-            first + index,
-            told.at,
-            told.kind,
-            told.stream,
-            told.queue,
-            offset,
-            name,
-            attempt or None,
-            told.consumer,
-            _detail(told, index),
-        )
-
-
-def _detail(told: Record, index: int) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else str(value[index]) for name, value in told.detail.items()}
+    count = told.count
+    offsets: Sequence[int | None] = told.offsets if told.offsets is not None else [None] * count
+    published, attempts = spread(told.published or 0, count), spread(told.attempts, count)
+    for index, (offset, publish_at, attempt) in enumerate(zip(offsets, published, attempts, strict=True)):
+        name = told.names[index] if told.names is not None else None
+        if offset is not None and told.stream is not None and told.published is not None:
+            name = message_id(publish_at, told.stream, offset)
+        consumer = told.consumer[index] if isinstance(told.consumer, list) else told.consumer
+        detail = told.detail_of(index)
+        yield Row(first + index, told.at, told.kind, told.stream, told.queue, offset, name, attempt or None, consumer, detail)
 
 
 def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) -> bool:
@@ -154,6 +157,8 @@ def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) 
             | events.DeadRemoved()
         ):
             return stream_of.get(event.queue) == stream and offset in event.offsets
+        case events.Attempted(queue=int(queue), offsets=list(offsets)):
+            return stream_of.get(queue) == stream and offset in offsets
         case _:
             return False
 
@@ -165,6 +170,23 @@ def life(journal: Journal, stream: int, offset: int, stream_of: dict[int, int]) 
         if concerns(event, stream, offset, stream_of):
             found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
     return found
+
+
+def life_of(journal: Journal, name: str, stream_of: dict[int, int]) -> list[Row]:
+    """The events of the message of an id: the broker's, or the one that the message itself gives to a router."""
+    place = parse_message_id(name)
+    if place is not None:
+        found = life(journal, place[1], place[2], stream_of)
+        # The id of another broker may name a place here, too: what is there is somebody else's.
+        if any(row.message_id == name for row in found):
+            return found
+    found = []
+    for first, event in journal.read_events(0, journal.event_range()[1]):
+        if isinstance(event, events.Attempted) and name in event.ids:
+            found += [row for row, one in zip(rows(first, event, stream_of), event.ids, strict=True) if one == name]
+    places = {(row.stream, row.message_offset) for row in found}
+    stream, offset = places.pop() if len(places) == 1 else (None, None)
+    return found if stream is None or offset is None else life(journal, stream, offset, stream_of)
 
 
 MessageEvent = (
@@ -179,7 +201,7 @@ MessageEvent = (
 )
 
 
-def _describe(event: MessageEvent) -> tuple[str, Column, str | None, dict[str, str | list[int]]]:
+def _describe(event: MessageEvent) -> tuple[str, Column, str | None, Detail]:
     """(kind, attempts, consumer, details) of a record; a detail is a text for all or a number for each."""
     match event:
         case events.Leased():
@@ -200,6 +222,25 @@ def _describe(event: MessageEvent) -> tuple[str, Column, str | None, dict[str, s
             return "redriven", 0, None, {}
         case events.DeadRemoved():
             return event.why, 0, None, {}
+
+
+def _attempted(event: events.Attempted, stream_of: Mapping[int, int]) -> Record:
+    stream = stream_of.get(event.queue) if event.queue is not None else None
+    detail: Detail = {
+        "target": event.targets,
+        "status": _each(event.statuses),
+        "duration": _each(event.durations),
+        "outcome": event.outcomes,
+        "calls": _each(event.calls),
+        "queue": event.source,
+        "error": event.errors,
+    }
+    names: list[str] | None = event.ids
+    if stream is not None and event.offsets is not None:
+        detail["id"], names = event.ids, None
+    return Record(
+        "attempted", event.at, stream, event.queue, event.offsets, event.published, event.numbers, event.pools, detail, names
+    )
 
 
 def _each(values: Column) -> str | list[int]:

@@ -10,6 +10,7 @@ from penstock.cli.command import Parser
 from penstock.cli.output import say, table
 from penstock.cli.settings import add_flags, settings_of
 from penstock.config import OPTIONS
+from penstock.router.core.config import shown_uri
 
 
 def configure(parser: Parser) -> None:
@@ -31,6 +32,8 @@ def run(found: argparse.Namespace) -> int:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, str) and "://" in value:
+        return shown_uri(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -42,5 +45,7 @@ def _shown(value: object) -> str:
             return str(value).lower()
         case tuple():
             return ",".join(value)
+        case str() if "://" in value:
+            return shown_uri(value)
         case _:
             return str(value)

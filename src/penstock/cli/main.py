@@ -26,6 +26,7 @@ COMMANDS = (
     Command("queue", "create, fill, empty and inspect work queues", "penstock.cli.queue"),
     Command("dlq", "list, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
     Command("worker", "run the tasks of a worker", "penstock.cli.worker"),
+    Command("router", "run the router: from queues to HTTP targets", "penstock.cli.router"),
     Command("pipeline", "run the jobs on Spark: the lake, the metrics, a replay", "penstock.cli.pipeline"),
     Command("trace", "tell the whole life of a message", "penstock.cli.trace"),
     Command("explain", "say why messages of a subscription or work queue are not delivered", "penstock.cli.explain"),

@@ -6,6 +6,7 @@ import argparse
 
 from penstock.cli.command import Parser
 from penstock.cli.settings import add_flags, settings_of
+from penstock.config import Settings
 from penstock.errors import FailedPrecondition
 
 
@@ -18,13 +19,20 @@ def configure(parser: Parser) -> None:
 def run(found: argparse.Namespace) -> int:
     """Check the settings first: a wrong one is told at once, before anything is loaded or opened."""
     settings, _ = settings_of(found)
+    return serve(settings)
+
+
+def serve(settings: Settings) -> int:
+    """Run the server with these settings; returns the exit code."""
+    extra = "server" if settings.router is None else "router"
     try:
         from penstock.server import run as run_server  # noqa: PLC0415  # the one command that needs the server's libraries
+
+        return run_server(settings)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in {"", "penstock"}:
             raise
         raise FailedPrecondition(
-            f"the server needs the library {missing}", hint="install what it needs: pip install 'penstock[server]'"
+            f"the {extra} needs the library {missing}", hint=f"install what it needs: pip install 'penstock[{extra}]'"
         ) from None
-    return run_server(settings)

@@ -9,27 +9,37 @@ from collections.abc import Collection
 from penstock.config import OPTIONS, Settings, find_file, load
 from penstock.config.settings import Option
 
+FILE = "settings file"
+"""Where argparse keeps the name of the file of settings."""
 
-def add_flags(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
-    """Add `--config` and the flags of these options; of all when none are named."""
-    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings (default: penstock.toml here, if it exists)")
+
+def add_flags(
+    parser: argparse.ArgumentParser, names: Collection[str] | None = None, *, file_flag: str = "--config", prefix: str = ""
+) -> None:
+    """Add the flags of these options, of all when none are named, and one for the file of settings.
+
+    `prefix` is what a command need not say: the options of the router lose their `router_` in its own commands.
+    """
+    parser.add_argument(
+        file_flag, dest=FILE, metavar="FILE", help="a TOML file of settings (default: penstock.toml here, if it exists)"
+    )
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in OPTIONS:
         if names is None or option.name in names:
             section = option.key.partition(".")[0]
             if section not in groups:
                 groups[section] = parser.add_argument_group(section)
-            _add_flag(groups[section], option)
+            _add_flag(groups[section], option, option.flag.replace(f"--{prefix}", "--", 1) if prefix else option.flag)
 
 
-def _add_flag(group: argparse._ArgumentGroup, option: Option) -> None:
+def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str) -> None:
     text = f"{option.help} (default: {option.shown_default})".replace("%", "%%")
     if isinstance(option.default, bool):
-        group.add_argument(option.flag, dest=_dest(option), action=argparse.BooleanOptionalAction, default=None, help=text)
+        group.add_argument(flag, dest=_dest(option), action=argparse.BooleanOptionalAction, default=None, help=text)
     elif isinstance(option.default, tuple):
-        group.add_argument(option.flag, dest=_dest(option), action="append", metavar=option.kind.metavar, help=text)
+        group.add_argument(flag, dest=_dest(option), action="append", metavar=option.kind.metavar, help=text)
     else:
-        group.add_argument(option.flag, dest=_dest(option), metavar=option.kind.metavar, help=text)
+        group.add_argument(flag, dest=_dest(option), metavar=option.kind.metavar, help=text)
 
 
 def _dest(option: Option) -> str:
@@ -40,7 +50,7 @@ def _dest(option: Option) -> str:
 def settings_of(found: argparse.Namespace) -> tuple[Settings, dict[str, str]]:
     """The settings with their origins, from the parsed flags, the environment and the file."""
     flags = {option.name: _text(getattr(found, _dest(option), None)) for option in OPTIONS}
-    return load(flags, os.environ, find_file(found.config, os.environ))
+    return load(flags, os.environ, find_file(getattr(found, FILE), os.environ))
 
 
 def _text(value: object) -> object:

@@ -147,8 +147,7 @@ class Inspection:
         return await self._life.reload()
 
     def _item(self, message_id: str) -> Item | None:
-        tracker = self._router.tracker
-        return tracker.find(message_id) or next((item for item in tracker if item.received.broker_id == message_id), None)
+        return self._router.tracker.find(message_id)
 
     def _shown(self, item: Item) -> InFlight:
         offset = self.clock.now() - self._steady()

@@ -19,7 +19,7 @@ from penstock.clock import Clock, steady
 from penstock.durations import SECOND
 from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Item, Pointer
-from penstock.router.core.outcome import TRIES, Answer, Failure, Health, Outcome, Trouble, judge
+from penstock.router.core.outcome import DELIVERED, TRIES, Answer, Failure, Health, Outcome, Trouble, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
 from penstock.router.options import RouterOptions
 from penstock.router.transport import Call, Transport
@@ -77,20 +77,23 @@ class Delivery:
         if self._call is not None:
             self._call.cancel()
             self._breaker.record(Health.UNKNOWN, self._mediator.steady())
-        self._mediator.running.pop(self, None)
+        self.item.delivery = None
 
     def _answered(self, found: Answer | Failure) -> None:
         mediator = self._mediator
         self._call = None
         now = mediator.steady()
-        outcome = judge(found, mediator.clock.now)
+        outcome = DELIVERED.get(found.status) if type(found) is Answer and not found.body else None
+        if outcome is None:
+            outcome = judge(found, mediator.clock.now)
         if self._breaker.record(outcome.health, now):
             mediator.changed(self.item.pointer.target, self._breaker)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
             self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
             return
-        del mediator.running[self]
-        self._done(self.item, self.calls, outcome, now)
+        item = self.item
+        item.delivery = None
+        self._done(item, self.calls, outcome, now)
 
     def _again(self) -> None:
         mediator = self._mediator
@@ -98,7 +101,7 @@ class Delivery:
         now = mediator.steady()
         wait = self._breaker.may(now)
         if wait:
-            del mediator.running[self]
+            self.item.delivery = None
             self._done(self.item, self.calls, circuit_open(wait), now)
             return
         self.calls += 1
@@ -126,8 +129,6 @@ class Mediator:
         self.clock = clock
         self.steady = steady(clock)
         self.loop = asyncio.get_running_loop()
-        self.running: dict[Delivery, None] = {}
-        """Attempts that have begun a call, and have not ended."""
         self.is_stopping = False
         self.breakers: dict[str, Breaker] = {}
         """By target: scheme, host and port."""
@@ -137,6 +138,7 @@ class Mediator:
         self._tokens: dict[str, bytes | None] = {"": b""}
         self._key = standard_key(options.signing_secret) if options.signing_secret else None
         self._is_thin = options.payload == "thin"
+        self._is_plain = self._key is None
 
     def deliver(self, item: Item, done: Done, now: int) -> Outcome | None:
         """Deliver a message: what is decided without a call is returned, otherwise `done` is called with what came of it."""
@@ -147,15 +149,17 @@ class Mediator:
             body = _encode(Thin(pointer.message_id))
         else:
             body = _encode(Full(pointer.message_id, pointer.group, msgspec.Raw(pointer.payload or b"null")))
-        headers = self.headers(pointer, body)
+        headers = self._tokens.get(pointer.auth_token) if self._is_plain and not pointer.signing_secret else None
         if headers is None:
-            return _BAD_HEADER
+            headers = self.headers(pointer, body)
+            if headers is None:
+                return _BAD_HEADER
         breaker = self._by_url.get(pointer.target)
         if breaker is None:
             breaker = self.breaker(pointer.target)
         if breaker.state is not State.CLOSED and (wait := breaker.may(now)):
             return circuit_open(wait)
-        self.running[Delivery(self, item, done, breaker, headers, body)] = None
+        item.delivery = Delivery(self, item, done, breaker, headers, body)
         return None
 
     def headers(self, pointer: Pointer, body: bytes) -> bytes | None:

@@ -92,11 +92,9 @@ class Router:
         items: list[Item] = []
         for received in batch:
             try:
-                pointer = parse(received.body)
+                items.append(Item(parse(received.body), name, received, feed, number, now, now))
             except InvalidArgument as error:
                 self._malformed(feed, received, error)
-            else:
-                items.append(Item(pointer, name, received, feed, number, now, now))
         if not items:
             return
         routing = route(items, self.tracker, self._pools, self._default_pool, now)
@@ -363,8 +361,9 @@ class Router:
             for runner in runners:
                 runner.stop()
             await self._wait_for_calls(runners, drain_seconds)
-            for delivery in list(self.mediator.running):
-                delivery.cancel()
+            for item in self.tracker:
+                if item.delivery is not None:
+                    item.delivery.cancel()
             if self._burials:
                 await asyncio.wait(self._burials, timeout=drain_seconds)
             self._give_back()

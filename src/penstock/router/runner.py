@@ -15,6 +15,7 @@ from penstock.router.core.pool import Fate, Pool
 from penstock.router.mediator import Mediator
 from penstock.router.records import Attempt, Records
 
+SKEW_KEPT = SECOND // 10
 LONGEST_REFUSAL = 30
 """Seconds after which a message comes again that a full pool had no room for, at most."""
 
@@ -63,6 +64,8 @@ class Runner:
         """How long it takes from one message to the next, in microseconds: a moving average."""
         self._ended_at = 0
         self._idle = asyncio.Event()
+        self._skew = self._skew_until = 0
+        """Wall time less steady time, as of a moment ago."""
 
     def run(self) -> None:
         """Begin what may begin."""
@@ -131,7 +134,9 @@ class Runner:
         """Do what follows from an outcome."""
         pool, pointer = self.pool, item.pointer
         duration = now - item.started_at
-        wall = self._clock.now()
+        if now >= self._skew_until:
+            self._skew, self._skew_until = self._clock.now() - now, now + SKEW_KEPT
+        wall = now + self._skew
         self.metrics.finished(outcome.metric, duration, wall)
         self._gap += ((now - self._ended_at if self._ended_at else duration) - self._gap) // 8
         self._ended_at = now

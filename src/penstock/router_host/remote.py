@@ -78,7 +78,7 @@ class RemoteSource:
         self._since = 0
         """When the oldest of them came."""
         self._held: dict[int, Received] = {}
-        """What is handed out, by its receipt."""
+        """What is handed out, by the offset of its message: its latest delivery."""
         self._settling = 0
         """How many deliveries are settled here and not told to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
@@ -160,18 +160,20 @@ class RemoteSource:
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ack(self, received: Received) -> None:
-        """The message is done with."""
-        receipt: int = received.receipt
-        if self._held.pop(receipt, None) is not None:
-            self._acks.append(receipt)
-            self._ids[receipt] = received.broker_id
+        """The message is done with, whichever of its deliveries this is."""
+        held = self._held.pop(frames.offset_of(received.receipt), None)
+        if held is not None:
+            self._acks.append(held.receipt)
+            self._ids[held.receipt] = held.broker_id
             self._settling += 1
+            if self._channel is None:
+                self._settled.add(held.broker_id, monotonic())
             self._soon()
 
     def nack(self, received: Received, delay: int) -> None:
         """Back to the queue. With no delay nobody has tried it, so no try is counted."""
-        receipt: int = received.receipt
-        if self._held.pop(receipt, None) is not None:
+        if self._holds(received):
+            receipt: int = self._held.pop(frames.offset_of(received.receipt)).receipt
             self._nacks[receipt] = Nack(receipt, delay=delay) if delay else Nack(receipt, unseen=True)
             self._settling += 1
             if not delay:
@@ -180,7 +182,7 @@ class RemoteSource:
 
     def extend(self, received: Received, seconds: int) -> None:
         """Another deadline."""
-        if received.receipt in self._held:
+        if self._holds(received):
             self._deadlines.setdefault(seconds, []).append(received.receipt)
             self._soon()
 
@@ -211,17 +213,16 @@ class RemoteSource:
             self._since = monotonic()
         for parcel in parcels:
             message = parcel.message
-            one = Received(
-                message_id(message.publish_at, stream, parcel.offset),
-                message.data,
-                frames.receipt(parcel.offset, parcel.attempt, parcel.epoch),
-                parcel.attempt,
+            self._came.append(
+                Received(
+                    message_id(message.publish_at, stream, parcel.offset),
+                    message.data,
+                    frames.receipt(parcel.offset, parcel.attempt, parcel.epoch),
+                    parcel.attempt,
+                )
             )
-            if len(self._settled) and self._settled.take(one.broker_id):
-                self._held[one.receipt] = one
-                self.ack(one)
-            else:
-                self._came.append(one)
+        if len(self._settled):
+            self._sift()
         if self._is_returning:
             self._return_unseen()
             self._soon()
@@ -265,7 +266,7 @@ class RemoteSource:
         link = self._link
         assert link is not None, "it is started"
         # What else the server believes to be here is given back at once: it never came, or to an earlier life.
-        held = [*self._held, *self._acks, *self._nacks]
+        held = [*(received.receipt for received in self._held.values()), *self._acks, *self._nacks]
         limits = self._limits(len(held))
         try:
             self._channel = await link.open(self._kind, self._name, self._consumer, limits, self, held=held)
@@ -309,13 +310,28 @@ class RemoteSource:
     def _handed_out(self, want: int) -> list[Received]:
         found = [self._came.popleft() for _ in range(min(want, len(self._came)))]
         for received in found:
-            self._held[received.receipt] = received
+            self._held[frames.offset_of(received.receipt)] = received
         if self._since < monotonic() - self._lease * SECOND // 8:
             for received in found:  # the lease runs from now on, not from when it came
                 self.extend(received, self._lease)
         self._ahead = max(self._ahead, want)
         self._ask()
         return found
+
+    def _holds(self, received: Received) -> bool:
+        """Whether this is the latest delivery of a message that is handed out."""
+        held = self._held.get(frames.offset_of(received.receipt))
+        return held is not None and held.receipt == received.receipt
+
+    def _sift(self) -> None:
+        """Ack again what came again though it is done with."""
+        came, self._came = self._came, deque()
+        for received in came:
+            if self._settled.take(received.broker_id):
+                self._held[frames.offset_of(received.receipt)] = received
+                self.ack(received)
+            else:
+                self._came.append(received)
 
     def _watch(self) -> None:
         """Look after what nobody polls for."""
@@ -386,6 +402,8 @@ class RemoteSource:
         for receipt, name in zip(acks, ids, strict=True) if late else ():
             if receipt in late:
                 self._settled.add(name, now)
+        if late:
+            self._sift()
         if ids:
             self._recent.append((now, ids))
         while self._recent and self._recent[0][0] < now - UNSURE_SECONDS * SECOND:
@@ -398,12 +416,12 @@ class RemoteQueueSource(RemoteSource):
     async def bury(self, received: Received, reason: str, error: str) -> None:
         """Move the message to the queue's dead letters; the reason is told with the error."""
         channel, receipt = await self._connected(), received.receipt
-        if channel is None or receipt not in self._held:
+        if channel is None or not self._holds(received):
             raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
         text = f"{reason}: {error}" if error else reason
         if await channel.confirm([], [Nack(receipt, requeue=False, error=text[:MAX_ERROR])], []):
             raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
-        self._held.pop(receipt, None)
+        self._held.pop(frames.offset_of(receipt), None)
 
     async def _make(self, link: RemoteLink) -> None:
         await made(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from penstock.doors.router.view import Forced, Sent
 from penstock.durations import SECOND
 from penstock.errors import NotFound, Unimplemented
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 from penstock.router.core.outcome import Metric, Severity
-from penstock.router.core.snapshot import BreakerState, ConsumerState, InFlight, PoolState, QueueState, Snapshot
+from penstock.router.core.snapshot import BreakerState, ConsumerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
 from penstock.router.core.warnings import Category, Warnings
 from penstock.testing import ManualClock
 

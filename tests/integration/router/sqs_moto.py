@@ -1,47 +1,68 @@
-"""moto's server, made fit for thousands of messages. A program: `python sqs_moto.py -H 127.0.0.1 -p PORT`.
+"""moto's server, made fit for thousands of messages and several callers. A program: `python sqs_moto.py -H 127.0.0.1 -p PORT`.
 
-What it answers is moto's; these only replace how it gets there. As it is, moto counts the whole queue several times for every
-message that it takes or hands out, spins while the groups of a FIFO queue are blocked, and may hand one message to two callers when
-its threads change between looking and taking.
+What it answers is moto's; this replaces how it gets there. As it is, moto counts the whole queue several times for every message
+that it takes or hands out, spins while the groups of a FIFO queue are blocked, and its threads get in each other's way: a message
+may be handed out twice, and one that is deleted may come back.
 """
 
 from __future__ import annotations
 
-import sys
+import threading
 import time
 from typing import Any
 
 from moto.server import main
 from moto.sqs import models
+from moto.sqs.models import Message, SQSBackend
+
+LOOK_SECONDS = 0.02
+"""How often a long poll looks: a lease may end at any moment."""
+
+_alone = threading.RLock()
+_receive = SQSBackend.receive_message
 
 
-def _unix_time(_: object = None) -> float:
-    return time.time()
+def _receive_message(
+    self: SQSBackend, queue_name: str, count: int, wait_seconds_timeout: int, *arguments: Any, **named: Any
+) -> list[Message]:
+    until = time.monotonic() + wait_seconds_timeout
+    while True:
+        with _alone:
+            found = _receive(self, queue_name, count, 0, *arguments, **named)
+        if found or time.monotonic() >= until:
+            return found
+        time.sleep(LOOK_SECONDS)
 
 
-def _unix_time_millis(_: object = None) -> float:
-    return time.time() * 1000.0
-
-
-def _get_queue_attributes(self: models.SQSBackend, queue_name: str, attribute_names: list[str]) -> dict[str, Any]:
+def _get_queue_attributes(self: SQSBackend, queue_name: str, attribute_names: list[str]) -> dict[str, Any]:
     found = self.get_queue(queue_name).attributes
     return {name: found[name] for name in attribute_names if found.get(name) is not None}
 
 
-def _is_message_valid(self: models.SQSBackend, queue_name: str, message: object) -> bool:  # noqa: ARG001  # no test takes days
-    return True
+def _alone_in(name: str) -> None:
+    """Let nothing else go on while this is done."""
+    method = getattr(SQSBackend, name)
 
+    def locked(*arguments: Any, **named: Any) -> Any:
+        with _alone:
+            return method(*arguments, **named)
 
-def _wait_for_messages(self: models.Queue, timeout: int) -> None:  # noqa: ARG001  # a lease may end at any moment
-    with self._messages_lock:
-        self._messages_lock.wait(0.02)
+    setattr(SQSBackend, name, locked)
 
 
 if __name__ == "__main__":
-    models.unix_time = _unix_time
-    models.unix_time_millis = _unix_time_millis
-    models.SQSBackend.get_queue_attributes = _get_queue_attributes  # type: ignore[method-assign]
-    models.SQSBackend.is_message_valid_based_on_retention_period = _is_message_valid  # type: ignore[method-assign]
-    models.Queue.wait_for_messages = _wait_for_messages  # type: ignore[method-assign]
-    sys.setswitchinterval(0.1)  # longer than it takes to look through a queue
+    changes: dict[Any, dict[str, Any]] = {
+        models: {"unix_time": lambda _=None: time.time(), "unix_time_millis": lambda _=None: time.time() * 1000.0},
+        SQSBackend: {
+            "receive_message": _receive_message,
+            "get_queue_attributes": _get_queue_attributes,
+            "is_message_valid_based_on_retention_period": lambda *_: True,  # no test takes days
+        },
+    }
+    for place, replacements in changes.items():
+        for name, replacement in replacements.items():
+            assert hasattr(place, name)
+            setattr(place, name, replacement)
+    for name in ("send_message", "delete_message", "change_message_visibility", "get_queue_attributes", "purge_queue"):
+        _alone_in(name)
     main()

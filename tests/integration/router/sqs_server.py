@@ -145,7 +145,7 @@ class SqsDriver:
     """A standard queue for the conformance suite."""
 
     # Of a real queue only FIFO ones promise order; moto keeps it in every queue.
-    can = Abilities(remembers_after_crash=False, takes_empty=False, takes_binary=False)
+    can = Abilities(remembers_after_crash=False, takes_empty=False, takes_binary=False, most_held=1_000)
 
     def __init__(self, server: SqsServer, proxy: FaultyProxy) -> None:
         self._server = server

@@ -134,23 +134,23 @@ BAD_POOL, BAD_QUEUE, BAD_CONSUMER = pool(succeeded=8, failed=1), queue(8, 1), co
         (router(), [], Status.HEALTHY, None),
         (router(pools=[], queues=[], consumers=[], breakers=[]), [], Status.HEALTHY, None),
         (router(), warned(Severity.ERROR), Status.HEALTHY, None),
-        (router(), warned(Severity.CRITICAL), Status.DEGRADED, "1 critical warnings"),
-        (router(breakers=[breaker(State.OPEN), breaker(State.CLOSED)]), [], Status.DEGRADED, "1 circuit breakers are open"),
+        (router(), warned(Severity.CRITICAL), Status.DEGRADED, "1 critical warning"),
+        (router(breakers=[breaker(State.OPEN), breaker(State.CLOSED)]), [], Status.DEGRADED, "1 circuit breaker is open"),
         (router(breakers=[breaker(State.HALF_OPEN)]), [], Status.HEALTHY, None),
-        (router(pools=[BAD_POOL]), [], Status.DEGRADED, "all pools are unhealthy"),
-        (router(pools=[BAD_POOL, pool()]), [], Status.WARNING, "1 of 2 pools are unhealthy"),
+        (router(pools=[BAD_POOL]), [], Status.DEGRADED, "unhealthy: all pools"),
+        (router(pools=[BAD_POOL, pool()]), [], Status.WARNING, "unhealthy: 1 of 2 pools"),
         (router(pools=[pool(succeeded=9, failed=1)]), [], Status.HEALTHY, None),  # 0.90 is well
         (router(pools=[pool(succeeded=0, failed=0)]), [], Status.HEALTHY, None),  # nothing happened
         (router(pools=[pool(succeeded=0, failed=9, idle=3_600)]), [], Status.HEALTHY, None),  # long ago
-        (router(queues=[BAD_QUEUE]), [], Status.DEGRADED, "all queues are unhealthy"),
-        (router(queues=[BAD_QUEUE, queue()]), [], Status.WARNING, "1 of 2 queues are unhealthy"),
-        (router(consumers=[BAD_CONSUMER]), [], Status.DEGRADED, "all consumers are unhealthy"),
-        (router(consumers=[BAD_CONSUMER, consumer()]), [], Status.WARNING, "1 of 2 consumers are unhealthy"),
+        (router(queues=[BAD_QUEUE]), [], Status.DEGRADED, "unhealthy: all queues"),
+        (router(queues=[BAD_QUEUE, queue()]), [], Status.WARNING, "unhealthy: 1 of 2 queues"),
+        (router(consumers=[BAD_CONSUMER]), [], Status.DEGRADED, "unhealthy: all consumers"),
+        (router(consumers=[BAD_CONSUMER, consumer()]), [], Status.WARNING, "unhealthy: 1 of 2 consumers"),
         (
             router(pools=[BAD_POOL], queues=[BAD_QUEUE, queue()]),
             warned(Severity.CRITICAL),
             Status.DEGRADED,
-            "1 critical warnings; all pools are unhealthy",
+            "1 critical warning; unhealthy: all pools",
         ),
     ],
 )

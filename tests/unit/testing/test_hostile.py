@@ -15,10 +15,11 @@ ENOUGH = 150_000
 """Who has sent so much has shown what it does."""
 
 OPEN = """never answers|accepts and says nothing|slow headers|slow body|drips for ever|drips headers for ever
-stalls in the headers|stalls in the body|TLS where plain text is spoken|plain text where TLS is spoken|silence where TLS is spoken
-answers before it was asked|switching protocols|length too short|content without being allowed one|gzip bomb|redirect loop
-redirect to metadata|deeply nested where nobody looks|a second answer|a second answer later|deeply nested JSON|deeply nested answer
-huge delaySeconds|negative delaySeconds|JSON that is not UTF-8|huge Retry-After|Retry-After in the far future|Retry-After that is nonsense"""
+stalls in the headers|stalls in the body|switching protocols|length too short|content without being allowed one|gzip bomb
+TLS where plain text is spoken|plain text where TLS is spoken|silence where TLS is spoken|answers before it was asked
+redirect loop|redirect to metadata|a second answer|a second answer later|deeply nested JSON|deeply nested answer
+deeply nested where nobody looks|huge delaySeconds|negative delaySeconds|JSON that is not UTF-8|huge Retry-After
+Retry-After in the far future|Retry-After that is nonsense"""
 RESET = "resets at once|resets instead of answering|reset in the headers|reset in the body|answers and resets"
 ENDLESS = """endless chunked body|endless small chunks|endless body of a huge length|endless body without a length|endless headers
 endless trailers|endless chunk extension|endless reason|endless empty lines|endless 100 Continue|one enormous header|100 MB

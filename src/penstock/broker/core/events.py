@@ -18,6 +18,7 @@ import msgspec
 from penstock.broker.core.ranges import Ranges
 
 Column = int | list[int]
+Texts = str | list[str]
 
 
 class _One(msgspec.Struct, array_like=True, gc=False):
@@ -272,6 +273,38 @@ class DocumentDropped(_One, tag=25):
     at: int
 
 
+class Attempted(_One, tag=26):
+    """A router tried to deliver messages to their targets; it says so after the fact, and nothing follows from it here.
+
+    Of a queue of this broker the record knows the places of the messages, of any other queue only their ids.
+    """
+
+    queue: int | None
+    at: int
+    offsets: list[int] | None
+    published: Column | None
+    ids: list[str]
+    """What the messages call themselves."""
+    source: str
+    """The queue's name in the router."""
+    pools: Texts
+    targets: Texts
+    """Without query and user."""
+    numbers: Column
+    """The how manyth try it was."""
+    calls: Column
+    statuses: Column
+    """0: there was no answer."""
+    durations: Column
+    outcomes: Texts
+    errors: Texts
+
+    @property
+    def count(self) -> int:
+        """How many offsets of the event log the record covers."""
+        return len(self.ids)
+
+
 Event = (
     Published
     | Leased
@@ -298,6 +331,7 @@ Event = (
     | SnapshotUpdated
     | DocumentKept
     | DocumentDropped
+    | Attempted
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode
@@ -311,6 +345,12 @@ def decode(body: bytes) -> list[Event]:
 
 def column(values: list[int]) -> Column:
     """One number when all are the same, the list otherwise."""
+    first = values[0]
+    return first if values.count(first) == len(values) else values
+
+
+def text_column(values: list[str]) -> Texts:
+    """One text when all are the same, the list otherwise."""
     first = values[0]
     return first if values.count(first) == len(values) else values
 

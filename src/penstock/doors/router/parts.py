@@ -84,7 +84,7 @@ class Consumer(msgspec.Struct, rename="camel"):
     instance_id: str
     is_healthy: bool
     last_poll_time_ms: int
-    last_poll_time: datetime | Literal["never"]
+    last_poll_time: str
     time_since_last_poll_ms: int
     time_since_last_poll_seconds: int
     is_running: bool
@@ -251,7 +251,7 @@ def _consumer(found: ConsumerState, now: int) -> Consumer:
         found.instance_id,
         found.is_healthy(now),
         found.polled_at // 1000,
-        to_datetime(found.polled_at) if found.polled_at else "never",
+        to_datetime(found.polled_at).isoformat().replace("+00:00", "Z") if found.polled_at else "never",
         age // 1000,
         age // SECOND,
         found.is_running,

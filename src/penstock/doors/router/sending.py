@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
@@ -28,7 +28,7 @@ class MessageAsked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     high_priority: bool = False
     auth_token: Text | None = None
     signing_secret: Text | None = None
-    payload: msgspec.Raw = msgspec.Raw(b"")
+    payload: Any = None  # whatever JSON the target is to get
 
 
 class Published(msgspec.Struct):
@@ -73,6 +73,6 @@ def _pointer(message_id: str, asked: MessageAsked) -> bytes:
         "highPriority": asked.high_priority or None,
         "authToken": asked.auth_token,
         "signingSecret": asked.signing_secret,
-        "payload": asked.payload if bytes(asked.payload) else None,
+        "payload": asked.payload,
     }
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})

@@ -17,8 +17,11 @@ from penstock.router.core.warnings import Warnings
 class RouterView(Protocol):
     """A router as its operator sees it."""
 
-    clock: Clock
     warnings: Warnings
+
+    @property
+    def clock(self) -> Clock:
+        """What its time is read from."""
 
     def snapshot(self) -> Snapshot:
         """What is true now. Called in any thread: it copies what the loop may change while it looks."""

@@ -111,10 +111,10 @@ def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overal
         ("pools", healthy_pools, len(snapshot.pools)),
         ("consumers", healthy_consumers, len(snapshot.consumers)),
     ]
-    grave = [f"{critical} critical warnings"] if critical else []
-    grave += [f"{open_breakers} circuit breakers are open"] if open_breakers else []
-    grave += [f"all {name} are unhealthy" for name, healthy, count in shares if count and not healthy]
-    slight = [f"{count - healthy} of {count} {name} are unhealthy" for name, healthy, count in shares if healthy < count]
+    grave = [f"{critical} critical warning{'s' if critical > 1 else ''}"] if critical else []
+    grave += [f"{open_breakers} circuit breaker{'s are' if open_breakers > 1 else ' is'} open"] if open_breakers else []
+    grave += [f"unhealthy: all {name}" for name, healthy, count in shares if count and not healthy]
+    slight = [f"unhealthy: {count - healthy} of {count} {name}" for name, healthy, count in shares if healthy < count]
     return Overall(
         status=Status.DEGRADED if grave else Status.WARNING if slight else Status.HEALTHY,
         reason="; ".join(grave or slight) or None,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -139,8 +139,7 @@ class _Reply(msgspec.Struct, rename="camel"):
     """What an answer may say. Anything else in it is passed over."""
 
     ack: bool | None = None
-    delay_seconds: int | None = None
-    message: str | None = None
+    delay_seconds: Any = None  # a target that writes it oddly still did not take the message
 
 
 _decode_reply = msgspec.json.Decoder(_Reply).decode
@@ -178,9 +177,16 @@ def _accepted(answer: Answer) -> Outcome:
         Health.UNKNOWN,
         Metric.TRANSIENT,
         answer.status,
-        max(reply.delay_seconds or 0, 0),
+        _seconds(reply.delay_seconds),
         error="the target did not acknowledge the message",
     )
+
+
+def _seconds(value: object) -> int:
+    """A delay that a target asks for; 0 when it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+        return 0
+    return int(min(value, MAX_DELAY))
 
 
 def _refused(answer: Answer, now: Callable[[], int]) -> Outcome:

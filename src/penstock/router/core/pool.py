@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 from penstock.durations import FOREVER, SECOND
@@ -139,6 +140,31 @@ class Pool:
             self._make_ready(lane, is_urgent=pointer.is_urgent)
         return True
 
+    def submit_all(self, items: Sequence[Item]) -> int:
+        """Take messages in for which there is room; returns how many. As `submit` for each of them, which is slower."""
+        if self.batches is not None or self.is_draining or self.queued + len(items) > self.capacity:
+            return sum([self.submit(item) for item in items])
+        lanes, regular = self.lanes, self._regular
+        for item in items:
+            pointer = item.pointer
+            group = pointer.group
+            lane = lanes.get(group)
+            if lane is None:
+                lane = lanes[group] = Lane(group)
+            elif lane.away:
+                lane.came_back(item)
+                self.away -= not lane.away
+            lane.regular.append(item)
+            if pointer.is_urgent:
+                lane.urgents += 1
+                if not lane.is_busy and not lane.is_held:
+                    self._make_ready(lane, is_urgent=True)
+            elif not lane.is_busy and not lane.is_held and not lane.is_ready:
+                lane.is_ready = True
+                regular.append(lane)
+        self.queued += len(items)
+        return len(items)
+
     def sent_back(self, item: Item, until: int) -> None:
         """A message could not come in and goes back to its queue: what comes after it in its group has to wait for it."""
         if self.batches is not None:
@@ -188,11 +214,15 @@ class Pool:
     def finish(self, item: Item, now: int) -> None:
         """A message is settled: it is done with, whatever came of it, and does not come again from here."""
         lane = self._ended(item)
-        if lane is not None:
-            if lane.regular or lane.urgent:
-                self._make_ready(lane, is_urgent=bool(lane.urgent or lane.urgents))
-            else:
-                lane.idle_at = now
+        if lane is None:
+            return
+        if not lane.regular and not lane.urgent:
+            lane.idle_at = now
+        elif lane.urgent or lane.urgents:
+            self._make_ready(lane, is_urgent=True)
+        else:
+            lane.is_ready = True
+            self._regular.append(lane)
 
     def retry(self, item: Item, delay: int, now: int) -> tuple[Fate, list[Item]]:
         """A message failed and is to be tried again after a delay: what becomes of it, and what has to go back to its queue.

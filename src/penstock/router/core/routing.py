@@ -39,7 +39,7 @@ class Routing(msgspec.Struct, gc=False):
 
 
 def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], now: int) -> Routing:
-    """Route a batch: what can go in is tracked and in its pool; the rest is in what is returned."""
+    """Route a batch of one queue: what can go in is tracked and in its pool; the rest is in what is returned."""
     routing = Routing()
     for pool, wanted in _by_pool(items, tracker, pools, default, routing):
         chosen = _in_turn(pool, wanted, routing, now)
@@ -50,14 +50,10 @@ def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], de
             routing.full[pool.code] = len(chosen) - fitting
             routing.refused += [(pool, item) for item in chosen[fitting:]]
             chosen = chosen[:fitting]
-        for item in chosen:
-            if not tracker.track(item):
-                routing.repeated.append(item)
-                continue
-            item.tracked_at = now
-            pool.submit(item)
-            routing.accepted += 1
         if chosen:
+            tracked, repeated = tracker.track(chosen)
+            routing.repeated += repeated
+            routing.accepted += pool.submit_all(tracked)
             routing.pools[pool.code] = pool
     return routing
 
@@ -66,20 +62,22 @@ def _by_pool(
     items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], routing: Routing
 ) -> list[tuple[Pool, list[Item]]]:
     """Phase 1, and the pool of each message that is new."""
-    codes: dict[str, list[Item]] = {}
-    for item in items:
+    fresh, known = tracker.fresh(items)
+    for item in known:
         seen = tracker.seen(item)
-        if seen is None:
-            code = item.pointer.pool
-            if code in codes:
-                codes[code].append(item)
-            else:
-                codes[code] = [item]
-        elif seen[0] is Seen.REDELIVERED:
+        assert seen is not None
+        if seen[0] is Seen.REDELIVERED:
             seen[1].received = item.received
             routing.redelivered.append(item.received)
         else:
             routing.requeued.append(item)
+    codes: dict[str, list[Item]] = {}
+    for item in fresh:
+        code = item.pointer.pool
+        if code in codes:
+            codes[code].append(item)
+        else:
+            codes[code] = [item]
     found: dict[int, tuple[Pool, list[Item]]] = {}
     for code, wanted in codes.items():
         pool = pools.get(code)

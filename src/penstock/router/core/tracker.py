@@ -6,10 +6,12 @@ queue hands the same message out again, the second that somebody put it into a q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from penstock.router.core.message import Item
+
+_NONE: Mapping[str, Item] = {}
 
 
 class Seen(Enum):
@@ -49,35 +51,51 @@ class Tracker:
         is_same = found.queue == item.queue and not (found.received.broker_id and item.received.broker_id)
         return (Seen.REDELIVERED if is_same else Seen.REQUEUED), found
 
-    def track(self, item: Item) -> bool:
-        """Remember a message; False when it is in the router already."""
-        by_message = self._by_message
-        message_id = item.pointer.message_id
-        if message_id in by_message:
-            return False
-        of_queue = self._by_queue.get(item.queue)
+    def fresh(self, items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+        """Those messages of a batch of one queue that are not in the router, and the others."""
+        by_message, of_queue = self._by_message, self._by_queue.get(items[0].queue, _NONE)
+        if not by_message:
+            return items, []
+        known = [
+            item
+            for item in items
+            if item.pointer.message_id in by_message or (item.received.broker_id or item.pointer.message_id) in of_queue
+        ]
+        if not known:
+            return items, known
+        others = set(map(id, known))
+        return [item for item in items if id(item) not in others], known
+
+    def track(self, items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+        """Remember messages of one queue; returns those that came in by it, and those that were in the router already."""
+        by_message, queue = self._by_message, items[0].queue
+        of_queue = self._by_queue.get(queue)
         if of_queue is None:
-            of_queue = self._by_queue[item.queue] = {}
-        key = item.received.broker_id or message_id
-        if key in of_queue:
-            return False
-        of_queue[key] = by_message[message_id] = item
-        return True
+            of_queue = self._by_queue[queue] = {}
+        repeated: list[Item] = []
+        for item in items:
+            message_id = item.pointer.message_id
+            key = item.received.broker_id or message_id
+            if message_id in by_message or key in of_queue:
+                repeated.append(item)
+            else:
+                of_queue[key] = by_message[message_id] = item
+        if not repeated:
+            return items, repeated
+        return [item for item in items if by_message[item.pointer.message_id] is item], repeated
 
     def remove(self, item: Item) -> bool:
         """Forget a message; False when it is not in the router."""
         if self._by_message.get(item.pointer.message_id) is not item:
             return False
         del self._by_message[item.pointer.message_id]
-        of_queue = self._by_queue[item.queue]
-        del of_queue[item.received.broker_id or item.pointer.message_id]
-        if not of_queue:
-            del self._by_queue[item.queue]
+        del self._by_queue[item.queue][item.received.broker_id or item.pointer.message_id]
         return True
 
     def find(self, message_id: str) -> Item | None:
-        """The message of this id, if it is in the router."""
-        return self._by_message.get(message_id)
+        """The message of this id, its own or its queue's, if it is in the router."""
+        found = self._by_message.get(message_id)
+        return found or next((same[message_id] for same in self._by_queue.values() if message_id in same), None)
 
     def of_queue(self, queue: str) -> list[Item]:
         """The messages that came from a queue, oldest first."""

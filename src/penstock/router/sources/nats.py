@@ -1,24 +1,18 @@
 """Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_address` for the URI).
 
-    poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
-    ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
-    nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
-    extend  `+WPI` starts the lease anew; a longer one is a `-NAK` with a delay, which can still be acked
-
-A message is known by its number in the stream and the time it was stored: both are in the subject that settles it. A number
-alone may come again, when a stream is made anew or a server has lost the end of one.
+poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
+ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
+nack ── `-NAK`, those of one turn in the stream's order: the server hands them out again in the order it hears of them
+extend  `+WPI` starts the lease anew; a longer one is a `-NAK` with a delay, which can still be acked
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from penstock.backoff import exponential
 from penstock.clock import Clock
@@ -32,6 +26,7 @@ from penstock.router.sources.nats_address import parse_address
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders
 from penstock.router.sources.nats_jetstream import NANOSECONDS, ConsumerInfo, JetStream, StreamInfo
 from penstock.router.sources.nats_leftovers import free, presence
+from penstock.router.sources.nats_outbox import Outbox, delivery_of
 
 if TYPE_CHECKING:
     from penstock.router.sources.opening import SourceContext
@@ -44,36 +39,11 @@ GATHER_SECONDS = 5.0
 """How long what an earlier life left may take to come."""
 STOP_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
-REMEMBERED = 50_000
-"""Acks that are doubted when the connection is lost. A server that is killed forgets what it wrote down in the last moment."""
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> Source:
     """A source for a `nats://` URI, not started."""
     return NatsSource(config, context.clock)
-
-
-class Delivery(msgspec.Struct, frozen=True):
-    """A message as the subject that settles it says: which, and how often it was handed out."""
-
-    count: int
-    sequence: int
-    stored: bytes
-
-    @property
-    def key(self) -> str:
-        """The same for every delivery of this message, and for no other message."""
-        return f"{self.sequence}.{self.stored.decode()}"
-
-
-def delivery_of(reply: bytes) -> Delivery:
-    """`$JS.ACK.<stream>.<consumer>.<count>.<sequence>.<delivery>.<stored>.<pending>`, or with domain and account in front.
-
-    ValueError or IndexError when it is neither.
-    """
-    words = reply.split(b".")
-    start = 4 if len(words) == 9 else 6
-    return Delivery(int(words[start]), int(words[start + 1]), words[start + 3])
 
 
 class NatsSource:
@@ -114,11 +84,7 @@ class NatsSource:
         self._id_prefix = f"{self._address.stream}:"
         self._open: dict[str, bytes] = {}
         """What came and is not settled: the newest delivery of each."""
-        self._acks: list[bytes] = []
-        self._naks: list[tuple[int, bytes]] = []
-        self._others: list[bytes] = []
-        self._is_due = False
-        self._acked: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._outbox = Outbox(self._soon)
         self._settled = Settled()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +122,7 @@ class NatsSource:
         await asyncio.wait([life])
         with suppress(PenstockError, ConnectionError, TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
-                if not self._link and (self._open or self._acks):
+                if not self._link and (self._open or not self._outbox.is_empty):
                     await self._connect()
                 if self._link:
                     await self._give_back(self._link)
@@ -171,7 +137,7 @@ class NatsSource:
         link.unsubscribe(self._subscription)
         await link.ping()  # what was on its way is here now
         for reply in self._open.values():
-            self._naks.append((delivery_of(reply).sequence, reply + b" 4\r\n-NAK\r\n"))
+            self._outbox.nak(reply)
         self._open.clear()
         self._send()
         await self._jetstream.settle()
@@ -240,8 +206,9 @@ class NatsSource:
             self._gathered.clear()
             try:
                 self._pull(count, GATHER_SECONDS)
-                async with asyncio.timeout(GATHER_SECONDS + GRACE_SECONDS):
-                    await self._gathered.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_SECONDS + GRACE_SECONDS):
+                        await self._gathered.wait()
             finally:
                 self._gathering = 0
             if not link.is_open:
@@ -267,9 +234,8 @@ class NatsSource:
         self._credit = 0
         self._gathered.set()
         now = self._clock.now()
-        for reply in self._acked:
-            self._settled.add(delivery_of(reply).key, now)
-        self._acked.clear()
+        for key in self._outbox.doubted():
+            self._settled.add(key, now)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(Unavailable(f"the connection to NATS at {self._address!r} is lost: {problem}"))
@@ -281,8 +247,7 @@ class NatsSource:
         if self._created:
             self._open = {key: reply for key, reply in self._open.items() if delivery_of(reply).sequence <= last}
             self._buffer = [received for received in self._buffer if received.broker_id in self._open]
-            self._acks = [reply for reply in self._acks if delivery_of(reply).sequence <= last]
-            self._naks = [nak for nak in self._naks if nak[0] <= last]
+            self._outbox.forget_after(last)
         self._created = stream.created
 
     # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -399,8 +364,7 @@ class NatsSource:
     def _keep(self) -> None:
         """Renew the leases of what came and nobody asked for yet."""
         for received in self._buffer:
-            self._others.append(received.receipt + b" 4\r\n+WPI\r\n")
-        self._send()
+            self._outbox.extend(received.receipt)
         self._keeper = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,28 +373,19 @@ class NatsSource:
         """The message is done with."""
         reply = self._open.pop(received.broker_id, None)
         if reply:
-            self._acks.append(reply)
-            self._acked.append(reply)
-            if not self._is_due:
-                self._soon()
+            self._outbox.ack(reply)
 
     def nack(self, received: Received, delay: int) -> None:
         """The message is to be handed out again after so many seconds; 0: at once, before what was never handed out."""
         if self._open.get(received.broker_id) == received.receipt:
             del self._open[received.broker_id]
-            command = b"-NAK" if delay <= 0 else b'-NAK {"delay": %d}' % (delay * NANOSECONDS)
-            sequence = delivery_of(received.receipt).sequence
-            self._naks.append((sequence, b"%b %d\r\n%b\r\n" % (received.receipt, len(command), command)))
-            self._soon()
+            self._outbox.nak(received.receipt, delay)
 
     def extend(self, received: Received, seconds: int) -> None:
         """The message is still worked on: its lease runs for so many seconds from now, or for longer."""
         if self._open.get(received.broker_id) == received.receipt:
-            command = b"+WPI"
-            if self.lease_seconds and seconds > self.lease_seconds:
-                command = b'-NAK {"delay": %d}' % (seconds * NANOSECONDS)
-            self._others.append(b"%b %d\r\n%b\r\n" % (received.receipt, len(command), command))
-            self._soon()
+            is_longer = self.lease_seconds is not None and seconds > self.lease_seconds
+            self._outbox.extend(received.receipt, seconds if is_longer else 0)
 
     async def flush(self) -> None:
         """Return when everything told so far is carried out, or given up."""
@@ -450,32 +405,12 @@ class NatsSource:
         return Depth(info.num_pending, info.num_ack_pending)
 
     def _soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._send)
+        self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        """Write down what was told since the last time, in one go. Without a connection it waits for the next."""
-        self._is_due = False
-        if not self._link:
-            return
-        out: list[bytes] = []
-        if self._others:
-            out += _commands(self._others)
-            self._others.clear()
-        if self._naks:
-            self._naks.sort()
-            out += _commands(nak for _, nak in self._naks)
-            self._naks.clear()
-        if self._acks:
-            out += (b"PUB ", b" 4\r\n+ACK\r\nPUB ".join(self._acks), b" 4\r\n+ACK\r\n")
-            self._acks.clear()
-        if out:
-            self._link.write(b"".join(out))
-
-
-def _commands(told: Iterable[bytes]) -> Iterable[bytes]:
-    return [b"PUB " + command for command in told]
+        """Write what was told since the last time, in one go. Without a connection it waits for the next."""
+        if self._link and (commands := self._outbox.take()):
+            self._link.write(commands)
 
 
 def _end(waiter: asyncio.Future[list[Received]]) -> None:

@@ -14,6 +14,7 @@ from penstock.router.transport import Done
 from penstock.router.transports.call import Deadlines, HttpCall
 from penstock.router.transports.dial import Dialer, Reach
 from penstock.router.transports.http1 import Http1Connection
+from penstock.router.transports.http2 import Http2Connection
 from penstock.router.transports.origin import SWEEPS_KEPT, Origin, OriginStats
 
 IDLE_TIMEOUT: Final = 60.0
@@ -34,6 +35,7 @@ class HttpTransport:
         self._options = options
         self._reach = reach
         self._tls = tls
+        self._context_made: ssl.SSLContext | None = None
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
         self._targets: dict[str, tuple[Target, Origin]] = {}
@@ -94,22 +96,28 @@ class HttpTransport:
     def _new_origin(self, target: Target) -> Origin:
         options = self._options
         tls = self._context() if target.is_secure else None
+        is_open = target.is_secure and options.http_version == "HTTP_2"
         dialer = Dialer(target.host, target.port, reach=self._reach, timeout=options.connect_timeout, tls=tls)
         return Origin(
             target.origin,
             dialer,
             limit=options.per_target,
-            protocol=self._protocol,
-            is_shared=False,
+            protocol=self._negotiated if is_open else self._plain,
+            is_shared=None if is_open else False,
         )
 
-    def _protocol(self, origin: Origin) -> asyncio.Protocol:
+    def _plain(self, origin: Origin) -> asyncio.Protocol:
         return Http1Connection(origin, self._options.body_limit)
 
+    def _negotiated(self, origin: Origin) -> asyncio.Protocol:
+        return _Negotiated(origin, self._options.body_limit)
+
     def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+        """What TLS trusts and offers."""
+        if self._context_made is None:
+            self._context_made = self._tls or ssl.create_default_context()
+            self._context_made.set_alpn_protocols(["h2", "http/1.1"] if self._options.http_version == "HTTP_2" else ["http/1.1"])
+        return self._context_made
 
     def _sweep(self) -> None:
         """Close what is idle for too long, and forget the origins that have nothing left."""
@@ -119,6 +127,21 @@ class HttpTransport:
         if gone:
             self._targets.clear()
         self._sweeper = self._loop.call_later(self._pause, self._sweep) if self._origins else None
+
+
+class _Negotiated(asyncio.Protocol):
+    """Stands in until TLS is set up; then the protocol that both sides agreed on takes its place."""
+
+    def __init__(self, origin: Origin, body_limit: int) -> None:
+        self._origin = origin
+        self._body_limit = body_limit
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
+        secure = transport.get_extra_info("ssl_object")
+        made = Http2Connection if secure.selected_alpn_protocol() == "h2" else Http1Connection
+        protocol = made(self._origin, self._body_limit)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
 
 
 CLOSED: Final = Failure(Trouble.CANCELLED, "the router stops")

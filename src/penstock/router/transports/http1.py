@@ -17,11 +17,17 @@ from penstock.router.transports.origin import Origin
 
 try:
     from httptools import HttpParserError, HttpResponseParser
-except ImportError as error:
-    raise FailedPrecondition("the router's HTTP client needs the library httptools", hint="pip install 'penstock[router]'") from error
+except ModuleNotFoundError as error:
+    raise FailedPrecondition(
+        "the router's HTTP client needs the library httptools", hint="pip install 'penstock[router]'"
+    ) from error
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes before an answer's body, those of interim answers included."""
+FRAMES: Final = 16
+"""How many times its limit a body may take on the wire: chunks of a byte take six times; trailers and the like must end, too."""
+MOST_PACKING: Final = 16
+"""Bytes that may be sent for each of the body: a chunk of one byte takes six."""
 ASKS_TO_WAIT: Final = {429, 503}
 
 
@@ -39,6 +45,8 @@ class Http1Connection(asyncio.Protocol):
         "_keep",
         "_origin",
         "_parser",
+        "_received",
+        "_rest",
         "_status",
         "_transport",
         "_write",
@@ -60,8 +68,12 @@ class Http1Connection(asyncio.Protocol):
         self._keep = False
         self._status = 0
         """Of the answer; 0: its head is not there yet."""
+        self._received = 0
+        """Bytes of an answer that came in several pieces."""
         self._head: bytes | bytearray = b""
         self._body: bytes | bytearray = b""
+        self._rest = 0
+        """Bytes that came after the head."""
         self.is_free = False
         self.idle_since = 0
 
@@ -86,6 +98,9 @@ class Http1Connection(asyncio.Protocol):
         """Close it. It has no call."""
         self._close(calls=0)
 
+    def check(self) -> None:
+        """Nothing can be asked beside a call; its timeout finds out."""
+
     # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP or TLS it is one that writes
@@ -105,6 +120,8 @@ class Http1Connection(asyncio.Protocol):
             else:
                 self._head = bytearray(self._head) if isinstance(self._head, bytes) else self._head
                 self._head += data
+        else:
+            self._rest += len(data)
         try:
             self._feed(data)
         except HttpParserError as error:
@@ -114,8 +131,15 @@ class Http1Connection(asyncio.Protocol):
             self._keep = False  # the answer is whole, or long enough; what follows it is nothing that was asked for
         if self._is_ended:
             self._end()
-        elif not self._status and len(self._head) > HEAD_LIMIT:
-            self._fail(f"the answer's head is longer than {HEAD_LIMIT} bytes")
+            return
+        self._received += len(data)
+        if not self._status:
+            if self._received > HEAD_LIMIT:
+                self._fail(f"the answer's head is longer than {HEAD_LIMIT} bytes")
+        elif self._received > HEAD_LIMIT + self._body_limit * MOST_PACKING:
+            self._fail("the answer does not end, though its body is short: its chunks or its trailers are too long")
+        elif self._rest > HEAD_LIMIT + FRAMES * self._body_limit:
+            self._fail("the answer does not end")
 
     def eof_received(self) -> None:
         """The target will send no more; the connection closes."""
@@ -131,6 +155,7 @@ class Http1Connection(asyncio.Protocol):
         if exc is None and self._status and _Headers(self._head).is_closed_by_end:
             call.finish(self._answer())
         elif self._is_kept and not self._head and not call.is_replaced:
+            self._origin.distrust()
             self._origin.again(call)
         else:
             call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
@@ -177,7 +202,7 @@ class Http1Connection(asyncio.Protocol):
         if self._keep:
             self._is_kept = True
             self._is_ended = self._keep = False
-            self._status, self._head, self._body = 0, b"", b""
+            self._status, self._head, self._body, self._rest = 0, b"", b"", 0
             self._origin.release(self)
         else:
             self._close(calls=1)

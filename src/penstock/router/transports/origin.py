@@ -47,6 +47,9 @@ class Connection(Protocol):
     def discard(self) -> None:
         """Close it. It has no call."""
 
+    def check(self) -> None:
+        """Make sure that it is alive, as far as can be told. Called every so often."""
+
 
 class OriginStats(msgspec.Struct, frozen=True):
     """What an origin has at the moment."""
@@ -108,11 +111,21 @@ class Origin:
         if self._waiting:
             self._serve()
 
+    def left(self) -> None:
+        """A call ended on a connection that can take no other."""
+        self._busy -= 1
+        if self._waiting:
+            self._serve()
+
     def opened(self, connection: Connection, *, is_shared: bool) -> None:
         """A connection is made."""
         self._is_shared = is_shared
         self._open.add(connection)
-        self._busy += 1  # as if it had just ended a call
+        self.offer(connection)
+
+    def offer(self, connection: Connection) -> None:
+        """This connection can take calls."""
+        self._busy += 1  # as if it had just ended one
         self.release(connection)
 
     def retire(self, connection: Connection) -> None:
@@ -130,18 +143,18 @@ class Origin:
             self._grow()
 
     def again(self, call: HttpCall) -> None:
-        """Send a call once more, before all others: its connection was closed before it was looked at.
-
-        Other connections that were idle as long are likely to be closed as well, so that none of them is used for it.
-        """
-        for connection in self._idle():
-            connection.discard()
+        """Send a call once more, before all others: it was not looked at."""
         call.is_replaced = True
         call.place = self
         self._waiting[call] = None
         self._waiting.move_to_end(call, last=False)
         self._serve()
         self._grow()
+
+    def distrust(self) -> None:
+        """A kept connection turned out closed: those that were idle as long are likely to be closed as well."""
+        for connection in self._idle():
+            connection.discard()
 
     def drop(self, call: HttpCall) -> None:
         """A call that waits here ended."""
@@ -151,8 +164,10 @@ class Origin:
         """Close what was idle for several sweeps; whether the origin has anything left."""
         self._sweep += 1
         for connection in self._idle():
-            if connection.idle_since <= self._sweep - SWEEPS_KEPT - 1:
+            if connection.idle_since < self._sweep - SWEEPS_KEPT:
                 connection.discard()
+        for connection in list(self._open):
+            connection.check()
         return bool(self._open or self._connecting or self._waiting)
 
     async def close(self) -> None:

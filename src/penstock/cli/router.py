@@ -1,0 +1,126 @@
+"""`penstock router …`: run a router, check its configuration, look at one that runs, and give it something to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.cli import router_status
+from penstock.cli.command import Parser, Verbs
+from penstock.cli.output import complain, say, say_json, table
+from penstock.cli.serve import serve
+from penstock.cli.settings import add_flags, settings_of
+from penstock.config import OPTIONS
+from penstock.config.load import DEFAULT
+from penstock.errors import InvalidArgument, PenstockError
+from penstock.router.config_cache import ConfigCache
+from penstock.router.config_places import Place
+from penstock.router.configuration import URL_VARIABLE, find_places
+from penstock.router.core.change import changes
+from penstock.router.core.config import RouterConfig, merge, shown_uri
+
+PORT = 8095
+DATA_DIR = Path("penstock-router")
+CACHE = "router-config.json"
+
+_HELD_BACK = {"router", "router_standby", "cors_origins", "push_allow", "resp_port", "rpc_port", "public_url", "grpc_port"}
+"""Settings that are of no use here, or have a flag with a better name."""
+
+
+def configure(parser: Parser) -> None:
+    """The verbs."""
+    verbs = Verbs(parser)
+    run = verbs.add("run", "take messages from queues and deliver them, until told to stop", run_router)
+    _add_places(run)
+    run.add_argument("--standby", metavar="URL", help="a Redis: of several routers with it one works (redis://127.0.0.1:6379/0)")
+    add_flags(run, {option.name for option in OPTIONS} - _HELD_BACK, file_flag="--settings", prefix="router-")
+
+    check = verbs.add("check", "check a configuration, and say what it would change", run_check)
+    _add_places(check)
+    check.add_argument("--data-dir", metavar="PATH", type=Path, default=DATA_DIR, help=f"of the router (default: {DATA_DIR})")
+    check.add_argument("--json", action="store_true", help="for programs")
+
+    router_status.configure(verbs)
+
+
+def _add_places(parser: Parser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--config", metavar="FILE", type=Path, help="the configuration: queues and pools, JSON or TOML")
+    group.add_argument(
+        "--config-url", metavar="URL", help=f"where it is fetched, or several with commas (default: {URL_VARIABLE})"
+    )
+
+
+def _places(found: argparse.Namespace) -> list[Place]:
+    places = find_places(file=found.config, urls=found.config_url, environment=os.environ)
+    if not places:
+        raise InvalidArgument("there is no configuration", hint=f"give --config FILE or --config-url URL, or set {URL_VARIABLE}")
+    return places
+
+
+def run_router(found: argparse.Namespace) -> int:
+    """Serve a router, with the ports and the directory of a router where nobody says otherwise."""
+    settings, origins = settings_of(found)
+    _places(found)  # a wrong one is told before anything is opened
+    own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0}
+    if not settings.memory:
+        own["data_dir"] = DATA_DIR
+    changed = {name: value for name, value in own.items() if origins[name] == DEFAULT}
+    if "data_dir" in changed and origins["token_file"] == DEFAULT:
+        changed["token_file"] = None
+    changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
+    if found.standby is not None:
+        changed["router_standby"] = found.standby
+    return serve(replace(settings, **changed))  # type: ignore[arg-type]  # by name, and checked when it is built
+
+
+def run_check(found: argparse.Namespace) -> int:
+    """Say what a configuration holds, and how it differs from the last one of the router."""
+    places = _places(found)
+    new = merge(asyncio.run(_fetch(places)))
+    known = ConfigCache(found.data_dir / CACHE).load()
+    old = merge(known.values()) if known else None
+    lines = changes(old, new).describe()
+    if found.json:
+        say_json({"pools": len(new.pools), "queues": len(new.queues), "changes": lines})
+        return 0
+    say(_pools(new))
+    say("")
+    say(_queues(new))
+    say("")
+    if old is None:
+        say(f"the configuration is right; no router has run in {found.data_dir}, so all of it would be new")
+    elif not lines:
+        say("the configuration is right, and nothing would change")
+    else:
+        say("the configuration is right; it would change:")
+        for line in lines:
+            say(f"  {line}")
+    return 0
+
+
+async def _fetch(places: list[Place]) -> list[RouterConfig]:
+    found: list[RouterConfig] = []
+    for place in places:
+        try:
+            found.append(await place.fetch())
+        except PenstockError as error:
+            complain(f"{place.name}: {error}")
+            raise
+    return found
+
+
+def _pools(config: RouterConfig) -> str:
+    rows = [[pool.code, str(pool.concurrency), str(pool.rate_per_minute or "-")] for pool in config.pools]
+    return table([["POOL", "CONCURRENCY", "A MINUTE"], *rows])
+
+
+def _queues(config: RouterConfig) -> str:
+    rows = [
+        [shown_uri(queue.name), shown_uri(queue.uri), str(queue.connections), f"{queue.visibility_timeout} s"]
+        for queue in config.queues
+    ]
+    return table([["QUEUE", "URI", "CONNECTIONS", "VISIBILITY"], *rows])

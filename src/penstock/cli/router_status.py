@@ -1,0 +1,162 @@
+"""`penstock router status` and `seed`: over the monitoring API of a router that runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.cli.arguments import whole
+from penstock.cli.command import Verbs
+from penstock.cli.output import say, say_json, table
+from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, ServerUnreachable, Unauthenticated
+
+SERVER = "http://127.0.0.1:8095"
+SERVER_VARIABLE = "PENSTOCK_ROUTER"
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+SECONDS = 30
+WELL = "HEALTHY"
+
+
+def configure(verbs: Verbs) -> None:
+    """Add both."""
+    status = verbs.add("status", "show how a router is: its pools, queues, breakers and warnings", run_status)
+    seed = verbs.add("seed", "put messages on a router's queues, to try it out (needs --development there)", run_seed)
+    for parser in (status, seed):
+        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--server", metavar="URL", help=f"the router's address (default: {SERVER_VARIABLE}, or {SERVER})")
+        parser.add_argument(
+            "--token", help=f"who calls, if the router asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
+        )
+    seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
+    seed.add_argument("--queue", default="random", help="high, medium, low, random, or a queue's name (default: random)")
+    seed.add_argument("--endpoint", default="random", help="fast, slow, faulty, fail, random, or a URL (default: random)")
+    seed.add_argument(
+        "--groups", choices=("unique", "1of8", "single"), default="unique", help="in how many groups (default: unique)"
+    )
+
+
+def run_status(found: argparse.Namespace) -> int:
+    """0 when the router is well, 1 when it is not."""
+    router = _Router(found)
+    health = router.get("/monitoring/health")
+    pools, queues = router.get("/monitoring/pool-stats"), router.get("/monitoring/queue-stats")
+    breakers, warnings = router.get("/monitoring/circuit-breakers"), router.get("/monitoring/warnings/unacknowledged")
+    standby = router.get("/monitoring/standby-status")
+    if found.json:
+        say_json(
+            {"health": health, "pools": pools, "queues": queues, "breakers": breakers, "warnings": warnings, "standby": standby}
+        )
+    else:
+        _show_health(health, standby)
+        _show_tables(pools, queues, breakers)
+        _show_warnings(warnings)
+    return 0 if health["status"] == WELL else 1
+
+
+def run_seed(found: argparse.Namespace) -> int:
+    """Say how many messages were sent."""
+    asked = {"count": found.count, "queue": found.queue, "endpoint": found.endpoint, "messageGroupMode": found.groups}
+    answer = _Router(found).call("POST", "/api/seed/messages", asked)
+    if found.json:
+        say_json(answer)
+    else:
+        say(f"sent {answer['messagesSent']} of {answer['totalRequested']} messages")
+    return 0
+
+
+def _show_health(health: Any, standby: Any) -> None:
+    details = health["details"]
+    reason = details.get("degradationReason")
+    say(f"{health['status'].lower()}, up {health['uptimeMillis'] // 1000} s" + (f": {reason}" if reason else ""))
+    if standby.get("standbyEnabled"):
+        say(f"{standby['role'].lower()} {standby['instanceId']}; the lock is held by {standby['currentLockHolder'] or 'nobody'}")
+
+
+def _show_tables(pools: Any, queues: Any, breakers: Any) -> None:
+    if queues:
+        rows = [
+            [name, str(one["totalMessages"]), str(one["totalConsumed"]), str(one["totalFailed"]), str(one["pendingMessages"])]
+            for name, one in sorted(queues.items())
+        ]
+        say("\n" + table([["QUEUE", "RECEIVED", "DONE", "GIVEN BACK", "PENDING"], *rows]))
+    if pools:
+        rows = [
+            [
+                code,
+                f"{one['activeWorkers']}/{one['maxConcurrency']}",
+                f"{one['queueSize']}/{one['maxQueueCapacity']}",
+                str(one["totalSucceeded"]),
+                str(one["totalFailed"]),
+                f"{one['averageProcessingTimeMs']:.0f} ms",
+            ]
+            for code, one in sorted(pools.items())
+        ]
+        say("\n" + table([["POOL", "WORKING", "WAITING", "SUCCEEDED", "FAILED", "AVERAGE"], *rows]))
+    if breakers:
+        rows = [
+            [name, one["state"], str(one["successfulCalls"]), str(one["failedCalls"]), str(one["rejectedCalls"])]
+            for name, one in sorted(breakers.items())
+        ]
+        say("\n" + table([["TARGET", "BREAKER", "SUCCEEDED", "FAILED", "REJECTED"], *rows]))
+
+
+def _show_warnings(warnings: Any) -> None:
+    if warnings:
+        say("")
+        for one in warnings[:20]:
+            times = f" ({one['count']} times)" if one.get("count", 1) > 1 else ""
+            say(f"{one['severity']} {one['category']}: {one['message']}{times}")
+
+
+class _Router:
+    """The API of a router that runs."""
+
+    def __init__(self, found: argparse.Namespace) -> None:
+        self._url = found.server or os.environ.get(SERVER_VARIABLE) or SERVER
+        token = found.token or os.environ.get(TOKEN_VARIABLE)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        parts = urlsplit(self._url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise InvalidArgument.of("--server", self._url, f"an address such as {SERVER}")
+        self._parts = parts
+
+    def get(self, path: str) -> Any:
+        return self.call("GET", path)
+
+    def call(self, method: str, path: str, asked: object = None) -> Any:
+        body = None if asked is None else json.dumps(asked).encode()
+        headers = {**self._headers, **({} if body is None else {"Content-Type": "application/json"})}
+        host, port = self._parts.hostname or "", self._parts.port
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connection = kind(host, port, timeout=SECONDS)
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, HTTPException) as error:
+            raise ServerUnreachable(self._url, str(error)) from None
+        finally:
+            connection.close()
+        if response.status >= 300 and not (path == "/health" and response.status == 503):
+            raise self._refused(method, path, response.status, content)
+        return json.loads(content)
+
+    def _refused(self, method: str, path: str, status: int, content: bytes) -> Exception:
+        said = content.decode("utf-8", "replace")[:500]
+        try:
+            found = json.loads(content)
+            said = found.get("message") or found.get("error", {}).get("message") or said
+        except (ValueError, AttributeError):
+            pass
+        if status == 401:
+            return Unauthenticated(said)
+        if status == 403:
+            return FailedPrecondition(f"the router refuses: {said}", hint="use a token that may")
+        if status == 404:
+            development = " (seeds are there only with --development)" if path.startswith("/api/") else ""
+            return NotFound(f"{path} at {self._url}{development}")
+        return FailedPrecondition(f"{method} {path} was answered with status {status}: {said}")

@@ -1,0 +1,322 @@
+"""Messages of an ActiveMQ queue, by STOMP 1.2 with one acknowledgement a message.
+
+    MESSAGE ──> ready ──poll──> held ──┬── ack      ACK
+                  ^               │    ├── nack 0   ready again, in its old place: it never left
+                  └───────────────┘    └── nack n   SEND of a copy with AMQ_SCHEDULED_DELAY, confirmed, then ACK
+    disconnect, ours or the server's: everything without an ACK is in the queue again, in order
+
+What ActiveMQ does, and what follows from it:
+- STOMP's own NACK sends a message to the dead letters at once: it is never used.
+- A scheduled SEND in a transaction is scheduled after the commit: a crash between would lose the message, whose ACK was in the
+  same transaction. So the copy is confirmed before the original is acked: a crash between gives both, with the same `broker_id`.
+- A server without `schedulerSupport` delivers such a copy at once. It carries when it is due and lacks the scheduler's mark: so
+  it is noticed, kept here until then, and no more copies are made.
+- One subscription only: with two, what both held comes back out of order. `prefetch` is its size, and cannot change while
+  anything is held; a router that stops polling and holds nothing gives the subscription up, and with it what was pushed to it.
+- The server looks for more to push, 200 messages at most, only when something happens in the queue. So a poll that waits while
+  messages are held makes something happen: it opens and closes a subscription that matches nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Received
+from penstock.router.core.settled import Settled
+from penstock.router.source import Depth
+from penstock.router.sources.activemq_address import Address, parse_address
+from penstock.router.sources.opening import SourceContext
+from penstock.router.sources.stomp_connection import StompConnection, open_connection
+from penstock.router.sources.stomp_frames import Frame, escape, frame, headers, unescape
+
+IDLE: Final = 1.0
+"""Seconds without a poll after which the subscription is given up."""
+DRY: Final = 0.01
+"""Seconds that a poll waits before it makes the server look for more."""
+FLUSH_LIMIT: Final = 10.0
+
+ID: Final = "penstock-id"
+"""Header of a copy: the message's id before it was copied."""
+COUNT: Final = "penstock-count"
+DUE: Final = "penstock-due"
+"""Header of a copy: when it may be handed out, in microseconds since 1970."""
+SCHEDULED: Final = "scheduledJobId"
+"""Header that the server's scheduler adds; a message that has it is not scheduled again, so no copy may keep it."""
+_NOT_COPIED: Final = {
+    *("ack", "content-length", "destination", "message-id", "receipt", "redelivered", "subscription", "timestamp", "transaction"),
+    *(ID, COUNT, DUE, SCHEDULED, "persistent", "AMQ_SCHEDULED_DELAY"),
+}
+_lives = count(1)
+
+
+class _Receipt(msgspec.Struct, gc=False, eq=False):
+    """What is needed to settle a delivery."""
+
+    life: int
+    """Of the connection that it came by."""
+    place: int
+    """Among all that came by it."""
+    message_id: str
+    """The server's, as it wrote it: another one for a copy."""
+    ack: str
+    head: str
+
+
+class ActiveMqSource:
+    """One queue of an ActiveMQ."""
+
+    lease_seconds: float | None = None
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self._address = address
+        self._clock = clock
+        self._destination = escape(f"/queue/{address.queue}")
+        self._settled = Settled()
+        self._owed: dict[str, int] = {}
+        """Messages that were nacked, but the server may not have heard of it: when they are due."""
+        self._has_scheduler = True
+        self._connection: StompConnection | None = None
+        self._connecting = asyncio.Lock()
+        self._is_stopped = True
+        self._problem = "it was not started"
+        self._polls: deque[asyncio.Future[None]] = deque()
+        self._confirmed = asyncio.Event()
+        self._forget()
+
+    def _forget(self) -> None:
+        """A new connection: what the last one brought is in the queue again."""
+        self._life = next(_lives)
+        self._arrived = 0
+        self._subscription: str | None = None
+        self._ready: deque[Received] = deque()
+        self._returned: list[tuple[int, Received]] = []
+        self._held: dict[str, _Receipt] = {}
+        self._kept: dict[str, asyncio.TimerHandle] = {}
+        """Messages that wait here for their time."""
+        self._moving: dict[str, int] = {}
+        """Messages whose copy is not confirmed yet, and when they are due."""
+        self._acks: list[_Receipt] = []
+        self._asked: list[_Receipt] = []
+        """Acks that were sent and are not confirmed; one group at a time, the next waits for the answer."""
+        self._will_send = False
+        self._may_have_more = False
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Connect, and subscribe."""
+        self._is_stopped = False
+        await self._connect()
+
+    async def stop(self) -> None:
+        """Leave; the server gives back by itself what is not acked."""
+        self._is_stopped = True
+        self._problem = "it was stopped"
+        for poll in self._polls:
+            if not poll.done():
+                poll.set_result(None)
+        async with self._connecting:
+            await self.flush()
+            connection = self._connection
+            if connection is None:
+                return
+            try:
+                await connection.ask("DISCONNECT", {})
+            except Unavailable:
+                pass  # the server notices that the connection is closed
+            finally:
+                connection.close()
+                self._lost(self._problem)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it is connected."""
+        return self._connection is not None and self._connection.is_open
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """What was pushed, or will be while the poll waits."""
+        if self._is_stopped:
+            return []
+        if self._connection is None:
+            await self._connect()
+        if self._subscription is None:
+            self._subscribe()
+        if not self._ready and not self._returned and wait > 0:
+            await self._wait(wait)
+            if self._connection is None and not self._is_stopped:
+                raise Unavailable(f"the connection to ActiveMQ is lost: {self._problem}")
+        self._watch_idle()
+        return [] if self._is_stopped else self._hand_out(want)
+
+    async def _wait(self, wait: float) -> None:
+        """Return when there is something, or nothing to wait for."""
+        loop = asyncio.get_running_loop()
+        poll: asyncio.Future[None] = loop.create_future()
+        self._polls.append(poll)
+        over = loop.call_later(wait, lambda: None if poll.done() else poll.set_result(None))
+        dry = loop.call_later(DRY, self._nudge) if self._may_have_more and self._held else None
+        try:
+            await poll
+        finally:
+            over.cancel()
+            if dry is not None:
+                dry.cancel()
+            self._polls.remove(poll)
+
+    def _hand_out(self, want: int) -> list[Received]:
+        ready, returned, held = self._ready, self._returned, self._held
+        found: list[Received] = []
+        while len(found) < want and (ready or returned):
+            received = heappop(returned)[1] if returned else ready.popleft()
+            receipt: _Receipt = received.receipt
+            if self._settled.take(receipt.message_id):
+                self._ack(receipt)
+                continue
+            held[receipt.message_id] = receipt
+            found.append(received)
+        self._wake()
+        return found
+
+    def _wake(self) -> None:
+        """One poll at a time: when it has taken its share it wakes the next."""
+        if self._ready or self._returned:
+            for poll in self._polls:
+                if not poll.done():
+                    poll.set_result(None)
+                    return
+
+    def ack(self, received: Received) -> None:
+        """Tell the server, together with the others of this turn; a delivery of an earlier connection when it comes again."""
+        receipt: _Receipt = received.receipt
+        held = self._held.pop(receipt.message_id, None)
+        if held is not None:
+            self._ack(held)
+        elif receipt.life != self._life:
+            self._settled.add(receipt.message_id, self._clock.now())
+
+    def nack(self, received: Received, delay: int) -> None:
+        """Keep it here and hand it out again, or have the server schedule a copy."""
+        receipt: _Receipt = received.receipt
+        held = self._held.pop(receipt.message_id, None)
+        due = self._clock.now() + delay * SECOND if delay > 0 else 0
+        if held is None:
+            if due and receipt.life != self._life:
+                self._owed[receipt.message_id] = due
+            return
+        again = Received(received.broker_id, received.body, held, received.count + 1)
+        if not due:
+            self._return(again)
+        elif self._has_scheduler:
+            self._move(again, due)
+        else:
+            self._keep(again, due)
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """Nothing to do: a message is ours as long as we are connected."""
+
+    async def flush(self) -> None:
+        """Return when the server has confirmed everything, or the connection is lost."""
+        try:
+            async with asyncio.timeout(FLUSH_LIMIT):
+                while self._acks or self._asked or self._moving:
+                    self._confirmed.clear()
+                    await self._confirmed.wait()
+        except TimeoutError:
+            pass  # given up, as the port says: it is remembered
+
+    async def depth(self) -> Depth | None:
+        """ActiveMQ does not say by STOMP."""
+        return None
+
+    async def _connect(self) -> None:
+        """To the first host that answers."""
+        async with self._connecting:
+            if self._connection is not None or self._is_stopped:
+                return
+            address = self._address
+            problem: Unavailable | None = None
+            for host, port in address.hosts:
+                try:
+                    connection = await open_connection(
+                        host,
+                        port,
+                        login=address.login,
+                        tls=ssl.create_default_context() if address.has_tls else None,
+                        on_messages=self._take,
+                        on_lost=self._lost,
+                    )
+                except Unavailable as error:
+                    problem = error
+                    continue
+                break
+            else:
+                assert problem is not None
+                raise problem
+            self._connection = connection
+            await self._confirm_subscription(connection)
+
+    async def _confirm_subscription(self, connection: StompConnection) -> None:
+        """Subscribe, and hear what the server says of it."""
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        receipt = connection.receipt(lambda problem: None if answer.done() else answer.set_result(problem))
+        self._subscribe(receipt)
+        problem = await answer
+        if problem is None:
+            return
+        if self._connection is None:
+            raise Unavailable(f"the connection to ActiveMQ is lost: {problem}")
+        connection.close()
+        self._lost(problem)
+        raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be read: {problem}")
+
+    def _subscribe(self, receipt: str | None = None) -> None:
+        assert self._connection is not None
+        self._subscription = f"s{self._life}-{self._arrived}"
+        fields = {
+            "id": self._subscription,
+            "destination": self._destination,
+            "ack": "client-individual",
+            "activemq.prefetchSize": str(self._address.prefetch),
+        }
+        if self._address.is_exclusive:
+            fields["activemq.exclusive"] = "true"
+        if receipt is not None:
+            fields["receipt"] = receipt
+        self._connection.write(frame("SUBSCRIBE", fields))
+        self._watch_idle()
+
+    def _watch_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE, self._give_up)
+
+    def _give_up(self) -> None:
+        """Nobody polls: let the server push to somebody else, and give back what it pushed."""
+        if self._connection is None or self._subscription is None:
+            return
+        if self._polls or self._held or self._kept or self._moving:
+            self._watch_idle()
+            return
+        self._connection.write(frame("UNSUBSCRIBE", {"id": self._subscription}))
+        self._subscription = None
+        self._ready.clear()
+        self._returned.clear()
+
+    def _nudge(self) -> None:
+        """Make the server look for more to push."""
+        self._may_have_more = False
+        if self._connection is not None:
+            fields = {"id": "nudge", "destination": self._destination, "selector": "1=0", "activemq.prefetchSize": "1"}
+            self._connection.write(frame("SUBSCRIBE", fields) + frame("UNSUBSCRIBE", {"id": "nudge"}))

@@ -1,0 +1,210 @@
+"""A STOMP 1.2 connection: log in, heart-beats, receipts. What the frames mean is its owner's business.
+
+    open_connection ──CONNECT──> CONNECTED ──> on_messages(frames) … on_lost(why), once, unless `close` was called
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from penstock.errors import FailedPrecondition, Unavailable
+from penstock.router.sources.stomp_frames import Frame, FrameReader, NotStomp, frame, headers, unescape
+
+HEARTBEAT: Final = 10.0
+"""Seconds after which each end says that it is there."""
+ANSWER_LIMIT: Final = 10.0
+"""Seconds for connecting, and for any answer that is waited for."""
+
+Answered = Callable[[str | None], None]
+"""Called when the server confirmed a frame (None), or refused it (why)."""
+
+
+class Login(msgspec.Struct, frozen=True):
+    """Who connects. The password is never shown."""
+
+    user: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return "<login>"
+
+
+class StompConnection(asyncio.Protocol):
+    """One connection that is open, until it is lost."""
+
+    def __init__(self, on_messages: Callable[[list[Frame]], None], on_lost: Callable[[str], None]) -> None:
+        self._on_messages = on_messages
+        self._on_lost = on_lost
+        self._reader = FrameReader()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._connected: asyncio.Future[dict[str, str]] = self._loop.create_future()
+        self._receipts: dict[str, Answered] = {}
+        self._last_receipt = 0
+        self._problem = "the server closed the connection"
+        self._timers: list[asyncio.TimerHandle | None] = [None, None]
+        self._heard = self._wrote = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open; the server has not heard of us."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Sort what arrived: messages go on together, the rest is ours."""
+        self._heard = True
+        try:
+            frames = self._reader.feed(data)
+            messages = [found for found in frames if found[0].startswith("MESSAGE\n")]
+            if messages:
+                self._on_messages(messages)
+            if len(messages) < len(frames):
+                for head, body in frames:
+                    self._control(head, body)
+        except NotStomp as error:
+            self.abort(str(error))
+
+    def _control(self, head: str, body: bytes) -> None:
+        command, _, _ = head.partition("\n")
+        if command == "MESSAGE":
+            return
+        found = headers(head)
+        if command == "RECEIPT":
+            if answered := self._receipts.pop(found.get("receipt-id", ""), None):
+                answered(None)
+        elif command == "CONNECTED":
+            if not self._connected.done():
+                self._connected.set_result(found)
+        elif command == "ERROR":
+            text = unescape(found.get("message", "")) or body[:200].decode(errors="replace").partition("\n")[0]
+            if answered := self._receipts.pop(found.get("receipt-id", ""), None):
+                answered(text)
+            elif not self._connected.done():
+                self._connected.set_exception(FailedPrecondition(f"ActiveMQ refuses the connection: {text}", hint=_REFUSED))
+            else:
+                self.abort(f"the server reports an error: {text}")
+        else:
+            raise NotStomp(f"a frame {command[:20]!r} came from the server")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the owner, and all who wait for an answer."""
+        for timer in self._timers:
+            if timer is not None:
+                timer.cancel()
+        problem = str(error) if error else self._problem
+        if not self._connected.done():
+            self._connected.set_exception(Unavailable(problem))
+            self._connected.exception()  # nobody may be waiting any more
+        receipts, self._receipts = self._receipts, {}
+        for answered in receipts.values():
+            answered(problem)
+        if self._transport is not None:
+            self._transport = None
+            self._on_lost(problem)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be written."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send it, if there still is somebody."""
+        self._wrote = True
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def receipt(self, answered: Answered) -> str:
+        """The value for a `receipt` header; the call comes when the server has dealt with that frame, or the connection is lost."""
+        self._last_receipt += 1
+        name = str(self._last_receipt)
+        self._receipts[name] = answered
+        return name
+
+    async def ask(self, command: str, fields: dict[str, str]) -> str | None:
+        """Send a frame and wait for the answer: None, or why it was refused. Unavailable when there is none in time."""
+        answer: asyncio.Future[str | None] = self._loop.create_future()
+        name = self.receipt(lambda problem: None if answer.done() else answer.set_result(problem))
+        self.write(frame(command, {**fields, "receipt": name}))
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT):
+                return await answer
+        except TimeoutError:
+            raise Unavailable(f"no answer to {command} within {ANSWER_LIMIT:.0f} s") from None
+
+    async def log_in(self, host: str, login: Login) -> None:
+        """Say who we are. FailedPrecondition when the server does not want us."""
+        beat = int(HEARTBEAT * 1000)
+        fields = {"accept-version": "1.2", "host": host, "heart-beat": f"{beat},{beat}"}
+        if login.user:
+            fields |= {"login": login.user, "passcode": login.password}
+        self.write(frame("CONNECT", fields))
+        found = await self._connected
+        if found.get("version") != "1.2":
+            raise FailedPrecondition(f"the server speaks STOMP {found.get('version', '1.0')}, wanted 1.2")
+        self._beat(found.get("heart-beat", "0,0"))
+
+    def _beat(self, offered: str) -> None:
+        """Say that we are there, and watch that the server is, as often as was agreed; 0 is never."""
+        sends, _, wants = offered.partition(",")
+        if wants.isdigit() and int(wants):
+            self._send_beats(max(HEARTBEAT, int(wants) / 1000) / 2)
+        if sends.isdigit() and int(sends):
+            self._watch(max(HEARTBEAT, int(sends) / 1000) * 2)
+
+    def _send_beats(self, interval: float) -> None:
+        if not self._wrote:
+            self.write(b"\n")
+        self._wrote = False
+        self._timers[0] = self._loop.call_later(interval, self._send_beats, interval)
+
+    def _watch(self, interval: float) -> None:
+        if not self._heard:
+            self.abort(f"nothing was heard of the server for {interval:.0f} s")
+            return
+        self._heard = False
+        self._timers[1] = self._loop.call_later(interval, self._watch, interval)
+
+    def abort(self, problem: str) -> None:
+        """Break the connection: the owner is told why."""
+        self._problem = problem
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close it; the owner is told nothing more."""
+        self._on_lost = lambda _problem: None
+        self._on_messages = lambda _frames: None
+        if self._transport is not None:
+            self._transport.close()
+
+
+_REFUSED = "look at the user and the password of the queue's URI, and at what ActiveMQ lets this user do"
+
+
+async def open_connection(
+    host: str,
+    port: int,
+    *,
+    login: Login,
+    tls: ssl.SSLContext | None,
+    on_messages: Callable[[list[Frame]], None],
+    on_lost: Callable[[str], None],
+) -> StompConnection:
+    """A connection that is logged in; Unavailable when the server is not reached, FailedPrecondition when it refuses."""
+    connection = StompConnection(on_messages, on_lost)
+    try:
+        async with asyncio.timeout(ANSWER_LIMIT):
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=tls)
+            await connection.log_in(host, login)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, OSError | Unavailable):  # a TimeoutError is an OSError
+            problem = str(error) or f"no answer within {ANSWER_LIMIT:.0f} s"
+            raise Unavailable(f"ActiveMQ at {host}:{port} is not reached: {problem}") from None
+        raise
+    return connection

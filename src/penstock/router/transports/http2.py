@@ -1,0 +1,316 @@
+"""HTTP/2 on one connection: many requests at a time, each on a stream of its own.
+
+The library `h2` knows the protocol and does no I/O; here its events are turned into answers. What it has to say is collected in
+one turn of the loop and written at once: TLS packs it into few records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from penstock.errors import FailedPrecondition
+from penstock.router.core.outcome import Answer, Failure, Trouble
+from penstock.router.core.target import USER_AGENT, Target
+from penstock.router.transports.call import HttpCall
+from penstock.router.transports.origin import Origin
+
+try:
+    from h2 import events
+    from h2.config import H2Configuration
+    from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
+    from h2.errors import ErrorCodes
+    from h2.exceptions import H2Error
+    from h2.settings import SettingCodes
+except ModuleNotFoundError as error:
+    raise FailedPrecondition("the router's HTTP client needs the library h2", hint="pip install 'penstock[router]'") from error
+
+LAST_STREAM: Final = 2**31 - 1
+WRITE_LIMIT: Final = 1 << 20
+"""Bytes that may wait to be written: requests stop long before, so beyond are answers to a flood of PING and SETTINGS."""
+_CONFIGURATION: Final = H2Configuration(client_side=True, header_encoding=None)
+
+
+class _Stream(msgspec.Struct, gc=False, eq=False):
+    """A call on its stream."""
+
+    call: HttpCall
+    unsent: memoryview
+    """What is left of the request's body."""
+    body: bytearray
+    status: int = 0
+    retry_after: str | None = None
+
+
+class _StateMachine(H2ConnectionStateMachine):
+    """As in the library, but a connection that the target wants to end (GOAWAY) still brings the answers under way."""
+
+    _transitions = {  # noqa: RUF012  # as it is in the library
+        **H2ConnectionStateMachine._transitions,
+        (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.CLIENT_OPEN),
+    }
+
+
+class Http2Connection(asyncio.Protocol):
+    """A connection of HTTP/2."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, origin: Origin, body_limit: int) -> None:
+        self._origin = origin
+        self._body_limit = body_limit
+        self._loop = asyncio.get_running_loop()
+        self._h2 = H2Connection(_CONFIGURATION)
+        self._h2.state_machine = _StateMachine()
+        self._h2.local_settings[SettingCodes.ENABLE_PUSH] = 0
+        self._streams: dict[int, _Stream] = {}
+        self._capacity = origin.shared_limit
+        self._is_kept = False
+        """Whether it has answered before: then it may be closed by now without our knowing."""
+        self._is_retired = False
+        self._is_paused = False
+        self._is_silent = False
+        """Whether nothing came since it was last asked for a sign of life."""
+        self._will_flush = False
+        self.is_free = False
+        self.idle_since = 0
+
+    @property
+    def load(self) -> int:
+        """The calls that it has."""
+        return len(self._streams)
+
+    def start(self, call: HttpCall) -> bool:
+        """Send a request; whether there is no room for another now."""
+        number = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(number, _headers(call), end_stream=not call.body)
+        stream = self._streams[number] = _Stream(call, memoryview(call.body), bytearray())
+        self._send_body(number, stream)
+        self._flush_soon()
+        self._is_retired |= number == LAST_STREAM
+        return self._is_retired or len(self._streams) >= self._capacity
+
+    def drop(self, call: HttpCall) -> None:
+        """Let go of a call; the other streams go on."""
+        number = next(number for number, stream in self._streams.items() if stream.call is call)
+        self._reset(number)
+        self._leave(number)
+
+    def discard(self) -> None:
+        """Close it. It has no call."""
+        self._transport.abort()
+        self._origin.lost(self, calls=0)
+
+    def check(self) -> None:
+        """Ask a connection with calls for a sign of life; close one that gave none since the last time."""
+        if not self._streams:
+            return
+        if self._is_silent:
+            self._break("the target does not answer a PING")
+            return
+        self._is_silent = True
+        self._h2.ping(b"penstock")
+        self._flush()
+
+    # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
+        """It is open."""
+        self._transport = transport
+        self._h2.initiate_connection()
+        self._flush()
+        self._origin.opened(self, is_shared=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came."""
+        self._is_silent = False
+        self._flush()  # the library forgets what is unsent when a GOAWAY comes
+        try:
+            for event in self._h2.receive_data(data):
+                self._take(event)
+        except H2Error as error:
+            self._break(f"the answer is not HTTP/2: {error}")
+            return
+        self._flush()
+        if self._transport.get_write_buffer_size() > WRITE_LIMIT:
+            self._break("the target asks for more than it reads")
+
+    def pause_writing(self) -> None:
+        """The target reads too slowly."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The target reads again."""
+        self._is_paused = False
+        self._send_bodies()
+        self._flush()
+
+    def eof_received(self) -> None:
+        """The target will send no more; the connection closes."""
+        self._retire()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed, by the target or by us."""
+        streams, self._streams = self._streams, {}
+        self._origin.lost(self, calls=len(streams))
+        if streams and self._is_kept:
+            self._origin.distrust()
+        for stream in streams.values():
+            self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
+
+    # ── what the target says ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, event: events.Event) -> None:  # one branch for each kind of event
+        match event:
+            case events.ResponseReceived(stream_id=number, headers=headers):
+                if stream := self._streams.get(number):
+                    found = dict(headers)
+                    stream.status = int(found[b":status"])
+                    stream.retry_after = value.decode("latin-1") if (value := found.get(b"retry-after")) is not None else None
+            case events.DataReceived(stream_id=number, data=data, flow_controlled_length=length):
+                self._h2.acknowledge_received_data(length, number)
+                self._collect(number, data)
+            case events.StreamEnded(stream_id=number):
+                self._end(number)
+            case events.StreamReset(stream_id=number, error_code=code):
+                if stream := self._streams.get(number):
+                    self._leave(number)
+                    self._send_again(stream, code == ErrorCodes.REFUSED_STREAM, f"the target reset the stream ({_word(code)})")
+            case events.WindowUpdated() | events.RemoteSettingsChanged():
+                self._resize()
+                self._send_bodies()
+            case events.ConnectionTerminated(last_stream_id=last, error_code=code):
+                self._go_away(last if last is not None else 0, code)
+
+    def _collect(self, number: int, data: bytes) -> None:
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        stream.body += data
+        if len(stream.body) > self._body_limit:
+            del stream.body[self._body_limit :]
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        """The answer is there, or enough of it."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        self._is_kept = True
+        self._reset(number)
+        self._leave(number)
+        stream.call.finish(Answer(stream.status, bytes(stream.body), stream.retry_after))
+
+    def _go_away(self, last: int, code: object) -> None:
+        """The target takes no more calls here, and has not looked at those after `last`."""
+        self._retire()
+        unseen = {number: stream for number, stream in self._streams.items() if number > last}
+        for number in unseen:
+            self._leave(number)
+        for stream in unseen.values():
+            self._send_again(stream, True, f"the target goes away ({_word(code)})")
+
+    def _resize(self) -> None:
+        """The target may have changed how many streams it takes."""
+        self._capacity = min(self._h2.remote_settings.max_concurrent_streams, self._origin.shared_limit)
+        if len(self._streams) >= self._capacity:
+            self._origin.retire(self)
+        elif not self._is_retired and not self.is_free:
+            self._origin.offer(self)
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _leave(self, number: int) -> None:
+        """A call left this connection."""
+        del self._streams[number]
+        if self._is_retired:
+            self._origin.left()
+            if not self._streams:
+                self.discard()
+        elif len(self._streams) < self._capacity:
+            self._origin.release(self)
+        else:
+            self._origin.left()
+
+    def _reset(self, number: int) -> None:
+        """End a stream that one side at least still has open."""
+        stream = self._h2.streams.get(number)
+        if stream is not None and not stream.closed:
+            self._h2.reset_stream(number, ErrorCodes.CANCEL)
+            self._flush_soon()
+
+    def _retire(self) -> None:
+        self._is_retired = True
+        self._origin.retire(self)
+        if not self._streams:
+            self.discard()
+
+    def _break(self, why: str) -> None:
+        """Give the connection up, with all that is on it."""
+        streams, self._streams = self._streams, {}
+        self._flush()
+        self._transport.abort()
+        self._origin.lost(self, calls=len(streams))
+        for stream in streams.values():
+            self._send_again(stream, False, why)
+
+    def _send_again(self, stream: _Stream, is_unseen: bool, why: str) -> None:
+        """Replace a call that the target never looked at, once; end any other."""
+        if is_unseen and not stream.call.is_replaced:
+            self._origin.again(stream.call)
+        else:
+            self._loop.call_soon(stream.call.finish, Failure(Trouble.BROKEN, f"{self._origin.name}: {why}"))
+
+    # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send_bodies(self) -> None:
+        for number, stream in self._streams.items():
+            if stream.unsent:
+                self._send_body(number, stream)
+
+    def _send_body(self, number: int, stream: _Stream) -> None:
+        """As much of a body as the target takes at present."""
+        while stream.unsent and not self._is_paused:
+            size = min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size, len(stream.unsent))
+            if size <= 0:
+                return
+            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
+            self._h2.send_data(number, bytes(part), end_stream=not stream.unsent)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        if data := self._h2.data_to_send():
+            self._transport.write(data)
+
+
+def _headers(call: HttpCall) -> list[tuple[bytes, bytes]]:
+    found = [*_head(call.target), (b"content-length", b"%d" % len(call.body))]
+    for line in call.headers.split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            found.append((name.lower(), value.strip()))
+    return found
+
+
+def _head(target: Target) -> list[tuple[bytes, bytes]]:
+    return [
+        (b":method", b"POST"),
+        (b":scheme", target.scheme.encode()),
+        (b":authority", target.authority.encode()),
+        (b":path", target.path.encode()),
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json"),
+        (b"user-agent", USER_AGENT.encode()),
+    ]
+
+
+def _word(code: object) -> str:
+    return code.name if isinstance(code, ErrorCodes) else str(code)

@@ -1,0 +1,486 @@
+"""The NATS source at a real server: what the conformance suite (tests/conformance/test_router_sources.py) does not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
+
+from penstock.clock import SystemClock
+from penstock.errors import FailedPrecondition, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Received
+from penstock.router.source import Depth
+from penstock.router.sources.nats import NatsSource
+from tests.integration.router.nats_server import NatsServer, crash, free_port
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with NatsServer(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+def stream(server: NatsServer, request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    server.start()
+    return f"S{abs(hash(request.node.nodeid))}"
+
+
+def source_of(server: NatsServer, stream: str, *, lease: int = 60, options: str | None = None) -> NatsSource:
+    query = f"?subject={stream}.>" if options is None else options
+    return NatsSource(QueueConfig("q", f"nats://{server.place}/{stream}/router{query}", visibility_timeout=lease), SystemClock())
+
+
+@contextlib.asynccontextmanager
+async def started(source: NatsSource) -> AsyncIterator[NatsSource]:
+    await source.start()
+    try:
+        yield source
+    finally:
+        await source.stop()
+
+
+@contextlib.asynccontextmanager
+async def client_of(server: NatsServer) -> AsyncIterator[Client]:
+    client = await nats.connect(f"nats://{server.place}")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def send(client: Client, stream: str, count: int, first: int = 0) -> None:
+    """Numbered bodies; returns when the last one is stored."""
+    for number in range(first, first + count - 1):
+        await client.publish(f"{stream}.m", b"%d" % number)
+    await client.jetstream().publish(f"{stream}.m", b"%d" % (first + count - 1))
+
+
+async def take(source: NatsSource, count: int) -> list[Received]:
+    taken: list[Received] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(taken) < count:
+            with contextlib.suppress(Unavailable):
+                taken += await source.poll(count - len(taken), 1)
+    return taken
+
+
+def numbers(messages: list[Received]) -> list[int]:
+    return [int(received.body) for received in messages]
+
+
+# ── the stream and the consumer ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stream_and_a_consumer_that_are_missing_are_made(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream, lease=45)) as source, client_of(server) as client:
+            made = (await client.jetstream().stream_info(stream)).config
+            assert (made.retention, made.storage) == (RetentionPolicy.WORK_QUEUE, StorageType.FILE)
+            assert made.subjects == [f"{stream}.>"]
+            consumer = (await client.jetstream().consumer_info(stream, "router")).config
+            assert (consumer.ack_policy, consumer.ack_wait, consumer.filter_subject) == (AckPolicy.EXPLICIT, 45, f"{stream}.>")
+            assert (consumer.max_ack_pending or 0) >= 20_000
+            assert source.lease_seconds == 45
+
+    asyncio.run(run())
+
+
+def test_a_consumer_that_exists_is_used_as_it_is_and_says_how_long_leases_are(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            jetstream = client.jetstream()
+            await jetstream.add_stream(StreamConfig(name=stream, subjects=[f"{stream}.>"]))
+            # Also with limits of its own, which a request for messages must keep.
+            await jetstream.add_consumer(
+                stream, ConsumerConfig(durable_name="router", ack_wait=7, max_ack_pending=9, max_request_batch=4)
+            )
+            async with started(source_of(server, stream, options="")) as source:
+                assert source.lease_seconds == 7
+                await send(client, stream, 20)
+                assert numbers(await take(source, 9)) == list(range(9))
+                assert await source.poll(1, 0.2) == []
+                assert await source.depth() == Depth(pending=11, not_visible=9)
+
+    asyncio.run(run())
+
+
+def test_ids_counts_headers_and_sizes(server: NatsServer, stream: str) -> None:
+    large = random.Random(6).randbytes(1_000_000)  # a server's usual limit is 1 MiB
+
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            await client.publish(f"{stream}.a", b"with", headers={"Nats-Msg-Id": "x", "Other": "1"})
+            await client.publish(f"{stream}.b", b"")
+            await client.publish(f"{stream}.c", large)
+            await client.publish(f"{stream}.d", b"MSG x 1 5\r\n\r\n")
+            await client.jetstream().publish(f"{stream}.e", large[:300_000], headers={"Other": "y" * 5_000})
+            messages = await take(source, 5)
+            assert [received.broker_id for received in messages] == [f"{stream}:{number}" for number in range(1, 6)]
+            assert [received.body for received in messages] == [b"with", b"", large, b"MSG x 1 5\r\n\r\n", large[:300_000]]
+            assert [received.count for received in messages] == [1] * 5
+            source.nack(messages[0], 0)
+            (again,) = await take(source, 1)
+            assert (again.broker_id, again.body, again.count) == (f"{stream}:1", b"with", 2)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.NONE), "acks 'none'"),
+        (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.ALL), "acks 'all'"),
+        (ConsumerConfig(durable_name="router", deliver_subject="elsewhere"), "delivers to 'elsewhere'"),
+    ],
+    ids=["none", "all", "push"],
+)
+def test_a_consumer_of_another_kind_is_refused(server: NatsServer, stream: str, config: ConsumerConfig, problem: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            await client.jetstream().add_stream(StreamConfig(name=stream, subjects=[f"{stream}.>"]))
+            await client.jetstream().add_consumer(stream, config)
+        with pytest.raises(FailedPrecondition, match=problem):
+            await source_of(server, stream).start()
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_is_missing_without_a_subject_is_refused(server: NatsServer, stream: str) -> None:
+    with pytest.raises(FailedPrecondition, match=f"no stream '{stream}'"):
+        asyncio.run(source_of(server, stream, options="").start())
+
+
+def test_a_subject_that_another_stream_has_is_refused(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            await client.jetstream().add_stream(StreamConfig(name=f"{stream}x", subjects=[f"{stream}.>"]))
+        with pytest.raises(FailedPrecondition, match="overlap"):
+            await source_of(server, stream).start()
+
+    asyncio.run(run())
+
+
+def test_a_consumer_that_is_deleted_is_made_again(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            waiting = asyncio.ensure_future(source.poll(1, PATIENCE))
+            await asyncio.sleep(0)
+            await client.jetstream().delete_consumer(stream, "router")
+            with pytest.raises(Unavailable, match="consumer is gone"):
+                await waiting
+            await send(client, stream, 3)
+            assert numbers(await take(source, 3)) == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_numbers_of_a_stream_that_was_made_anew_are_other_messages(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            await send(client, stream, 5)
+            old = await take(source, 5)
+            for received in old[:3]:
+                source.ack(received)
+            await source.flush()
+            await client.jetstream().delete_stream(stream)
+            await client.jetstream().add_stream(
+                StreamConfig(name=stream, subjects=[f"{stream}.>"], retention=RetentionPolicy.WORK_QUEUE)
+            )
+            await send(client, stream, 5, first=100)
+            again = await take(source, 5)
+            assert numbers(again) == [100, 101, 102, 103, 104]
+            for received in again:
+                source.ack(received)
+            await source.flush()
+            assert await source.depth() == Depth(0, 0)
+
+    asyncio.run(run())
+
+
+# ── order at the start ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VICTIM = """
+    import asyncio, sys
+    from penstock.clock import SystemClock
+    from penstock.router.core.config import QueueConfig
+    from penstock.router.sources.nats import NatsSource
+
+    async def main() -> None:
+        source = NatsSource(QueueConfig("q", sys.argv[1], visibility_timeout=int(sys.argv[2])), SystemClock())
+        await source.start()
+        held = []
+        while len(held) < 60:
+            held += await source.poll(60 - len(held), 5)
+        for received in held[:50:3]:
+            source.ack(received)
+        for received in held[1:50:3]:
+            source.extend(received, 100)
+        await source.flush()
+        print("ready", flush=True)
+        await asyncio.sleep(600)
+
+    asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def victim(server: NatsServer, stream: str, lease: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that took 60 messages, acked the first of every three up to 50, and extended the second."""
+    uri = f"nats://{server.place}/{stream}/router?subject={stream}.>"
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(VICTIM), uri, str(lease)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+LEFT_BY_VICTIM = [number for number in range(60) if number >= 50 or number % 3]
+
+
+def test_what_a_killed_process_held_comes_first_at_once_and_in_order(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            async with started(source_of(server, stream)):
+                await send(client, stream, 200)
+            with victim(server, stream, lease=60) as process:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+            async with started(source_of(server, stream)) as source:
+                began = time.monotonic()
+                rest = await take(source, len(LEFT_BY_VICTIM) + 140)
+                assert numbers(rest) == LEFT_BY_VICTIM + list(range(60, 200))
+                assert time.monotonic() - began < 10, "it does not wait for leases of 60 s"
+
+    asyncio.run(run())
+
+
+def test_what_a_living_router_of_the_same_consumer_holds_is_left_to_it(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client, started(source_of(server, stream)) as other:
+            await send(client, stream, 20)
+            held = await take(other, 10)
+            async with started(source_of(server, stream)) as source:
+                assert numbers(await take(source, 10)) == list(range(10, 20))
+                for received in held:
+                    other.ack(received)
+                await other.flush()
+                assert await source.poll(1, 0.3) == []
+                assert await source.depth() == Depth(pending=0, not_visible=10)
+
+    asyncio.run(run())
+
+
+def test_what_a_router_holds_that_may_be_dead_is_waited_for(server: NatsServer, stream: str) -> None:
+    """Its connection is there and nobody answers: as a machine that lost its power looks for a while."""
+
+    async def run() -> None:
+        async with client_of(server) as client:
+            async with started(source_of(server, stream, lease=3)):
+                await send(client, stream, 100)
+            with victim(server, stream, lease=3) as process:
+                os.kill(process.pid, signal.SIGSTOP)
+                began = time.monotonic()
+                async with started(source_of(server, stream)) as source:
+                    (first, *_) = rest = await take(source, 50)
+                    assert 1.5 < time.monotonic() - began < PATIENCE
+                    assert first.count == 2
+                    # Those whose lease was made longer than this come when that ends, as the dead one said.
+                    assert numbers(rest) == [n for n in LEFT_BY_VICTIM if n % 3 != 1 or n >= 50] + list(range(60, 60 + 24))
+
+    asyncio.run(run())
+
+
+def test_after_a_clean_stop_order_is_kept_whatever_was_told(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            async with started(source_of(server, stream)) as source:
+                await send(client, stream, 40)
+                held = await take(source, 20)
+                source.extend(held[3], 500)
+                source.nack(held[7], 0)
+                await source.flush()
+                source.nack(held[2], 0)
+                source.ack(held[5])
+            async with started(source_of(server, stream)) as source:
+                rest = await take(source, 39)
+                assert numbers(rest) == [number for number in range(40) if number != 5]
+
+    asyncio.run(run())
+
+
+def test_many_left_messages_come_in_order(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            source = source_of(server, stream)
+            await source.start()
+            await send(client, stream, 25_000)
+            held = await take(source, 20_000)
+            for received in random.Random(6).sample(held, 10_000):
+                source.ack(received)
+            await source.flush()
+            await crash(source)
+            async with started(source_of(server, stream)) as source:
+                rest = numbers(await take(source, 15_000))
+                assert rest == sorted(rest)
+                assert rest[-5_000:] == list(range(20_000, 25_000))
+
+    asyncio.run(run())
+
+
+# ── leases and waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_came_and_nobody_asked_for_keeps_its_lease(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream, lease=1)) as source, client_of(server) as client:
+            assert await source.poll(10, 0.05) == []  # its request stays open
+            await send(client, stream, 10)
+            await asyncio.sleep(2.5)
+            messages = await source.poll(10, 1)
+            assert [received.count for received in messages] == [1] * 10
+
+    asyncio.run(run())
+
+
+def test_an_idle_source_hands_out_a_new_message_soon(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            took = []
+            for _ in range(50):
+                waiting = asyncio.ensure_future(source.poll(200, 5))
+                await source.depth()  # the request is at the server now
+                began = time.monotonic()
+                await client.publish(f"{stream}.m", b"1")
+                await client.flush()
+                (received,) = await waiting
+                took.append(time.monotonic() - began)
+                source.ack(received)
+            assert sorted(took)[25] < 0.02
+
+    asyncio.run(run())
+
+
+def test_a_poll_that_is_cancelled_loses_nothing(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            for turn in range(20):
+                waiting = asyncio.ensure_future(source.poll(10, 5))
+                await source.depth()
+                sending = asyncio.ensure_future(client.publish(f"{stream}.m", b"%d" % turn))
+                while not source._open:
+                    await asyncio.sleep(0)
+                waiting.cancel()  # it may have been given the message in this very turn
+                with contextlib.suppress(asyncio.CancelledError):
+                    assert await waiting == []
+                await sending
+                (received,) = await take(source, 1)
+                assert int(received.body) == turn
+                source.ack(received)
+
+    asyncio.run(run())
+
+
+# ── servers that go away ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(server: NatsServer, stream: str) -> None:
+    count = 5_000
+
+    async def run() -> None:
+        async with client_of(server) as client:
+            async with started(source_of(server, stream)):
+                await send(client, stream, count)
+        chance, seen = random.Random(6), dict.fromkeys(range(count), 0)
+        async with started(source_of(server, stream, lease=3)) as source, asyncio.timeout(60):
+            kills = [1_000, 2_500, 4_000]
+            while not all(seen.values()) or await left(source):
+                try:
+                    batch = await source.poll(200, 0.5)
+                except Unavailable:
+                    assert not source.is_healthy
+                    continue
+                if kills and sum(map(bool, seen.values())) >= kills[0]:
+                    del kills[0]
+                    server.kill()
+                    await asyncio.to_thread(server.start)
+                for received in batch:
+                    seen[int(received.body)] += 1
+                    if chance.random() < 0.05:
+                        source.nack(received, 0)
+                    else:
+                        source.ack(received)
+
+    async def left(source: NatsSource) -> bool:
+        try:
+            return await source.depth() != Depth(0, 0)
+        except Unavailable:
+            return True
+
+    asyncio.run(run())
+
+
+def test_a_server_that_hangs_is_given_up(server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.router.sources.nats_connection.PING_SECONDS", 0.05)
+
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source:
+            server.pause()
+            try:
+                with pytest.raises(Unavailable, match="no sign of life"):
+                    await source.poll(1, PATIENCE)
+                assert not source.is_healthy
+            finally:
+                server.go_on()
+            async with client_of(server) as client:
+                await send(client, stream, 1)
+            assert numbers(await take(source, 1)) == [0]
+
+    asyncio.run(run())
+
+
+def test_where_several_servers_are_named_the_first_that_answers_is_taken(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        hosts = f"127.0.0.1:{free_port()},{server.place}"
+        uri = f"nats://{hosts}/{stream}/router?subject={stream}.>"
+        async with started(NatsSource(QueueConfig("q", uri), SystemClock())) as source:
+            assert source.is_healthy
+
+    asyncio.run(run())
+
+
+def test_stop_while_the_server_is_away_ends(tmp_path: Path) -> None:
+    async def run(server: NatsServer) -> None:
+        source = source_of(server, "S")
+        await source.start()
+        async with client_of(server) as client:
+            await send(client, "S", 3)
+        for received in await take(source, 2):
+            source.ack(received)
+        server.kill()
+        async with asyncio.timeout(10):
+            await source.flush()
+            await source.stop()
+        assert await source.poll(1, 5) == []
+
+    with NatsServer(tmp_path) as server:
+        asyncio.run(run(server))

@@ -1,0 +1,221 @@
+"""Who may connect to a NATS server, and what is said of addresses and answers that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from penstock.clock import SystemClock
+from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.sources.nats import NatsSource
+from penstock.router.sources.nats_address import NatsAddress, parse_address
+from tests.integration.router.nats_server import NatsServer, free_port
+
+
+def connects(uri: str) -> bool:
+    async def run() -> bool:
+        source = NatsSource(QueueConfig("q", uri), SystemClock())
+        await source.start()
+        try:
+            return source.is_healthy
+        finally:
+            await source.stop()
+
+    return asyncio.run(run())
+
+
+# ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        ("nats://h/S/C", NatsAddress((("h", 4222),), "S", "C")),
+        ("nats://h:1/S/C?subject=orders.*.>", NatsAddress((("h", 1),), "S", "C", "orders.*.>")),
+        ("nats://h:1,g,[::1]:3/S/C/", NatsAddress((("h", 1), ("g", 4222), ("::1", 3)), "S", "C")),
+        ("nats://u:p%40w:x@h/S/C", NatsAddress((("h", 4222),), "S", "C", user="u", password="p@w:x")),
+        ("nats://t%2Fk@h/S/C", NatsAddress((("h", 4222),), "S", "C", token="t/k")),
+        ("tls://h/S/C?ca=some.pem", NatsAddress((("h", 4222),), "S", "C", is_tls=True, ca="some.pem")),
+    ],
+)
+def test_an_address_is_read(uri: str, found: NatsAddress) -> None:
+    assert parse_address(uri) == found
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "nats:",
+        "nats://",
+        "nats:///S/C",
+        "nats://hidden@/S/C",
+        "nats://h",
+        "nats://h/",
+        "nats://h/S",
+        "nats://h/S/",
+        "nats://h//C",
+        "nats://h/S/C/D",
+        "nats://h/S.T/C",
+        "nats://h/S/C*",
+        "nats://h/S%2FT/C",
+        "nats://h/S%20T/C",
+        "nats://h/S%0D%0APING/C",
+        "nats://h/S/C%00",
+        "nats://h/S/>",
+        "nats://h/S/" + "C" * 256,
+        "nats://u:hidden@h:x/S/C",
+        "nats://u:hidden@h:0/S/C",
+        "nats://u:hidden@h:70000/S/C",
+        "nats://u:hidden@h,,g/S/C",
+        "nats://u:hidden@[::1/S/C",
+        "nats://u:hidden@h/S/C?subject=",
+        "nats://u:hidden@h/S/C?subject=a..b",
+        "nats://u:hidden@h/S/C?subject=a.>.b",
+        "nats://u:hidden@h/S/C?subject=a%20b",
+        "nats://u:hidden@h/S/C?subject=a%0D%0Ab",
+        "nats://u:hidden@h/S/C?durable=x",
+        "nats://u:hidden@h/S/C#x",
+        "http://u:hidden@h/S/C",
+    ],
+)
+def test_a_wrong_address_is_refused_and_shows_no_secret(uri: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        NatsSource(QueueConfig("q", uri), SystemClock())
+    assert "hidden" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_an_address_shows_no_secret() -> None:
+    assert repr(parse_address("nats://u:hidden@h:1,[::1]/S/C")) == "nats://h:1,[::1]:4222/S/C"
+    assert repr(parse_address("nats://hidden@h/S/C")) == "nats://h:4222/S/C"
+
+
+# ── who may connect ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_user_and_password(tmp_path: Path) -> None:
+    with NatsServer(tmp_path, "--user", "u", "--pass", "p@w:x") as server:
+        assert connects(f"nats://u:p%40w:x@{server.place}/S/C?subject=s")
+        for who in ("", "u:hidden@", "x:p%40w:x@", "hidden@"):
+            with pytest.raises(FailedPrecondition, match="refuses these credentials") as refused:
+                connects(f"nats://{who}{server.place}/S/C?subject=s")
+            assert "hidden" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_a_token(tmp_path: Path) -> None:
+    with NatsServer(tmp_path, "--auth", "t/k") as server:
+        assert connects(f"nats://t%2Fk@{server.place}/S/C?subject=s")
+        for who in ("", "wrong@"):
+            with pytest.raises(FailedPrecondition, match="refuses these credentials"):
+                connects(f"nats://{who}{server.place}/S/C?subject=s")
+
+
+def test_a_user_who_may_not_ask(tmp_path: Path) -> None:
+    settings = tmp_path / "settings"
+    settings.write_text('authorization { users = [ {user: u, password: p, permissions: { publish: ["elsewhere"] } } ] }')
+    with NatsServer(tmp_path, "-c", str(settings)) as server:
+        with pytest.raises(FailedPrecondition, match="does not let this user ask"):
+            connects(f"nats://u:p@{server.place}/S/C?subject=s")
+
+
+def test_a_server_without_jetstream(tmp_path: Path) -> None:
+    settings = tmp_path / "settings"
+    settings.write_text("accounts { A: { users: [ {user: u, password: p} ] } }")  # JetStream is not allowed for this account
+    with NatsServer(tmp_path, "-c", str(settings)) as server:
+        with pytest.raises(FailedPrecondition, match=r"JetStream|jetstream"):
+            connects(f"nats://u:p@{server.place}/S/C?subject=s")
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(Unavailable, match="no connection to NATS"):
+        connects(f"nats://u:hidden@127.0.0.1:{free_port()}/S/C")
+    with pytest.raises(Unavailable, match="no connection to NATS"):
+        connects("nats://no-such-host.invalid/S/C")
+
+
+# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nats")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return paths
+
+
+def test_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with NatsServer(tmp_path, "--tls", "--tlscert", str(certificate), "--tlskey", str(key)) as server:
+        for scheme in ("tls", "nats"):  # the server asks for it
+            assert connects(f"{scheme}://{server.place}/S/C?subject=s&ca={certificate}")
+        with pytest.raises(Unavailable, match=r"(?i)certificate"):
+            connects(f"tls://{server.place}/S/C?subject=s")
+        with pytest.raises(FailedPrecondition, match="file of certificates"):
+            connects(f"tls://{server.place}/S/C?subject=s&ca=no-such-file")
+
+
+def test_tls_where_the_server_has_none(tmp_path: Path) -> None:
+    with NatsServer(tmp_path) as server, pytest.raises(FailedPrecondition, match="does not speak TLS"):
+        connects(f"tls://{server.place}/S/C?subject=s")
+
+
+# ── what is no NATS server ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"220 mail ready\r\n",
+        b"INFO not JSON\r\n",
+        b'INFO {"tls_required": "maybe"}\r\n',
+        b"INFO {}\r\nMSG a 1 -5\r\n\r\n",
+        b"INFO {}\r\nMSG a 1 99999999999\r\n\r\n",
+        b"INFO {}\r\nMSG a 1 x\r\n\r\n",
+        b"INFO {}\r\nMSG 5\r\nhello\r\n",
+        b"INFO {}\r\nHMSG a 1 9 5\r\nhello\r\n",
+        b"INFO {}\r\nHMSG a 1 -9 5\r\nhello\r\n",
+        b"INFO {}\r\n\xff\xfe\r\n",
+        b"INFO {}\r\n-ERR 'maximum connections exceeded'\r\n",
+        b"x" * 3_000_000,
+        b"",
+    ],
+)
+def test_what_does_not_speak_nats_is_unavailable_and_soon(said: bytes) -> None:
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        if b"-ERR" in said or not said:
+            writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(4):
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(Unavailable, match="no connection to NATS"):
+                await NatsSource(QueueConfig("q", f"nats://127.0.0.1:{port}/S/C"), SystemClock()).start()
+
+    asyncio.run(run())

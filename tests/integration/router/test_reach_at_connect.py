@@ -1,0 +1,103 @@
+"""The address that a name leads to is checked at the moment of connecting, whatever the target's URL looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from penstock.router.core.outcome import Answer, Failure, Trouble
+from penstock.router.core.reach import Reach
+from penstock.router.options import RouterOptions
+from penstock.router.transports.http import HttpTransport
+from penstock.testing.target import Target
+
+PATIENCE = 10.0
+
+
+async def call(url: str, allow: tuple[str, ...], leads_to: list[str] | None = None) -> Answer | Failure:
+    """What comes of a call; `leads_to` are the addresses that the name service gives for any name."""
+    loop = asyncio.get_running_loop()
+    if leads_to is not None:
+        looked_up = loop.getaddrinfo
+
+        async def getaddrinfo(host: Any, port: Any, **options: Any) -> list[Any]:
+            if host in leads_to:  # it is asked for an address already
+                return await looked_up(host, port, **options)
+            return [found for address in leads_to for found in await looked_up(address, port, type=socket.SOCK_STREAM)]
+
+        loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign]  # no name service on loopback gives such answers
+    transport = HttpTransport(RouterOptions(connect_timeout=1), Reach(allow))
+    told: asyncio.Future[Answer | Failure] = loop.create_future()
+    transport.post(url, b"", b"{}", 5, told.set_result)
+    async with asyncio.timeout(PATIENCE):
+        found = await told
+    await transport.close()
+    return found
+
+
+def trouble(found: Answer | Failure) -> Trouble | int:
+    return found.trouble if isinstance(found, Failure) else found.status
+
+
+INSIDE = [
+    ("127.0.0.1", Trouble.NOT_ALLOWED),
+    ("localhost", Trouble.NOT_ALLOWED),
+    ("LOCALHOST.", Trouble.NOT_ALLOWED),
+    ("[::1]", Trouble.NOT_ALLOWED),
+    ("[::ffff:127.0.0.1]", Trouble.NOT_ALLOWED),
+    ("[64:ff9b::127.0.0.1]", Trouble.NOT_ALLOWED),
+    ("0.0.0.0", Trouble.NOT_ALLOWED),
+    ("169.254.169.254", Trouble.NOT_ALLOWED),
+    # What systems read differently is no target at all.
+    ("127.1", Trouble.MALFORMED),
+    ("0x7f.1", Trouble.MALFORMED),
+    ("2130706433", Trouble.MALFORMED),
+    ("0177.0.0.1", Trouble.MALFORMED),
+    ("user@127.0.0.1", Trouble.MALFORMED),
+    ("[fe80::1%25lo]", Trouble.MALFORMED),
+]
+
+
+@pytest.mark.parametrize(("host", "wanted"), INSIDE)
+def test_no_connection_is_opened_to_what_is_inside(host: str, wanted: Trouble) -> None:
+    with Target() as target:
+        found = asyncio.run(call(f"http://{host}:{target.port}/", ()))
+        assert trouble(found) is wanted
+        assert target.accepted == 0
+
+
+@pytest.mark.parametrize(
+    ("allow", "is_answered"),
+    [
+        ("hooks.example", True),
+        ("*.example", True),
+        ("127.0.0.0/8", True),
+        ("127.0.0.1", True),
+        ("other.example", False),
+        ("127.0.0.2", False),
+        ("hooks.example:1", False),
+    ],
+)
+def test_a_name_that_leads_inside_is_called_if_the_operator_says_so(allow: str, is_answered: bool) -> None:
+    with Target() as target:
+        found = asyncio.run(call(f"http://hooks.example:{target.port}/", (allow,), ["127.0.0.1"]))
+        assert trouble(found) == (200 if is_answered else Trouble.NOT_ALLOWED)
+        assert target.accepted == is_answered
+
+
+def test_of_several_addresses_only_those_that_are_allowed_are_tried() -> None:
+    with Target() as target:
+        url = f"http://hooks.example:{target.port}/"
+        assert trouble(asyncio.run(call(url, ("127.0.0.2",), ["127.0.0.1", "127.0.0.2"]))) is Trouble.UNREACHABLE
+        assert target.accepted == 0
+        assert trouble(asyncio.run(call(url, ("127.0.0.1",), ["127.0.0.2", "169.254.169.254", "127.0.0.1"]))) == 200
+
+
+def test_the_refusal_does_not_tell_what_is_inside() -> None:
+    found = asyncio.run(call("http://hooks.example:9/", (), ["10.1.2.3"]))
+    assert isinstance(found, Failure)
+    assert "10.1.2.3" not in found.text
+    assert "hooks.example" in found.text

@@ -118,7 +118,7 @@ def test_trace_of_a_task_tells_why_it_died_and_cannot_paint_the_terminal(penstoc
     ("line", "code", "said"),
     [
         ("trace", 2, "penstock trace: the following arguments are required: MESSAGE-ID"),
-        ("trace 12", 2, "penstock: message_id is '12', wanted the id of a message: 30 hexadecimal digits"),
+        ("trace 12", 3, "penstock: Message not found: 12"),
         (f"trace {STRANGER}", 3, f"penstock: Message not found: {STRANGER}"),
         (f"trace {STRANGER} --server {NOWHERE}", 4, "penstock: "),
         ("explain", 2, "penstock explain: the following arguments are required: SUBSCRIPTION"),

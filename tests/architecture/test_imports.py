@@ -60,6 +60,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.transports.http2": ANY | KERNEL | {"penstock.router", "h2"},
     "penstock.router.config_places": ANY | KERNEL | {"penstock.router", "aiohttp"},
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
+    # a router beside a broker: the one place that knows both
+    "penstock.router_host": ANY
+    | KERNEL
+    | FACES
+    | {"penstock.api", "penstock.broker", "penstock.client", "penstock.router"},
     # what may be asked of a broker; the client asks it in its own process, or over the native door
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
     "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api", "penstock.embedded"},

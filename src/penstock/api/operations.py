@@ -22,7 +22,7 @@ from penstock.api.service import Service
 from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.image import Position
-from penstock.broker.core.message import Batch, Message, accept, check_producer, summarize
+from penstock.broker.core.message import Batch, Message, accept, check_producer, check_text, summarize
 from penstock.broker.core.policy import SubscriptionOptions, check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 MAX_LISTED = 1_000
 MAX_PULL_SECONDS = 60.0
+MAX_MESSAGE_ID = 4_096
 
 
 class Operations(QueueOperations, SchemaOperations):
@@ -239,34 +240,44 @@ class Operations(QueueOperations, SchemaOperations):
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
-        """The whole life of a message, oldest event first, as far as the event log goes back."""
+        """The whole life of a message, oldest event first, as far as the event log goes back.
+
+        It is known by the broker's id for it, or by the id that it gives itself to a router.
+        """
         self._principal.check(Verb.READ, self._project)
-        place = parse_message_id(message_id)
-        if place is None:
-            raise InvalidArgument.of("message_id", message_id, "the id of a message: 30 hexadecimal digits")
-        broker = self._aio.broker
+        check_text(message_id, "message_id", MAX_MESSAGE_ID)
+        if not message_id:
+            raise InvalidArgument.of("message_id", message_id, "the id of a message")
+        broker, place = self._aio.broker, parse_message_id(message_id)
         with broker.lock:
-            stream = broker.catalog.streams.get(place[1])
-            queues = {queue.number: queue.name for queue in broker.catalog.queues.values()}
-        if stream is None:
-            return []
-        project, plain = self._service.projects.split(stream.name)
-        if not self._principal.may(Verb.READ, project, plain):
+            stream = broker.catalog.streams.get(place[1]) if place is not None else None
+        if stream is not None and not self._may_read(stream):
             return []  # as for a message that nobody knows: a guessed id must not tell the name of a topic
         rows = await self._aio.call(broker.history, message_id)
-        return [
-            TraceEvent(
-                to_datetime(row.at),
-                row.kind,
-                plain,
-                None if row.queue is None else self._plain(queues.get(row.queue, "")),
-                row.attempt,
-                row.consumer,
-                {key: _shown(key, value) for key, value in row.detail.items()},
-                stream.kind == "queue",
-            )
-            for row in rows
-        ]
+        with broker.lock:
+            streams = {row.stream: broker.catalog.streams.get(row.stream) for row in rows if row.stream is not None}
+            queues = {queue.number: queue.name for queue in broker.catalog.queues.values()}
+        told = []
+        for row in rows:
+            stream = None if row.stream is None else streams[row.stream]
+            if self._may_read(stream) if row.stream is not None else self._project == self._service.projects.default:
+                told.append(
+                    TraceEvent(
+                        to_datetime(row.at),
+                        row.kind,
+                        None if stream is None else self._service.projects.split(stream.name)[1],
+                        None if row.queue is None else self._plain(queues.get(row.queue, "")),
+                        row.attempt,
+                        row.consumer,
+                        {key: _shown(key, value) for key, value in row.detail.items()},
+                        stream is not None and stream.kind == "queue",
+                    )
+                )
+        return told
+
+    def _may_read(self, stream: Stream | None) -> bool:
+        """Whether a stream is still there, and the caller's to read."""
+        return stream is not None and self._principal.may(Verb.READ, *self._service.projects.split(stream.name))
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None when it is not in the subscription."""

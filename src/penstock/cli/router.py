@@ -80,7 +80,10 @@ def run_router(found: argparse.Namespace) -> int:
 def run_check(found: argparse.Namespace) -> int:
     """Say what a configuration holds, and how it differs from the last one of the router."""
     places = _places(found)
-    new = merge(asyncio.run(_fetch(places)))
+    passed_over: list[str] = []
+    new = merge(asyncio.run(_fetch(places, passed_over)))
+    for key in passed_over:
+        complain(f"{key} is not known and is passed over")
     known = ConfigCache(found.data_dir / CACHE).load()
     old = merge(known.values()) if known else None
     lines = changes(old, new).describe()
@@ -102,11 +105,11 @@ def run_check(found: argparse.Namespace) -> int:
     return 0
 
 
-async def _fetch(places: list[Place]) -> list[RouterConfig]:
+async def _fetch(places: list[Place], passed_over: list[str]) -> list[RouterConfig]:
     found: list[RouterConfig] = []
     for place in places:
         try:
-            found.append(await place.fetch())
+            found.append(await place.fetch(passed_over))
         except PenstockError as error:
             complain(f"{place.name}: {error}")
             raise

@@ -13,6 +13,7 @@ from penstock.cli.reasons import ended_by, kept_by
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
 from penstock.cli.wording import moment, span
+from penstock.durations import SECOND
 from penstock.errors import MessageNotFound, NotFound
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ HINT = "it may be of another server or project (--server, --project), or older t
 
 def configure(parser: Parser) -> None:
     """The message."""
-    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the id that publishing it gave: 30 hexadecimal digits")
+    parser.add_argument(
+        "message_id", metavar="MESSAGE-ID", help="the id that publishing it gave, or the one that it gives to a router"
+    )
     add_target(parser)
     parser.set_defaults(run=run)
 
@@ -59,8 +62,12 @@ def run(found: argparse.Namespace) -> int:
                 }
             )
         else:
+            if events[0].topic is None:
+                say(f"message {printable(found.message_id)}, as the router knows it\n")
+                say(table(timeline(events)))
+                return 0
             kind = "queue" if events[0].is_task else "topic"
-            say(f"message {found.message_id} of {kind} {printable(events[0].topic or '?')}\n")
+            say(f"message {printable(found.message_id)} of {kind} {printable(events[0].topic)}\n")
             say(table(timeline(events)))
             say("\nnow")
             say(table([[f"  {place}", text] for place, text in states]) if states else f"  no subscription of {kind} has it")
@@ -92,7 +99,9 @@ def timeline(events: Sequence[TraceEvent]) -> list[list[str]]:
 def _details(event: TraceEvent) -> Iterator[str]:
     """What more is known. An instant is told by how long after the event it is."""
     for key, value in event.detail.items():
-        if key not in {"deadline", "due"}:
+        if key == "duration" and value.isdecimal():
+            yield f"took {span(int(value) / SECOND)}"
+        elif key not in {"deadline", "due"}:
             yield f"{key}: {value}"
         elif (later := (datetime.fromisoformat(value) - event.at).total_seconds()) > 0:
             yield f"{'for' if key == 'deadline' else 'again after'} {span(later)}"
@@ -102,6 +111,10 @@ async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent])
     """(place, what has become of the message there) for every place where it could be."""
     from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
+    # What a router tried is no state, and it may be written down after one.
+    events = [one for one in events if one.kind != "attempted"]
+    if not events:
+        return []
     name, is_task = events[0].topic or "", events[0].is_task
     now = (await pubsub.info()).now
     places = [name]

@@ -30,8 +30,11 @@ class Place(Protocol):
     tries: int
     """How often it is worth trying before it counts as failed."""
 
-    async def fetch(self) -> RouterConfig:
-        """What it says now; Unavailable or InvalidArgument, with the reason, when it cannot be had or used."""
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
+        """What it says now; Unavailable or InvalidArgument, with the reason, when it cannot be had or used.
+
+        The paths of keys that mean nothing to a router are added to `passed_over`.
+        """
 
 
 class ConfigUrl:
@@ -54,7 +57,7 @@ class ConfigUrl:
                 raise InvalidArgument("the token for the configuration holds characters that no header may have")
             self._headers["Authorization"] = f"Bearer {token}"
 
-    async def fetch(self) -> RouterConfig:
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
         """What the endpoint answers. No redirect is followed: the token is meant for this host alone."""
         try:
             import aiohttp  # noqa: PLC0415  # a router with a file needs no HTTP client
@@ -77,7 +80,7 @@ class ConfigUrl:
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"it cannot be reached: {_why(error)}") from None  # the library's own text may quote the URL
-        return parse_config(body)
+        return parse_config(body, passed_over=passed_over)
 
 
 class ConfigFile:
@@ -92,12 +95,11 @@ class ConfigFile:
         if path.suffix.lower() in {".yaml", ".yml"}:
             raise InvalidArgument.of("config", str(path), "a file of JSON or TOML", hint="write it as .json or .toml")
 
-    async def fetch(self) -> RouterConfig:
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
         """What the file says."""
-        return await asyncio.to_thread(self.read)
+        return await asyncio.to_thread(self._read, passed_over)
 
-    def read(self, passed_over: list[str] | None = None) -> RouterConfig:
-        """What the file says, without a loop."""
+    def _read(self, passed_over: list[str] | None) -> RouterConfig:
         try:
             with self._path.open("rb") as file:
                 content = file.read(BODY_LIMIT + 1)

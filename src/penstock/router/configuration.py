@@ -78,7 +78,10 @@ class Configuration:
         return _reasons([known for known in self._places if known.error])
 
     async def first(self) -> RouterConfig:
-        """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached."""
+        """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached.
+
+        Who starts again, having been on standby, tries each place once: there is what it said before.
+        """
         async with self._lock:
             self._is_starting = True
             try:
@@ -113,7 +116,7 @@ class Configuration:
                 yield found
 
     async def _first(self) -> RouterConfig:
-        await asyncio.gather(*(self._ask(known, known.place.tries) for known in self._places))
+        await asyncio.gather(*(self._ask(known, known.place.tries if known.said is None else 1) for known in self._places))
         if self._cache is not None:
             self._kept = await asyncio.to_thread(self._cache.load)
         failed = [known for known in self._places if known.error]

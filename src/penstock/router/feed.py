@@ -44,6 +44,9 @@ class Routes(Protocol):
     def tracked(self, queue: str) -> list[Item]:
         """The messages of a queue that are in the router, oldest first."""
 
+    def may_poll(self) -> bool:
+        """Whether this router may take messages at this very moment."""
+
 
 class Feed:
     """The polls of one queue."""
@@ -114,6 +117,9 @@ class Feed:
                     is_started = True
                 want = await self._room()
                 self.polled_at[number] = self._clock.now()
+                if not self._routes.may_poll():
+                    await asyncio.sleep(pause)
+                    continue
                 batch = await source.poll(want, POLL_SECONDS)
                 self.polled_at[number] = self._clock.now()
                 self.trouble, pause = None, FIRST_PAUSE

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Unavailable
 from penstock.router.configuration import Configuration
 from penstock.router.core.config import RouterConfig
 from penstock.router.core.outcome import Severity
@@ -42,6 +42,10 @@ class Primacy(Protocol):
     async def stop(self) -> None:
         """Tell that it is not the primary any more, and then let another have it. Safe to call twice."""
 
+    @property
+    def is_primary(self) -> bool:
+        """Whether it is the primary at this very moment."""
+
     def status(self) -> StandbyState:
         """Which it is."""
 
@@ -56,11 +60,16 @@ class Life:
         *,
         primacy: Callable[[Callable[[bool], Awaitable[None]]], Primacy] | None = None,
         is_enabled: bool = True,
+        widen: Callable[[RouterConfig], RouterConfig] = lambda config: config,
     ) -> None:
         self.router = router
         self.configuration = configuration
         self.primacy = primacy(self._primacy_changed) if primacy is not None else None
+        if self.primacy is not None:
+            router.may_poll = lambda: self.primacy is not None and self.primacy.is_primary
         self.is_enabled = is_enabled
+        self._widen = widen
+        """Adds queues that no configuration names: those of dead letters that were redriven."""
         self.is_initialised = False
         """Whether the first configuration is applied, or this router has nothing to do at present."""
         self.is_stopping = False
@@ -76,6 +85,8 @@ class Life:
             log.info("the router is disabled")
         elif self.primacy is not None:
             self.is_initialised = True
+            # Fetched while it stands by: when its turn comes, an endpoint that is down must not keep it from working.
+            self._begun = asyncio.create_task(self._prepare())
             await self.primacy.start()
         else:
             self._begun = asyncio.create_task(self._begin())
@@ -93,19 +104,29 @@ class Life:
         found = await self.configuration.again(tries=1)
         if found is not None:
             await self._apply(found)
+        elif self.configuration.trouble:
+            raise Unavailable(f"the configuration cannot be had: {self.configuration.trouble}")
         return found is not None
 
     async def _primacy_changed(self, is_primary: bool) -> None:
         if is_primary:
             log.info("this router is the primary")
+            if self._begun is not None:
+                self._begun.cancel()
             self._begun = asyncio.create_task(self._begin())
         else:
             log.warning("this router is not the primary: it stops working and stands by")
             await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
 
+    async def _prepare(self) -> None:
+        try:
+            await self.configuration.first()
+        except PenstockError as error:
+            log.warning("no configuration yet: %s", error)
+
     async def _begin(self) -> None:
         try:
-            config = await self.configuration.first()
+            config = self.configuration.current or await self.configuration.first()
         except PenstockError as error:
             if not self.failed.done():
                 self.failed.set_exception(error)
@@ -133,7 +154,7 @@ class Life:
             await self._apply(config)
 
     async def _apply(self, config: RouterConfig) -> None:
-        found = await self.router.apply(config)
+        found = await self.router.apply(self._widen(config))
         for line in found.describe():
             log.info("%s", line)
 

@@ -66,6 +66,8 @@ class Router:
         self.runners: dict[str, Runner] = {}
         self.draining_runners: list[Runner] = []
         self.draining_feeds: list[Feed] = []
+        self.may_poll: Callable[[], bool] = lambda: True
+        """Asked before every poll: a router that may not be the primary any more takes nothing."""
         self.default_pool_used = 0
         """Messages whose own pool is not there."""
         self.given_back = 0

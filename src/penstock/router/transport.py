@@ -32,8 +32,8 @@ class Transport(Protocol):
     def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> Call:
         """Send a request; `done` is called once, from the loop, never before this returns.
 
-        `headers` are whole lines, each with its CR LF, beside those that the transport writes itself: Host, Content-Type and Accept
-        (application/json), Content-Length, User-Agent. A kept connection that turns out closed before the first byte of an answer
+        `headers` are whole lines, each with its CR LF, beside those that the transport writes itself: Host, Content-Type, Accept
+        (application/json), Content-Length and User-Agent. A kept connection that turns out closed before the first byte of an answer
         is replaced once, silently: as far as HTTP can tell, nothing was processed.
         """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from penstock.api.rules import DeliveryRules
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
@@ -12,6 +14,7 @@ from penstock.config import Settings
 from penstock.errors import FailedPrecondition
 from penstock.projects import Projects
 from penstock.router.configuration import Configuration, find_places
+from penstock.router.core.config import RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.core.reach import Reach
 from penstock.router.inspection import Inspection
@@ -22,7 +25,7 @@ from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.standby import Standby
 from penstock.router.transports.http import HttpTransport
 from penstock.router_host.local import BrokerQueues
-from penstock.router_host.records import BrokerRecords
+from penstock.router_host.records import BrokerRecords, redriven
 from penstock.router_host.remote import ServerQueues
 
 CACHE = "router-config.json"
@@ -58,6 +61,7 @@ class RouterHost:
         self.life = Life(
             self.router,
             configuration,
+            widen=with_redriven,
             primacy=None if standby is None else lambda told: Standby(standby, on_change=told, warn=self._warn, clock=clock),
         )
         self.view = Inspection(self.life)
@@ -74,6 +78,12 @@ class RouterHost:
 
     def _warn(self, category: str, severity: Severity, message: str, /) -> None:
         self.router.warn(category, severity, message, ROUTER)
+
+
+def with_redriven(config: RouterConfig) -> RouterConfig:
+    """The same with the queues in which redriven dead letters are ready."""
+    more = [found for queue in config.queues if (found := redriven(queue)) is not None]
+    return msgspec.structs.replace(config, queues=(*config.queues, *more))
 
 
 def options_of(settings: Settings) -> RouterOptions:

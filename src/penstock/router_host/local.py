@@ -62,11 +62,14 @@ class BrokerQueues:
         scoped = self._projects.scoped(self._projects.default, name)
         if kind is Kind.SUBSCRIPTION:
             return LocalSource(self, Catalog.subscription, scoped, config, self._rules)
-        return LocalQueueSource(self, Catalog.work_queue, scoped, config, _PLAIN)
+        with self.aio.broker.lock:
+            found = self.aio.broker.catalog.work_queues.get(scoped)
+        keeps_dead = found is None or found.policy.dead_letter_size is not None
+        return (LocalQueueSource if keeps_dead else LocalSource)(self, Catalog.work_queue, scoped, config, _PLAIN)
 
 
 class LocalSource:
-    """A subscription, or what it has in common with a work queue."""
+    """A subscription or work queue."""
 
     def __init__(
         self,
@@ -192,7 +195,7 @@ class LocalSource:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _make(self) -> None:
-        """A subscription is not made here: it needs a topic."""
+        """What needs a topic, or other settings than a router's, is not made here."""
 
     def _check_open(self) -> None:
         try:
@@ -311,17 +314,15 @@ class LocalSource:
 
 
 class LocalQueueSource(LocalSource):
-    """A work queue, which has dead letters of its own."""
+    """A work queue that keeps dead letters of its own, and is made when there is none."""
 
     async def bury(self, received: Received, reason: str, error: str) -> None:
-        """Move the message to the queue's dead letters. FailedPrecondition where the queue keeps none."""
+        """Move the message to the queue's dead letters."""
         self._carry_out()
         now = self._aio.advance()
         with self._broker.lock:
             self._check_open()
             queue = self._find(self._broker.catalog, self._name)
-            if queue.policy.dead_letter_size is None:
-                raise FailedPrecondition(f"the queue {queue.name!r} keeps no dead letters")
             lease = _live(queue, received.receipt)
             if lease is None:
                 raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")

@@ -37,10 +37,11 @@ def free_port() -> int:
 class NatsServer:
     """On a free loopback port, its data in a folder. `kill` is SIGKILL; `start` goes on with the same port and data."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, has_jetstream: bool = True) -> None:
         self.port = free_port()
         self._folder = folder
-        self._command = [SERVER, "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(folder / "data"), *options]
+        storage = ["-js", "-sd", str(folder / "data")] if has_jetstream else []
+        self._command = [SERVER, "-a", "127.0.0.1", "-p", str(self.port), *storage, *options]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -100,9 +101,8 @@ async def crash(source: Source) -> None:
     assert source._life
     source._life.cancel()
     source._life = None
-    for timer in (source._guard, source._keeper):
-        if timer:
-            timer.cancel()
+    for timer in source._timers.values():
+        timer.cancel()
     if link := source._link:
         link.on_lost = lambda: None
         link.abort()

@@ -64,6 +64,9 @@ class Scripted:
     connections: int = 0
     under_way: int = 0
     most_under_way: int = 0
+    serving: set[asyncio.Task[Any]] = field(default_factory=set)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a call comes."""
 
     @property
     def endpoint(self) -> str:
@@ -74,6 +77,9 @@ class Scripted:
         return [call for call in self.calls if call.action == action]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
         self.connections += 1
         number = self.connections
         try:
@@ -85,6 +91,7 @@ class Scripted:
                 call = Call(action, json.loads(body), head, number, asyncio.get_running_loop().time())
                 self.calls.append(call)
                 self.under_way += 1
+                self.came.set()
                 self.most_under_way = max(self.most_under_way, self.under_way)
                 try:
                     answer = await self.answer(call)
@@ -93,10 +100,17 @@ class Scripted:
                 if answer is None:
                     return
                 writer.write(answer if isinstance(answer, bytes) else http(*answer))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass  # the client is gone, or the test is over
         finally:
             writer.close()
+            self.serving.discard(task)
+
+    async def busy(self, calls: int) -> None:
+        """Return when so many calls are under way."""
+        while self.under_way < calls:
+            self.came.clear()
+            await asyncio.wait_for(self.came.wait(), 10)
 
 
 def http(status: int, body: dict[str, Any], fields: str = "") -> bytes:
@@ -114,3 +128,7 @@ async def scripted(answer: Callable[[Call], Any] = quiet) -> AsyncIterator[Scrip
         yield server
     finally:
         listener.close()
+        if serving := set(server.serving):
+            for task in serving:
+                task.cancel()
+            await asyncio.wait(serving)

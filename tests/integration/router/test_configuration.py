@@ -308,6 +308,34 @@ def test_decision_27_without_an_answer_the_router_starts_from_what_was_cached(tm
     run(test)
 
 
+def test_who_becomes_primary_again_does_not_wait_for_an_endpoint_that_is_down() -> None:
+    async def test(told: Told) -> None:
+        async with config_server(ok(to_json(A)), DOWN) as server:
+            configuration = told.configuration(server)
+            await configuration.first()
+
+            assert await configuration.first() == A
+            assert told.pauses == []
+            assert told.kinds == [("CONFIG_SYNC_FAILED", CRITICAL)]
+
+    run(test)
+
+
+def test_keys_that_mean_nothing_are_told_to_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[[processingPools]]\ncode = 'A'\nconcurency = 3")
+    found: list[str] = []
+
+    async def test(told: Told) -> None:
+        await ConfigFile(path).fetch(found)
+        async with config_server(ok({"queues": [], "pools": []})) as server:
+            await ConfigUrl(server.url).fetch(found)
+
+    run(test)
+
+    assert found == ["processingPools[0].concurency", "pools"]
+
+
 def test_what_was_cached_of_one_address_fills_in_for_that_one_alone(tmp_path: Path) -> None:
     cache = tmp_path / "router.json"
 

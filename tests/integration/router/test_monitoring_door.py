@@ -867,6 +867,32 @@ def test_beside_a_server_its_paths_stay_its_own_and_tell_of_the_router_too() -> 
     run(scenario())
 
 
+def test_a_server_that_is_there_for_its_router_answers_as_a_router() -> None:
+    async def scenario() -> None:
+        view, reasons = SmallRouter(), ["the disk is full"]
+        server = monitoring_routes(version="1.2", problems=lambda: reasons, collectors=[router_collector(view)])
+        routes = routes_with_server(server, view, version="1.2", leads=True)
+        door = HttpDoor(documented(routes, version="1.2", is_secured=True), gate=Doorman())
+        port = await door.start("127.0.0.1", 0)
+        async with connected(port) as client:
+            for path in OPEN:
+                found = await client.ask("GET", path)
+                assert found.status == (503 if path == "/health/ready" else 200), path
+            ready = (await client.ask("GET", "/health/ready")).json()
+            assert ready == {"status": "NOT_READY", "timestamp": AT, "issues": reasons}
+            assert (await client.ask("GET", "/health")).json().keys() == {"healthy", "message", "issues"}
+            reasons.clear()
+            assert (await client.ask("GET", "/health/ready")).json() == READY
+            view.change(pools=[])
+            for path in ("/health", "/health/ready", "/health/startup"):
+                assert (await client.ask("GET", path)).status == 503
+            for path in ("/metrics", "/q/metrics"):
+                assert "fc_in_pipeline_messages" in await scrape(client, path)
+        await door.stop(1.0)
+
+    run(scenario())
+
+
 def test_the_dashboard_is_one_page_that_needs_nothing_from_elsewhere() -> None:
     answer = asked("GET", "/monitoring/dashboard")
 

@@ -35,12 +35,13 @@ from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
+from penstock.router.core.outcome import MAX_DELAY
 from penstock.router.core.settled import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.activemq_address import Address, parse_address
 from penstock.router.sources.opening import SourceContext
 from penstock.router.sources.stomp_connection import StompConnection, open_connection
-from penstock.router.sources.stomp_frames import Frame, escape, frame, headers, unescape
+from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, headers, unescape
 
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
@@ -59,7 +60,8 @@ _NOT_COPIED: Final = {
     *("ack", "content-length", "destination", "message-id", "receipt", "redelivered", "subscription", "timestamp", "transaction"),
     *(ID, COUNT, DUE, SCHEDULED, "persistent", "AMQ_SCHEDULED_DELAY"),
 }
-_lives = count(1)
+_numbers = count(1)
+"""Of connections and subscriptions."""
 
 
 class _Receipt(msgspec.Struct, gc=False, eq=False):
@@ -87,7 +89,8 @@ class ActiveMqSource:
         self._settled = Settled()
         self._owed: dict[str, int] = {}
         """Messages that were nacked, but the server may not have heard of it: when they are due."""
-        self._has_scheduler = True
+        self._may_move = True
+        """Whether the server takes copies and keeps them until they are due, as far as we know."""
         self._connection: StompConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_stopped = True
@@ -98,14 +101,14 @@ class ActiveMqSource:
 
     def _forget(self) -> None:
         """A new connection: what the last one brought is in the queue again."""
-        self._life = next(_lives)
+        self._life = next(_numbers)
         self._arrived = 0
         self._subscription: str | None = None
         self._ready: deque[Received] = deque()
         self._returned: list[tuple[int, Received]] = []
         self._held: dict[str, _Receipt] = {}
-        self._kept: dict[str, asyncio.TimerHandle] = {}
-        """Messages that wait here for their time."""
+        self._kept: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        """Messages that wait here, until when, and what will wake them."""
         self._moving: dict[str, int] = {}
         """Messages whose copy is not confirmed yet, and when they are due."""
         self._acks: list[_Receipt] = []
@@ -166,7 +169,7 @@ class ActiveMqSource:
         poll: asyncio.Future[None] = loop.create_future()
         self._polls.append(poll)
         over = loop.call_later(wait, lambda: None if poll.done() else poll.set_result(None))
-        dry = loop.call_later(DRY, self._nudge) if self._may_have_more and self._held else None
+        dry = loop.call_later(DRY, self._nudge) if self._may_have_more and (self._held or self._kept) else None
         try:
             await poll
         finally:
@@ -218,7 +221,7 @@ class ActiveMqSource:
         again = Received(received.broker_id, received.body, held, received.count + 1)
         if not due:
             self._return(again)
-        elif self._has_scheduler:
+        elif self._may_move:
             self._move(again, due)
         else:
             self._keep(again, due)
@@ -283,7 +286,7 @@ class ActiveMqSource:
 
     def _subscribe(self, receipt: str | None = None) -> None:
         assert self._connection is not None
-        self._subscription = f"s{self._life}-{self._arrived}"
+        self._subscription = f"s{next(_numbers)}"  # never one that was given up: what is on its way for that is not ours
         fields = {
             "id": self._subscription,
             "destination": self._destination,
@@ -320,3 +323,131 @@ class ActiveMqSource:
         if self._connection is not None:
             fields = {"id": "nudge", "destination": self._destination, "selector": "1=0", "activemq.prefetchSize": "1"}
             self._connection.write(frame("SUBSCRIBE", fields) + frame("UNSUBSCRIBE", {"id": "nudge"}))
+
+    def _take(self, frames: list[Frame]) -> None:
+        """Messages that the server pushed."""
+        for head, body in frames:
+            found = headers(head)
+            if found.get("subscription") != self._subscription:
+                continue  # given up: it is in the queue again
+            self._arrived += 1
+            try:
+                receipt = _Receipt(self._life, self._arrived, found["message-id"], found["ack"], head)
+            except KeyError:
+                raise NotStomp("a message without an id came from the server") from None
+            number = _number(found, COUNT, 1) + ("redelivered" in found)
+            received = Received(unescape(found.get(ID) or receipt.message_id), body, receipt, number)
+            if (DUE in found or self._owed) and (due := self._due(found, receipt)):
+                self._keep(received, due)
+            else:
+                self._ready.append(received)
+        self._may_have_more = True
+        self._wake()
+
+    def _due(self, found: dict[str, str], receipt: _Receipt) -> int:
+        """When a message may be handed out that came too early; 0 when it did not."""
+        now = self._clock.now()
+        due = self._owed.pop(receipt.message_id, 0)
+        if not due and SCHEDULED not in found:
+            due = min(_number(found, DUE, 0), now + MAX_DELAY * SECOND)
+            self._may_move = self._may_move and due <= now
+        return due if due > now else 0
+
+    def _keep(self, received: Received, due: int) -> None:
+        """Hand it out when it is due; the server thinks that it is worked on."""
+        wait = max(due - self._clock.now(), 0) / SECOND
+        timer = asyncio.get_running_loop().call_later(wait, self._release, received)
+        self._kept[received.receipt.message_id] = due, timer
+
+    def _release(self, received: Received) -> None:
+        del self._kept[received.receipt.message_id]
+        self._return(received)
+
+    def _return(self, received: Received) -> None:
+        heappush(self._returned, (received.receipt.place, received))
+        self._wake()
+
+    def _move(self, received: Received, due: int) -> None:
+        """Have the server keep a copy until it is due."""
+        assert self._connection is not None
+        receipt: _Receipt = received.receipt
+        original = headers(receipt.head)
+        fields = {name: value for name, value in original.items() if name not in _NOT_COPIED}
+        fields |= {
+            "destination": self._destination,
+            "persistent": "true",
+            "receipt": self._connection.receipt(partial(self._moved, received, due)),
+            "AMQ_SCHEDULED_DELAY": str(max(due - self._clock.now(), 0) // 1000),
+            ID: escape(received.broker_id),
+            COUNT: str(received.count),
+            DUE: str(due),
+        }
+        if "content-length" in original:  # one without is text, and stays so
+            fields["content-length"] = str(len(received.body))
+        self._moving[receipt.message_id] = due
+        self._connection.write(frame("SEND", fields, received.body))
+
+    def _moved(self, received: Received, due: int, problem: str | None) -> None:
+        if not self.is_healthy:
+            return  # nobody knows: `_lost` remembers it
+        del self._moving[received.receipt.message_id]
+        if problem is None:
+            self._ack(received.receipt)
+        else:
+            self._may_move = False
+            self._keep(received, due)
+
+    def _ack(self, receipt: _Receipt) -> None:
+        self._acks.append(receipt)
+        if not self._will_send and not self._asked:
+            self._will_send = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        """The acks of one turn, or of the time that the server took for the last ones."""
+        self._will_send = False
+        if self._connection is None or self._asked or not self._acks:
+            return
+        self._asked, self._acks = self._acks, []
+        acks = "\n\n\0ACK\nid:".join([receipt.ack for receipt in self._asked])
+        self._connection.write(f"ACK\nid:{acks}\nreceipt:{self._connection.receipt(self._confirm)}\n\n\0".encode())
+
+    def _confirm(self, problem: str | None) -> None:
+        if self._connection is None or not self._connection.is_open:
+            return  # nobody knows: `_lost` remembers them
+        if problem is not None:
+            self._connection.abort(problem)
+            return
+        self._asked = []
+        self._send()
+        self._confirmed.set()
+
+    def _lost(self, problem: str) -> None:
+        """Remember what the server may not have heard, forget what it will push again."""
+        now = self._clock.now()
+        for receipt in (*self._asked, *self._acks):
+            self._settled.add(receipt.message_id, now)
+        owed = self._owed | self._moving | {message_id: due for message_id, (due, _) in self._kept.items()}
+        self._owed = {message_id: due for message_id, due in owed.items() if due > now}
+        for _, timer in self._kept.values():
+            timer.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
+        self._connection = None
+        self._problem = problem
+        self._forget()
+        self._confirmed.set()
+        for poll in self._polls:
+            if not poll.done():
+                poll.set_result(None)
+
+
+def _number(found: dict[str, str], name: str, otherwise: int) -> int:
+    """The number in a header that anybody may have written."""
+    text = found.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else otherwise
+
+
+def open_source(config: QueueConfig, context: SourceContext) -> ActiveMqSource:
+    """The source of an `activemq:` URI."""
+    return ActiveMqSource(parse_address(config.uri), context.clock)

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 PULL_SECONDS = 30.0
 """How long a request for messages stays open at the server."""
-GRACE_SECONDS = 2.0
-"""After so long a request whose end was not told counts as ended."""
+HEARTBEAT_SECONDS = 2.0
+"""How often the server says that a request is open, when no message comes. Nothing else tells that a consumer was deleted."""
+SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
+REFUSED_SECONDS = 1.0
+"""How long to wait after a request was refused."""
 GATHER_SECONDS = 5.0
 """How long what an earlier life left may take to come."""
 STOP_SECONDS = 3.0
@@ -71,8 +74,9 @@ class NatsSource:
         self._pull_seconds = PULL_SECONDS
         self._credit = 0
         """How many messages were asked for and have not come."""
-        self._guard: asyncio.TimerHandle | None = None
-        self._keeper: asyncio.TimerHandle | None = None
+        self._is_heard = False
+        """Whether something came, or was asked for, since the last look."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._buffer: list[Received] = []
         self._waiters: dict[asyncio.Future[list[Received]], int] = {}
         self._gathering = 0
@@ -105,6 +109,7 @@ class NatsSource:
         link = await self._connect()
         self._life = self._loop.create_task(self._live(link))
         self._keep()
+        self._listen()
 
     async def stop(self) -> None:
         """Take no more, give back what is unsettled, in the stream's order, and close."""
@@ -113,13 +118,13 @@ class NatsSource:
             return
         self._is_stopping = True
         life.cancel()
-        for timer in (self._guard, self._keeper):
-            if timer:
-                timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result([])
         await asyncio.wait([life])
+        self._tell(None)
         with suppress(PenstockError, ConnectionError, TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 if not self._link and (self._open or not self._outbox.is_empty):
@@ -129,7 +134,7 @@ class NatsSource:
         if link := self._link:
             self._link = None
             link.on_lost = _nothing
-            link.close()
+            await link.close()
         self._buffer.clear()
         self._open.clear()
 
@@ -201,13 +206,15 @@ class NatsSource:
 
     async def _recover(self, link: NatsConnection) -> None:
         """Have what an earlier life left come before anything else, and put it in order."""
+        self._buffer.clear()  # of a connection that was lost meanwhile: it comes again
+        self._open.clear()
         if count := await free(link, self._jetstream, self._address):
             self._gathering = count
             self._gathered.clear()
             try:
-                self._pull(count, GATHER_SECONDS)
+                self._pull(count, min(GATHER_SECONDS, self._pull_seconds))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(GATHER_SECONDS + GRACE_SECONDS):
+                    async with asyncio.timeout(GATHER_SECONDS + REFUSED_SECONDS):
                         await self._gathered.wait()
             finally:
                 self._gathering = 0
@@ -258,6 +265,8 @@ class NatsSource:
             return []
         if not self._link:
             await self._connected(wait)
+            if self._is_stopping:
+                return []
         if self._buffer and self._is_recovered:
             return self._take(want)
         waiter: asyncio.Future[list[Received]] = self._loop.create_future()
@@ -296,15 +305,14 @@ class NatsSource:
 
     def _pull(self, count: int, seconds: float) -> None:
         assert self._link
+        self._is_heard = True
         self._credit += count
+        heartbeat = min(HEARTBEAT_SECONDS, seconds / 4)
         while count > 0:
             batch = min(count, self._most or count)
-            body = b'{"batch":%d,"expires":%d}' % (batch, seconds * NANOSECONDS)
+            body = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (batch, seconds * NANOSECONDS, heartbeat * NANOSECONDS)
             self._link.write(b"%b%d\r\n%b\r\n" % (self._request, len(body), body))
             count -= batch
-        if self._guard:
-            self._guard.cancel()
-        self._guard = self._loop.call_later(seconds + GRACE_SECONDS, self._ended, self._credit)
 
     def _ended(self, count: int) -> None:
         """So many messages that were asked for do not come."""
@@ -315,6 +323,7 @@ class NatsSource:
         if not reply:
             self._told(header)
             return
+        self._is_heard = True
         self._credit -= 1
         if reply.startswith(self._prefix):
             count, sequence, _ = reply[len(self._prefix) :].split(b".", 2)
@@ -330,6 +339,7 @@ class NatsSource:
 
     def _told(self, header: bytes) -> None:
         """The server says something of a request: mostly that it is over."""
+        self._is_heard = True
         line, *fields = header.decode(errors="replace").split("\r\n")
         status = line[9:12]
         if status == "100":
@@ -343,8 +353,8 @@ class NatsSource:
             if name.lower() == "nats-pending-messages":
                 self._ended(int(value))
                 return
-        # A request that was refused as a whole. What else was asked for may still come, the guard sees to it otherwise.
-        self._loop.call_later(GRACE_SECONDS, self._ended, self._credit)
+        # A request was refused as a whole, because there are too many, or it asks for too much: not at once again.
+        self._timers["refused"] = self._loop.call_later(REFUSED_SECONDS, self._ended, self._credit)
 
     def _serve(self) -> None:
         """Give what came to those who wait; ask for more if some still do."""
@@ -365,7 +375,14 @@ class NatsSource:
         """Renew the leases of what came and nobody asked for yet."""
         for received in self._buffer:
             self._outbox.extend(received.receipt)
-        self._keeper = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
+        self._timers["keep"] = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
+
+    def _listen(self) -> None:
+        """Give a connection up on which messages were asked for, and not even signs of life came."""
+        if self._link and self._credit and not self._is_heard:
+            self._link.abort("requests for messages are not answered: the consumer may be gone")
+        self._is_heard = False
+        self._timers["listen"] = self._loop.call_later(SILENCE_SECONDS, self._listen)
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -41,7 +41,10 @@ class NatsAddress(msgspec.Struct, frozen=True):
 
 def parse_address(uri: str) -> NatsAddress:
     """The address in a URI; InvalidArgument when it is none."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise InvalidArgument(f"the queue's URI cannot be read: {error}", hint=f"wanted {WANTED}") from None
     who, _, hosts = parts.netloc.rpartition("@")
     user, colon, password = who.partition(":")
     # What is shown of a wrong URI leaves out who asks: that may be a secret, however it is written.

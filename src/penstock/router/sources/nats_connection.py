@@ -11,6 +11,7 @@ import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from penstock.router.sources.nats_address import NatsAddress
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
 PING_SECONDS = 20.0
 PINGS = 2
 """A connection on which nothing came while so many signs of life were asked for, one after the other, is dead."""
@@ -169,9 +171,13 @@ class NatsConnection(asyncio.Protocol):
         finally:
             del self._requests[inbox]
 
-    def close(self) -> None:
-        """End it when what was written is sent."""
+    async def close(self) -> None:
+        """End it when what was written is sent; returns when it is ended."""
         self._transport.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.ended.wait()
+        self._transport.abort()
 
     def abort(self, problem: str = "") -> None:
         """End it now."""
@@ -232,7 +238,7 @@ class NatsConnection(asyncio.Protocol):
                 start = end + 2
                 stop = start + int(fields[-1])
                 if not start <= stop <= size - 2:
-                    self._wait_for(start, stop, at)
+                    self._wait_for(at, start, start, stop)
                     break
                 if handler := handlers.get(fields[1]):
                     handler(fields[0], fields[2] if len(fields) == 4 else b"", b"", data[start:stop])
@@ -242,7 +248,7 @@ class NatsConnection(asyncio.Protocol):
                 start = end + 2
                 middle, stop = start + int(fields[-2]), start + int(fields[-1])
                 if not start <= middle <= stop <= size - 2:
-                    self._wait_for(max(start, middle), stop, at)
+                    self._wait_for(at, start, middle, stop)
                     break
                 if handler := handlers.get(fields[1]):
                     handler(fields[0], fields[2] if len(fields) == 5 else b"", data[start:middle], data[middle:stop])
@@ -252,9 +258,9 @@ class NatsConnection(asyncio.Protocol):
                 at = end + 2
         return at
 
-    def _wait_for(self, start: int, stop: int, at: int) -> None:
+    def _wait_for(self, at: int, start: int, middle: int, stop: int) -> None:
         """The message that begins at `at` is not all here, or is none."""
-        if not start <= stop <= start + MAX_MESSAGE:
+        if not start <= middle <= stop <= start + MAX_MESSAGE:
             raise ValueError(f"a message of {stop - start} bytes")
         self._need = stop + 2 - at
 

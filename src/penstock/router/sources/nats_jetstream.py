@@ -17,6 +17,7 @@ MAX_ACK_PENDING = 50_000
 
 _CONSUMER_MISSING = 10_014
 _STREAM_MISSING = 10_059
+_DISABLED = {10_039, 10_076}
 _UNAVAILABLE = 503
 _NO_MESSAGE = 1 << 62
 
@@ -186,9 +187,7 @@ class JetStream:
         try:
             answer = await self._link.request(subject, b"" if body is None else msgspec.json.encode(body))
         except NoResponders:
-            raise FailedPrecondition(
-                f"NATS at {self._address!r} has no JetStream", hint="start nats-server with -js, or allow it for this account"
-            ) from None
+            raise self._disabled() from None
         except PermissionError as error:
             raise FailedPrecondition(
                 f"NATS at {self._address!r} does not let this user ask: {error}", hint=f"allow the user to publish to {subject}"
@@ -203,9 +202,16 @@ class JetStream:
                 return kind.decode(answer)
         except msgspec.MsgspecError as error:
             raise Unavailable(f"NATS at {self._address!r} answers to {subject} what is not understood: {error}") from None
+        if failure.err_code in _DISABLED:
+            raise self._disabled()
         if failure.code == _UNAVAILABLE:
             raise Unavailable(f"NATS at {self._address!r}: {failure.description}")
         raise _Failed(failure)
+
+    def _disabled(self) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"NATS at {self._address!r} has no JetStream", hint="start nats-server with -js, and allow it for this account"
+        )
 
     def _refuse(self, failed: _Failed) -> NoReturn:
         raise FailedPrecondition(

@@ -26,6 +26,7 @@ _QUEUE_WANTED = "the URL of an SQS queue, as https://sqs.REGION.amazonaws.com/AC
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?")
 _REGION = re.compile(r"(?:^|\.)sqs(?:-fips)?\.([a-z0-9-]+)\.")
+_XML_CODE = re.compile(rb"<Code>([A-Za-z.]{1,80})</Code>")
 _OLD_HOST = re.compile(r"(?:([a-z0-9-]+)\.)?queue\.amazonaws\.com")
 
 BUSY = frozenset(
@@ -207,5 +208,7 @@ def _code(answer: bytes) -> tuple[str, str]:
     try:
         error = _decode_error(answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "", ""
+        # Who is refused before the call is looked at may be told in the older protocol.
+        found = _XML_CODE.search(answer)
+        return (found[1].decode() if found else ""), ""
     return error.type.rpartition("#")[2].removeprefix("AWS.SimpleQueueService."), error.message

@@ -1,6 +1,6 @@
 """A STOMP 1.2 connection: log in, heart-beats, receipts. What the frames mean is its owner's business.
 
-    open_connection ──CONNECT──> CONNECTED ──> on_messages(frames) … on_lost(why), once, unless `close` was called
+open_connection ──CONNECT──> CONNECTED ──> on_messages(frames) … on_lost(why), once, unless `close` was called
 """
 
 from __future__ import annotations
@@ -101,11 +101,10 @@ class StompConnection(asyncio.Protocol):
             self._connected.set_exception(Unavailable(problem))
             self._connected.exception()  # nobody may be waiting any more
         receipts, self._receipts = self._receipts, {}
+        self._transport = None
         for answered in receipts.values():
             answered(problem)
-        if self._transport is not None:
-            self._transport = None
-            self._on_lost(problem)
+        self._on_lost(problem)
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +118,7 @@ class StompConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def receipt(self, answered: Answered) -> str:
-        """The value for a `receipt` header; the call comes when the server has dealt with that frame, or the connection is lost."""
+        """The value for a `receipt` header; the call comes when the server has dealt with the frame, or is lost."""
         self._last_receipt += 1
         name = str(self._last_receipt)
         self._receipts[name] = answered

@@ -110,10 +110,7 @@ class Dialer:
     async def _look_up(self) -> list[str]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            self._found = list(dict.fromkeys(str(place[0]) for *_, place in found))
-        except (OSError, UnicodeError):
-            self._found = []
+            self._found = await look_up(self._host, self._port)
         finally:
             self._lookup = None
         self._until = loop.time() + (KNOWN_FOR if self._found else UNKNOWN_FOR)
@@ -121,3 +118,12 @@ class Dialer:
 
     def _none(self, trouble: Trouble, why: str) -> NoConnection:
         return NoConnection(Failure(trouble, f"{self._host} port {self._port}: {why}"))
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses that a name leads to, in the order in which the machine would try them."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(place[0]) for *_, place in found))

@@ -48,12 +48,12 @@ class HttpTransport:
         """Send a request; `done` is called once, from the loop, never before this returns."""
         known = self._targets.get(url)
         if known is None:
+            if self._is_closed:
+                return self._refuse(CLOSED, done)
             try:
                 known = self._know(url)
             except InvalidArgument as error:
                 return self._refuse(Failure(Trouble.MALFORMED, str(error)), done)
-        if self._is_closed:
-            return self._refuse(CLOSED, done)
         call = HttpCall(known[0], headers, body, done, self._deadlines.lane(timeout))
         self._deadlines.add(call, timeout)
         known[1].submit(call)
@@ -66,11 +66,11 @@ class HttpTransport:
     async def close(self) -> None:
         """Cut off what is under way, with `done(Failure(CANCELLED))`, and close every connection."""
         self._is_closed = True
+        self._targets.clear()  # so that a further call meets the line above
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._deadlines.close(CLOSED)
         origins, self._origins = list(self._origins.values()), {}
-        self._targets.clear()
         await asyncio.gather(*(origin.close() for origin in origins))
 
     def _refuse(self, failure: Failure, done: Done) -> HttpCall:

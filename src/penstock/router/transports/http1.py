@@ -247,7 +247,7 @@ class _Headers:
             return
         match name.lower():
             case b"retry-after":
-                self.retry_after = value.decode("latin-1")
+                self.retry_after = value.strip().decode("latin-1")
             case b"content-length":
                 self.is_closed_by_end = False
             case b"transfer-encoding" if value.rpartition(b",")[2].strip().lower() == b"chunked":

@@ -1,0 +1,168 @@
+"""What a router did, written down by a broker: attempts in its event log, dead letters in a queue of their own.
+
+Attempts of one turn of the loop become one record for each queue. A message that is dead and came from somebody else's queue goes
+into the work queue `router.<queue>`, among its dead letters, where it can be looked at and redriven like any other. Redriven, it
+is ready in that queue, which is one more source of the router (see `redriven`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core import events
+from penstock.broker.core.events import column, text_column
+from penstock.broker.core.message import plain_text
+from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
+from penstock.queue_manager import QueueManager
+from penstock.router.core.config import QueueConfig, shown_uri
+from penstock.router.core.message import Item
+from penstock.router.records import Attempt
+from penstock.router_host.local import MAX_ERROR, SETTINGS, BrokerQueues
+from penstock.work import NewMessage
+
+PREFIX: Final = "router."
+MAX_NAME: Final = 200
+MAX_TEXT: Final = 500
+"""Characters of an id, a target or an error that is written down for each attempt."""
+HIDDEN: Final = 600
+"""Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
+way, its message is not acked, and comes again; the letter is delivered once more then, and does no harm."""
+
+_NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
+_OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
+
+
+def dead_letter_queue(queue: str) -> str:
+    """The name of the work queue that keeps the dead letters of a router's queue."""
+    return f"{PREFIX}{_NAME.sub('-', shown_uri(queue)).strip('-')}"[:MAX_NAME]
+
+
+def redriven(config: QueueConfig) -> QueueConfig | None:
+    """The source of what was redriven of a queue's dead letters; None where the queue keeps them itself, and takes them back."""
+    if _OWN.match(config.uri) and "/subscriptions/" not in config.uri:
+        return None
+    name = dead_letter_queue(config.name)
+    return msgspec.structs.replace(config, name=name, uri=f"penstock:///queues/{quote(name, safe='')}", connections=1)
+
+
+class BrokerRecords:
+    """The records of a router in the process of a broker (`router.records.Records`). Make it inside the running loop."""
+
+    def __init__(self, aio: AsyncBroker, local: BrokerQueues) -> None:
+        self._aio, self._broker = aio, aio.broker
+        self._numbers = local.numbers
+        self._manager = QueueManager(broker=aio.broker)
+        self._loop = asyncio.get_running_loop()
+        self._attempts: list[Attempt] = []
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Write an attempt down with the others of this turn of the loop."""
+        if not self._attempts:
+            self._loop.call_soon(self._write)
+        self._attempts.append(attempt)
+
+    async def bury(self, item: Item, reason: str, error: str) -> None:
+        """Keep a dead message; returns when it is on disk, where the broker has one."""
+        name = dead_letter_queue(item.queue)
+        await self._make(name)
+        pointer, received = item.pointer, item.received
+        headers = {
+            "router.queue": shown_uri(item.queue),
+            "router.broker_id": received.broker_id,
+            "router.message_id": pointer.message_id,
+            "router.pool": pointer.pool,
+            "router.target": plain_target(pointer.target),
+        }
+        message = NewMessage(received.body, headers={key: _cut(text) for key, text in headers.items() if text}, delay=HIDDEN)
+        batch = self._manager.batch(name, [message], self._broker.clock.now())
+        placed = await self._aio.publish(Catalog.work_stream, name, batch)
+        self._aio.advance()
+        with self._broker.lock:
+            now = self._broker.clock.now()
+            queue = self._broker.catalog.work_queue(name)
+            if queue.policy.dead_letter_size is None:
+                raise FailedPrecondition(
+                    f"the queue {name!r} keeps no dead letters", hint="delete it: the router makes it again as it has to be"
+                )
+            stored = batch.messages[0]
+            if queue.number == placed.stream and queue.is_unsettled(placed.first, stored):
+                attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR])
+                outcome = queue.bury(placed.first, stored, now, reason=reason, attempts=attempts, error=text or None)
+                self._broker.absorb(queue, outcome, now)
+        await self._aio.durable()
+
+    async def flush(self) -> None:
+        """Write what there is, and have it on disk."""
+        self._write()
+        with suppress(BrokerClosed, Unavailable):
+            await self._aio.durable()
+
+    async def _make(self, name: str) -> None:
+        with self._broker.lock:
+            if name in self._broker.catalog.work_queues:
+                return
+        with suppress(AlreadyExists):  # made by somebody else, in this moment
+            await self._aio.call(self._manager.create, name, SETTINGS)
+
+    def _write(self) -> None:
+        attempts, self._attempts = self._attempts, []
+        if not attempts:
+            return
+        by_queue: dict[str, list[Attempt]] = {}
+        for one in attempts:
+            found = by_queue.get(one.queue)
+            if found is None:
+                by_queue[one.queue] = [one]
+            else:
+                found.append(one)
+        told = [self._record(queue, those) for queue, those in by_queue.items()]
+        with suppress(BrokerClosed), self._broker.lock:
+            self._broker.check_open()
+            for event in told:
+                self._broker.emit(event)
+
+    def _record(self, queue: str, attempts: list[Attempt]) -> events.Attempted:
+        number, stream = self._numbers.get(queue, (None, None))
+        offsets: list[int] | None = None
+        published: events.Column | None = None
+        if stream is not None:
+            # The ids of a queue of this broker are places (see `ids`): when it was published, the stream, the offset.
+            offsets = [int(one.broker_id[20:], 16) for one in attempts]
+            published = column([int(one.broker_id[:14], 16) for one in attempts])
+        return events.Attempted(
+            number,
+            attempts[-1].at,
+            offsets,
+            published,
+            [_cut(one.message_id) for one in attempts],
+            shown_uri(queue) if "@" in queue or "?" in queue else queue,
+            text_column([one.pool for one in attempts]),
+            text_column([plain_target(one.target) for one in attempts]),
+            column([one.number for one in attempts]),
+            column([one.calls for one in attempts]),
+            column([one.status for one in attempts]),
+            column([one.duration for one in attempts]),
+            text_column([one.outcome for one in attempts]),
+            text_column([_cut(one.error) for one in attempts]),
+        )
+
+
+def plain_target(target: str) -> str:
+    """A target as it may be written down: without query, fragment and user."""
+    if "?" in target or "#" in target:
+        target = target.partition("?")[0].partition("#")[0]
+    if "@" in target:
+        target = shown_uri(target).replace("***@", "")
+    return target if len(target) <= MAX_TEXT else target[:MAX_TEXT]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT]

@@ -1,0 +1,236 @@
+"""What a router did, as a broker keeps it: attempts in the event log, dead letters that can be redriven."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock import Broker, NewMessage, PubSub, QueueManager
+from penstock.broker.aio import AsyncBroker
+from penstock.clock import SystemClock
+from penstock.errors import FailedPrecondition
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Item, Pointer, Received
+from penstock.router.records import Attempt
+from penstock.router.source import Source
+from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router_host.local import BrokerQueues
+from penstock.router_host.records import BrokerRecords, dead_letter_queue, plain_target, redriven
+
+
+class Desk:
+    """A broker with a router's records."""
+
+    def __init__(self, broker: Broker, aio: AsyncBroker) -> None:
+        self.broker, self.aio = broker, aio
+        self.local = BrokerQueues(aio)
+        self.records = BrokerRecords(aio, self.local)
+        self.queues = QueueManager(broker=broker)
+
+    def source(self, config: QueueConfig) -> Source:
+        return open_source(config, SourceContext(environment={}, clock=SystemClock(), local=self.local))
+
+
+@asynccontextmanager
+async def desk(folder: Path | None = None) -> AsyncIterator[Desk]:
+    with Broker(data_dir=folder) as broker:
+        aio = AsyncBroker(broker)
+        try:
+            yield Desk(broker, aio)
+        finally:
+            aio.close()
+
+
+def attempt(message_id: str, *, queue: str = "orders", broker_id: str = "x", **more: object) -> Attempt:
+    values = {"pool": "P", "target": "https://shop/hook?token=secret", "number": 1, "calls": 1, "status": 200, "duration": 1_500}
+    told = values | {"outcome": "SUCCESS"} | more
+    return Attempt(at=SystemClock().now(), queue=queue, message_id=message_id, broker_id=broker_id, **told)  # type: ignore[arg-type]
+
+
+def item(body: bytes, *, queue: str = "nats orders", attempts: int = 2) -> Item:
+    pointer = Pointer("order-1", "P", "https://user:secret@shop/hook?token=secret")
+    return Item(pointer, queue, Received("nats:7", body), attempts=attempts)
+
+
+def test_a_trace_shows_attempts_among_the_rest_of_a_message_s_life() -> None:
+    async def run() -> None:
+        async with desk() as here:
+            source = here.source(QueueConfig("my orders", "penstock:///queues/orders"))
+            await source.start()
+            here.queues.publish_many("orders", [NewMessage(b"a"), NewMessage(b"b")])
+            first, second = await source.poll(10, 1)
+            failed = {"status": 503, "outcome": "ERROR_PROCESS", "error": "the target answered with status 503", "calls": 3}
+            for number, more in enumerate((failed, {}), 1):
+                here.records.attempted(attempt("order-1", queue="my orders", broker_id=first.broker_id, number=number, **more))
+                await asyncio.sleep(0)
+            source.ack(first)
+            await source.flush()
+            here.records.attempted(attempt("order-2", queue="my orders", broker_id=second.broker_id, pool="Q"))
+            here.records.attempted(attempt("01K9", queue="sqs", target="http://x/"))
+            await here.records.flush()
+            async with PubSub(broker=here.broker) as pubsub:
+                life = await pubsub.trace(first.broker_id)
+                assert [(one.kind, one.attempt, one.consumer) for one in life] == [
+                    ("published", None, None),
+                    ("leased", 1, "router:my orders"),
+                    ("attempted", 1, "P"),
+                    ("attempted", 2, "P"),
+                    ("acked", 1, None),
+                ]
+                assert {one.topic for one in life} == {"orders"}
+                assert life[2].detail == {
+                    "target": "https://shop/hook",
+                    "status": "503",
+                    "duration": "1500",
+                    "outcome": "ERROR_PROCESS",
+                    "calls": "3",
+                    "queue": "my orders",
+                    "error": "the target answered with status 503",
+                    "id": "order-1",
+                }
+                assert await pubsub.trace("order-1") == life
+                [other] = await pubsub.trace("01K9")
+                assert (other.kind, other.topic, other.subscription, other.detail["queue"]) == ("attempted", None, None, "sqs")
+                assert await pubsub.trace("nobody") == []
+            await source.stop()
+
+    asyncio.run(run())
+
+
+def test_attempts_survive_a_restart(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with desk(tmp_path) as here:
+            for number in range(1_000):
+                here.records.attempted(attempt(f"order-{number}"))
+            await here.records.flush()
+
+    async def read() -> None:
+        async with desk(tmp_path) as here:
+            assert [row.kind for row in here.broker.history("order-999")] == ["attempted"]
+
+    asyncio.run(write())
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("is_durable", [False, True], ids=["memory", "durable"])
+def test_a_dead_message_of_another_queue_is_kept_and_comes_back_by_a_redrive(is_durable: bool, tmp_path: Path) -> None:
+    config = QueueConfig("nats orders", "nats://u:secret@host:4222/ORDERS/router", visibility_timeout=30)
+
+    async def run() -> None:
+        async with desk(tmp_path if is_durable else None) as here:
+            again = redriven(config)
+            assert again is not None
+            assert (again.name, again.uri) == ("router.nats-orders", "penstock:///queues/router.nats-orders")
+            source = here.source(again)
+            await source.start()
+            await asyncio.gather(*(here.records.bury(item(b"\0%d" % n), "malformed", "not JSON") for n in range(20)))
+            assert list(await source.poll(10, 0.1)) == [], "nobody is handed what is dead"
+            letters = here.queues.dead_letters(again.name)
+            assert sorted(letter.message.payload for letter in letters) == sorted(b"\0%d" % n for n in range(20))
+            assert {(letter.reason, letter.attempts, letter.last_error) for letter in letters} == {("malformed", 2, "not JSON")}
+            assert letters[0].message.headers == {
+                "router.queue": "nats orders",
+                "router.broker_id": "nats:7",
+                "router.message_id": "order-1",
+                "router.pool": "P",
+                "router.target": "https://shop/hook",
+            }
+            assert here.queues.stats(again.name).delayed == 0
+
+            assert here.queues.redrive(again.name, limit=1) == 1
+            [back] = await source.poll(10, 1)
+            assert back.body == letters[0].message.payload
+            source.ack(back)
+            await source.flush()
+            assert len(here.queues.dead_letters(again.name)) == 19
+            await source.stop()
+
+    asyncio.run(run())
+
+
+def test_dead_letters_survive_a_restart(tmp_path: Path) -> None:
+    async def write() -> None:
+        async with desk(tmp_path) as here:
+            await here.records.bury(item(b"x"), "malformed", "")
+
+    async def read() -> None:
+        async with desk(tmp_path) as here:
+            [letter] = here.queues.dead_letters("router.nats-orders")
+            assert (letter.message.payload, letter.reason, letter.last_error) == (b"x", "malformed", None)
+            assert here.queues.stats("router.nats-orders").delayed == 0
+            here.queues.redrive("router.nats-orders")
+            found = here.queues.consume("router.nats-orders")
+            assert found is not None
+            assert found.payload == b"x"
+
+    asyncio.run(write())
+    asyncio.run(read())
+
+
+def test_a_queue_that_keeps_no_dead_letters_loses_none() -> None:
+    async def run() -> None:
+        async with desk() as here:
+            config = here.queues.config
+            here.queues.create("router.nats-orders")
+            assert config("router.nats-orders").dead_letter_enabled
+            here.queues.delete("router.nats-orders")
+            from penstock import QueueConfig as Settings
+
+            here.queues.create("router.nats-orders", Settings(dead_letter_enabled=False))
+            with pytest.raises(FailedPrecondition, match="keeps no dead letters"):
+                await here.records.bury(item(b"x"), "malformed", "")
+
+    asyncio.run(run())
+
+
+def test_a_work_queue_keeps_its_own_dead_letters_with_the_reason() -> None:
+    async def run() -> None:
+        async with desk() as here:
+            config = QueueConfig("orders", "penstock:///queues/orders")
+            assert redriven(config) is None
+            source = here.source(config)
+            await source.start()
+            here.queues.publish("orders", b"x")
+            [received] = await source.poll(1, 1)
+            await source.bury(received, "ERROR_CONFIG", "the target answered with status 404")  # type: ignore[attr-defined]
+            [letter] = here.queues.dead_letters("orders")
+            assert (letter.reason, letter.last_error) == ("ERROR_CONFIG", "the target answered with status 404")
+            with pytest.raises(FailedPrecondition, match="not held any more"):
+                await source.bury(received, "again", "")  # type: ignore[attr-defined]
+            await source.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("queue", "name"),
+    [
+        ("orders", "router.orders"),
+        ("my orders", "router.my-orders"),
+        ("https://sqs.eu-west-1.amazonaws.com/123/orders.fifo", "router.https-sqs.eu-west-1.amazonaws.com-123-orders.fifo"),
+        ("nats://user:secret@host:4222/S/C", "router.nats-host-4222-S-C"),
+        ("x" * 300, "router." + "x" * 193),
+    ],
+)
+def test_the_queue_of_dead_letters_has_a_plain_name_without_secrets(queue: str, name: str) -> None:
+    assert dead_letter_queue(queue) == name
+
+
+@pytest.mark.parametrize(
+    ("target", "plain"),
+    [
+        ("https://shop/hook", "https://shop/hook"),
+        ("https://shop/hook?token=secret#secret", "https://shop/hook"),
+        ("https://user:secret@shop/hook", "https://shop/hook"),
+        ("https://user:se/cret@shop/hook", "https://shop/hook"),
+        ("https://user:se?cret@shop/hook", "https://user:se"),
+        ("", ""),
+        ("https://" + "x" * 10_000, "https://" + "x" * 492),
+    ],
+)
+def test_a_target_is_written_down_without_its_secrets(target: str, plain: str) -> None:
+    assert plain_target(target) == plain

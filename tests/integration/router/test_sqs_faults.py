@@ -1,0 +1,606 @@
+"""SQS as a source when calls fail, are slow or are many: over a server that answers what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from penstock.clock import SystemClock
+from penstock.errors import FailedPrecondition, PenstockError, QueueNotFound, Unavailable
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.message import Received
+from penstock.router.sources import sqs
+from penstock.router.sources.sqs import SqsSource
+from penstock.router.sources.sqs_api import CALL_SECONDS, SqsApi, address_of
+from penstock.testing.sources.driver import take
+from tests.integration.router.sqs_script import Answer, Call, Scripted, error, http, messages, scripted, settled
+from tests.integration.router.sqs_server import KEYS, source_of
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+
+
+@asynccontextmanager
+async def started(server: Scripted, url: str = URL) -> AsyncIterator[SqsSource]:
+    source = source_of(url, server.endpoint)
+    await source.start()
+    try:
+        yield source
+    finally:
+        await source.stop()
+
+
+def received(*names: str) -> list[Received]:
+    """Messages that another source was handed."""
+    return [Received(name, b"", f"r-{name}") for name in names]
+
+
+def names(found: Any) -> list[str]:
+    return [each.broker_id for each in found]
+
+
+# ── polling ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_poll_asks_for_what_the_specification_says() -> None:
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            assert list(await source.poll(200, 60)) == []
+            assert list(await source.poll(3, 0.2)) == []
+            assert list(await source.poll(3, 0)) == []
+            assert list(await source.poll(0, 20)) == []
+        calls = [call.parameters for call in server.of("ReceiveMessage")]
+        assert [(call["MaxNumberOfMessages"], call["WaitTimeSeconds"]) for call in calls] == [(10, 20), (3, 1), (3, 0)]
+        assert {call["VisibilityTimeout"] for call in calls} == {60}
+        assert {call["QueueUrl"] for call in calls} == {URL}
+        assert CALL_SECONDS == 25
+
+    asyncio.run(scenario())
+
+
+def test_only_after_a_partial_batch_the_next_poll_waits_100_ms() -> None:
+    """Specification 001, "Adaptive delays after each poll"."""
+
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            spans = []
+            for found in ((), ("a", "b", "c"), ("a", "b")):
+                server.answer = lambda _, found=found: _now(messages(*found))
+                server.calls.clear()
+                for _ in range(6):
+                    await source.poll(3, 20)
+                spans.append(server.calls[-1].at - server.calls[0].at)
+        empty, full, partial = spans
+        assert empty < 0.5
+        assert full < 0.5
+        assert partial >= 0.5 - 0.01
+
+    asyncio.run(scenario())
+
+
+def test_each_partial_batch_makes_one_poller_wait_not_all() -> None:
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            server.answer = lambda _: _now(messages("a"))
+            await source.poll(10, 20)
+            server.answer = lambda _: _now(messages())
+            server.calls.clear()
+            began = asyncio.get_running_loop().time()
+            await asyncio.gather(source.poll(10, 20), source.poll(10, 20))
+            assert sum(call.at - began >= 0.08 for call in server.calls) == 1
+
+    asyncio.run(scenario())
+
+
+async def _now(answer: Answer) -> Answer:
+    return answer
+
+
+async def _never(_: Call) -> Any:
+    return await asyncio.get_running_loop().create_future()
+
+
+def test_a_call_that_is_not_answered_ends_and_the_next_finds_the_server_again() -> None:
+    async def scenario() -> None:
+        async with scripted() as server:
+            environment = {**KEYS, "SQS_ENDPOINT_OVERRIDE": server.endpoint}
+            api = SqsApi(address_of(URL, environment), environment, SystemClock(), call_seconds=0.2)
+            source = SqsSource(api, QueueConfig("orders", URL), SystemClock())
+            await source.start()
+            answer, server.answer = server.answer, _never
+            with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s"):
+                await source.poll(10, 20)
+            assert not source.is_healthy
+            server.answer = answer
+            assert list(await source.poll(10, 20)) == []
+            assert source.is_healthy
+            await source.stop()
+
+    asyncio.run(scenario())
+
+
+def test_stop_cuts_polls_and_who_cancels_a_poll_is_told() -> None:
+    async def scenario() -> None:
+        async with scripted() as server:
+            source = source_of(URL, server.endpoint)
+            await source.start()
+            answer, server.answer = server.answer, _never
+            polls = [asyncio.create_task(source.poll(10, 20)) for _ in range(3)]
+            async with asyncio.timeout(10):
+                await server.busy(3)
+                polls[0].cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await polls[0]
+                server.answer = answer
+                await source.stop()
+                assert [list(await poll) for poll in polls[1:]] == [[], []]
+            assert list(await source.poll(10, 20)) == []
+            assert not source.is_healthy
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_answer_of_a_fifo_queue_is_asked_for_again() -> None:
+    """SQS would hide its messages, and block their groups, until their leases end."""
+
+    async def scenario() -> None:
+        async with scripted() as server, started(server, URL + ".fifo") as source:
+            await source.poll(10, 0)
+            answer, server.answer = server.answer, lambda _: _now(None)
+            for _ in range(2):
+                with pytest.raises(Unavailable):
+                    await source.poll(10, 0)
+            server.answer = answer
+            await source.poll(10, 0)
+            await source.poll(10, 0)
+        ids = [call.parameters["ReceiveRequestAttemptId"] for call in server.of("ReceiveMessage")]
+        assert ids[1] not in ids[:1]
+        assert set(ids[1:-1]) == {ids[1]}
+        assert ids[-1] not in ids[:-1]
+
+    asyncio.run(scenario())
+
+
+def test_a_standard_queue_is_not_asked_by_attempt() -> None:
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            await source.poll(10, 0)
+        assert "ReceiveRequestAttemptId" not in server.of("ReceiveMessage")[0].parameters
+
+    asyncio.run(scenario())
+
+
+# ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "AWS.SimpleQueueService.ReceiptHandleIsInvalid"]
+)
+def test_a_delete_that_is_refused_is_done_when_the_message_comes_again(code: str) -> None:
+    """Specification 001, "Deferred deletes"."""
+
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            server.answer = lambda call: _now(settled(call, **{"r-b": (code, True)}))
+            for each in received("a", "b", "c"):
+                source.ack(each)
+            await source.flush()
+            assert [call.receipts for call in server.of("DeleteMessageBatch")] == [["r-a", "r-b", "r-c"]], "once, in one call"
+            server.answer = lambda _: _now(messages("b", "d", handle="new"))
+            assert names(await source.poll(10, 20)) == ["d"]
+            server.answer = lambda call: _now(settled(call))
+            await source.flush()
+            assert server.of("DeleteMessageBatch")[-1].receipts == ["new"]
+            server.answer = lambda _: _now(messages("b"))
+            assert names(await source.poll(10, 20)) == ["b"], "it is not remembered for ever"
+            server.answer = lambda call: _now(settled(call))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "is_fault"), [("InternalError", False), ("RequestThrottled", True), ("ServiceUnavailable", False)]
+)
+def test_entries_that_fail_for_now_are_tried_again_and_only_they(code: str, is_fault: bool) -> None:
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            server.answer = lambda call: _now(settled(call, **({"r-b": (code, is_fault)} if len(server.calls) < 4 else {})))
+            for each in received("a", "b"):
+                source.ack(each)
+            await source.flush()
+            assert [call.receipts for call in server.of("DeleteMessageBatch")] == [["r-a", "r-b"], ["r-b"], ["r-b"]]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "answer", [error(503, "ServiceUnavailable"), error(400, "RequestThrottled"), (500, {}), None, b"nonsense\r\n\r\n"]
+)
+def test_deletes_that_fail_again_and_again_are_done_when_their_messages_come_again(answer: Answer) -> None:
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            server.answer = lambda _: _now(answer)
+            for each in received("a", "b"):
+                source.ack(each)
+                source.extend(each, 30)
+            source.nack(received("c")[0], 5)
+            await source.flush()
+            assert len(server.of("DeleteMessageBatch")) == sqs.TRIES
+            assert len(server.of("ChangeMessageVisibilityBatch")) == sqs.TRIES
+            assert not source.is_healthy
+            server.answer = lambda _: _now(messages("a", "b", "c"))
+            assert names(await source.poll(10, 20)) == ["c"]
+            server.answer = lambda call: _now(settled(call))
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_comes_again_while_its_delete_is_under_way_is_not_handed_out() -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def answer(call: Call) -> Answer:
+            if call.action == "ReceiveMessage":
+                return messages("a", handle="new")
+            await gate.wait()
+            return settled(call)
+
+        async with scripted() as server, started(server) as source:
+            server.answer = answer
+            source.ack(received("a")[0])
+            assert list(await source.poll(10, 20)) == []
+            gate.set()
+            await source.flush()
+            assert [call.receipts for call in server.of("DeleteMessageBatch")] == [["r-a"], ["new"]]
+
+    asyncio.run(scenario())
+
+
+def test_one_entry_that_makes_sqs_refuse_the_batch_does_not_keep_the_others_from_being_settled() -> None:
+    async def scenario() -> None:
+        async def answer(call: Call) -> Answer:
+            return error(400, "InvalidParameterValue", "bad") if "r-b" in call.receipts else settled(call)
+
+        async with scripted() as server, started(server) as source:
+            server.answer = answer
+            for each in received("a", "b", "c"):
+                source.nack(each, 7)
+            await source.flush()
+            assert [call.receipts for call in server.of("ChangeMessageVisibilityBatch")] == [
+                ["r-a", "r-b", "r-c"],
+                ["r-a"],
+                ["r-b"],
+                ["r-c"],
+            ]
+            assert source.is_healthy
+
+    asyncio.run(scenario())
+
+
+def test_many_are_settled_ten_at_a_time_with_several_calls_under_way() -> None:
+    async def scenario() -> None:
+        async def answer(call: Call) -> Answer:
+            await asyncio.sleep(0.01)
+            return settled(call)
+
+        async with scripted(answer) as server, started(server) as source:
+            every = received(*(f"m{number}" for number in range(255)))
+            for each in every:
+                source.ack(each)
+            await source.flush()
+            calls = server.of("DeleteMessageBatch")
+            assert sorted(len(call.receipts) for call in calls) == [5] + [10] * 25
+            assert sorted(receipt for call in calls for receipt in call.receipts) == sorted(each.receipt for each in every)
+            assert 1 < server.most_under_way <= 8
+
+    asyncio.run(scenario())
+
+
+def test_while_calls_are_under_way_acks_gather_for_the_next() -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def answer(call: Call) -> Answer:
+            await gate.wait()
+            return settled(call)
+
+        async with scripted() as server, started(server) as source:
+            server.answer = answer
+            for each in received(*"abcdefg"):
+                source.ack(each)
+                await asyncio.sleep(0.01)  # each in a turn of its own
+            gate.set()
+            await source.flush()
+            assert [call.receipts for call in server.of("DeleteMessageBatch")] == [
+                ["r-a"],
+                ["r-b"],
+                ["r-c", "r-d", "r-e", "r-f", "r-g"],
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_the_last_word_on_a_message_is_the_last_that_sqs_hears() -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        async def answer(call: Call) -> Answer:
+            await gate.wait()
+            return settled(call)
+
+        async with scripted() as server, started(server) as source:
+            server.answer = answer
+            (message,) = received("a")
+            source.extend(message, 100)
+            await server.busy(1)
+            source.extend(message, 200)
+            source.nack(message, 0)
+            gate.set()
+            await source.flush()
+            entries = [call.parameters["Entries"] for call in server.of("ChangeMessageVisibilityBatch")]
+            assert [[entry["VisibilityTimeout"] for entry in each] for each in entries] == [[100], [0]]
+            source.extend(message, 100)
+            source.ack(message)
+            await source.flush()
+            assert len(server.of("ChangeMessageVisibilityBatch")) == 2, "what is acked needs no lease"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds", "least", "most"),
+    [
+        ("nack", -5, 0, 0),
+        ("nack", 0, 0, 0),
+        ("nack", 30, 30, 30),
+        ("nack", 43_200, 43_180, 43_200),
+        ("nack", 10**9, 43_180, 43_200),
+        ("extend", 0, 1, 1),
+        ("extend", 120, 120, 120),
+        ("extend", 10**9, 43_180, 43_200),
+    ],
+)
+@pytest.mark.parametrize("is_held", [True, False])
+def test_delays_are_clamped_to_what_sqs_takes(word: str, seconds: int, least: int, most: int, is_held: bool) -> None:
+    """Specification 001, "Visibility Timeout Control"."""
+
+    async def scenario() -> None:
+        async with scripted() as server, started(server) as source:
+            server.answer = lambda _: _now(messages("a"))
+            (message,) = await source.poll(1, 20) if is_held else received("a")
+            server.answer = lambda call: _now(settled(call))
+            getattr(source, word)(message, seconds)
+            await source.flush()
+            (call,) = server.of("ChangeMessageVisibilityBatch")
+            assert least <= call.parameters["Entries"][0]["VisibilityTimeout"] <= most
+
+    asyncio.run(scenario())
+
+
+# ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stopped_source_of_a_fifo_queue_gives_back_in_the_order_of_receiving_one_call_after_the_other() -> None:
+    async def scenario() -> None:
+        sent = [f"m{number:02}" for number in range(23)]
+
+        async def answer(call: Call) -> Answer:
+            if call.action == "ReceiveMessage":
+                taken, sent[:] = sent[:10], sent[10:]
+                return messages(*taken)
+            await asyncio.sleep(0.01)
+            return settled(call)
+
+        wanted = [f"r-{name}" for name in sent if name != "m04"]
+        async with scripted() as server:
+            source = source_of(URL + ".fifo", server.endpoint)
+            await source.start()
+            server.answer, server.most_under_way = answer, 0
+            held = await take(source, 23)
+            source.ack(held[4])
+            await source.flush()
+            await source.stop()
+            calls = server.of("ChangeMessageVisibilityBatch")
+            assert [receipt for call in calls for receipt in call.receipts] == wanted
+            assert {entry["VisibilityTimeout"] for call in calls for entry in call.parameters["Entries"]} == {0}
+            assert server.most_under_way == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_hangs_does_not_keep_the_source_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with scripted() as server:
+            source = source_of(URL, server.endpoint)
+            await source.start()
+            server.answer = lambda _: _now(messages("a", "b"))
+            first, _ = await source.poll(2, 20)
+            answer, server.answer = server.answer, _never
+            source.ack(first)
+            async with asyncio.timeout(10):
+                await source.stop()
+            server.answer = answer
+            await source.start()
+            assert names(await source.poll(2, 20)) == ["b"], "what was acked is still known when it is started again"
+            server.answer = lambda call: _now(settled(call))
+            await source.stop()
+
+    monkeypatch.setattr(sqs, "STOP_SECONDS", 0.2)
+    asyncio.run(scenario())
+
+
+# ── errors and HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "text"),
+    [
+        (error(400, "QueueDoesNotExist"), QueueNotFound, "orders"),
+        (error(400, "AWS.SimpleQueueService.NonExistentQueue"), QueueNotFound, "orders"),
+        (error(403, "InvalidClientTokenId", "a-token"), FailedPrecondition, "credentials"),
+        (error(403, "SignatureDoesNotMatch", "a-token"), FailedPrecondition, "credentials"),
+        (error(400, "ExpiredToken", "a-token"), FailedPrecondition, "credentials"),
+        (error(403, "AccessDeniedException", "a-token"), FailedPrecondition, "does not allow GetQueueAttributes"),
+        (error(400, "InvalidAttributeName", "what is this"), FailedPrecondition, "InvalidAttributeName: what is this"),
+        (error(400, "ThrottlingException"), Unavailable, "ThrottlingException"),
+        (error(403, "OverLimit"), Unavailable, "OverLimit"),
+        (error(503, "Whatever"), Unavailable, "503"),
+        ((429, {}), Unavailable, "429"),
+        ((404, {}), FailedPrecondition, "none of SQS's"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", FailedPrecondition, "none of SQS's"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", Unavailable, "cannot be understood"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", Unavailable, "cannot be understood"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", Unavailable, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}", Unavailable, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", Unavailable, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFF\r\n", Unavailable, "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n", Unavailable, "not HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", Unavailable, "not HTTP"),
+        (b"x" * 200_000, Unavailable, "no connection"),
+        (None, Unavailable, "closed the connection"),
+    ],
+)
+def test_what_a_server_may_answer_and_what_the_router_is_told(answer: Answer, wanted: type[PenstockError], text: str) -> None:
+    async def scenario() -> None:
+        async with scripted(lambda _: _now(answer)) as server:
+            source = source_of(URL, server.endpoint, environment={"AWS_SESSION_TOKEN": "a-token"})
+            with pytest.raises(wanted, match=text) as caught:
+                await source.start()
+            shown = f"{caught.value} {caught.value.hint}"
+            assert not [secret for secret in ("a-secret", "a-token") if secret in shown]
+            await source.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_kept"),
+    [
+        (http(200, {}), True),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + http(200, {}), True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nA: b\r\n\r\n", True),
+        (http(200, {}, "Connection: Close\r\n"), False),
+        (http(200, {}).replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+    ],
+)
+def test_connections_are_kept_where_the_server_lets_them_be(answer: bytes, is_kept: bool) -> None:
+    async def scenario() -> None:
+        async with scripted(lambda _: _now(answer)) as server, started(server) as source:
+            for _ in range(3):
+                assert list(await source.poll(10, 0)) == []
+            assert server.connections == (1 if is_kept else 4)
+
+    asyncio.run(scenario())
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_replaced_silently() -> None:
+    async def scenario() -> None:
+        async def answer(call: Call) -> Answer:
+            # Closed when the second request is on its way: the client cannot have known.
+            return None if call.connection == 1 and len(server.calls) == 2 else settled(call)
+
+        async with scripted() as server, started(server) as source:
+            server.answer = answer
+            assert list(await source.poll(10, 0)) == []
+            assert [call.connection for call in server.calls] == [1, 1, 2]
+
+    asyncio.run(scenario())
+
+
+# ── credentials ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_credentials_that_have_expired_are_looked_for_again() -> None:
+    async def scenario() -> None:
+        environment = dict(KEYS)
+
+        async def answer(call: Call) -> Answer:
+            environment["AWS_ACCESS_KEY_ID"] = "newer"
+            return settled(call) if "Credential=newer/" in call.head else error(400, "ExpiredToken")
+
+        async with scripted(answer) as server:
+            environment["SQS_ENDPOINT_OVERRIDE"] = server.endpoint
+            source = SqsSource(
+                SqsApi(address_of(URL, environment), environment, SystemClock()), QueueConfig("orders", URL), SystemClock()
+            )
+            await source.start()
+            await source.stop()
+            assert len(server.calls) == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": ""}, "but AWS_SECRET_ACCESS_KEY is not"),
+        (
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "s3cret"},
+            "AWS_SECRET_ACCESS_KEY is set, but AWS_ACCESS_KEY_ID is not",
+        ),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "nobody"}, "nobody"),
+    ],
+)
+def test_missing_credentials_are_named_before_any_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, environment: dict[str, str], text: str
+) -> None:
+    # botocore reads the process's own environment; here it must find nothing, and ask no metadata service.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+
+    async def scenario() -> None:
+        async with scripted() as server:
+            source = source_of(URL, server.endpoint, environment=environment)
+            with pytest.raises(FailedPrecondition, match=text) as caught:
+                await source.start()
+            assert caught.value.hint is not None
+            assert "s3cret" not in f"{caught.value} {caught.value.hint}"
+            assert server.calls == []
+            await source.stop()
+
+    asyncio.run(scenario())
+
+
+def test_credentials_of_a_profile_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "credentials").write_text(
+        "[work]\naws_access_key_id = from-file\naws_secret_access_key = s\naws_session_token = t\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+    async def scenario() -> None:
+        async with scripted() as server:
+            profile = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "work"}
+            source = source_of(URL, server.endpoint, environment=profile)
+            await source.start()
+            await source.stop()
+            assert "Credential=from-file/" in server.calls[0].head
+            assert "x-amz-security-token: t\r\n" in server.calls[0].head
+
+    asyncio.run(scenario())
+
+
+def test_without_botocore_keys_in_the_environment_do_and_other_places_name_the_extra() -> None:
+    program = (
+        "import sys, asyncio\n"
+        "sys.modules['botocore'] = None\n"
+        "from penstock.router.sources.sqs_credentials import CredentialChain\n"
+        "print(asyncio.run(CredentialChain({'AWS_ACCESS_KEY_ID': 'k', 'AWS_SECRET_ACCESS_KEY': 's'}).current()).access_key)\n"
+        "try:\n"
+        "    asyncio.run(CredentialChain({}).current())\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error.hint)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ))
+    key, problem = done.stdout.splitlines()
+    assert key == "k"
+    assert problem.startswith("FailedPrecondition pip install 'penstock[router-sqs]'")

@@ -20,7 +20,21 @@ import apsw
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import arrow_read, client, depth, durable, footprint, layout, memory_loop, peers, recovery, server, spark, workers
+from benchmarks import (
+    arrow_read,
+    client,
+    depth,
+    durable,
+    footprint,
+    layout,
+    memory_loop,
+    peers,
+    recovery,
+    router_http,
+    server,
+    spark,
+    workers,
+)
 from benchmarks.profiling import profiled
 from benchmarks.row import Benchmark, Row, Run, missing
 
@@ -35,6 +49,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "server": server.BENCHMARKS,
     "client": client.BENCHMARKS,
     "workers": workers.BENCHMARKS,
+    "router-http": router_http.BENCHMARKS,
     "spark": spark.BENCHMARKS,
 }
 LAYOUT = "layout"

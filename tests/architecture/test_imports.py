@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.hub.core": PURE | PURE_KERNEL,
     "penstock.router": ANY | KERNEL | {"penstock.runtime"},
     "penstock.router.core": PURE | PURE_KERNEL,
+    "penstock.router.sources.sqs_credentials": ANY | KERNEL | {"penstock.router", "botocore"},
     "penstock.router.transports.http1": ANY | KERNEL | {"penstock.router", "httptools"},
     "penstock.router.transports.http2": ANY | KERNEL | {"penstock.router", "h2"},
     "penstock.router.config_places": ANY | KERNEL | {"penstock.router", "aiohttp"},

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from penstock import MessageQueue, NewMessage, PubSub, QueueManager
 from penstock.broker.aio import AsyncBroker
@@ -30,7 +30,7 @@ IN_PROCESS = Abilities(restarts=False, has_connection=False, keeps_dead=True)
 class MemoryDriver:
     """A work queue of a broker in memory."""
 
-    can: ClassVar[Abilities] = IN_PROCESS
+    can = IN_PROCESS
     kind = "queues"
 
     def __init__(self, folder: Path | None) -> None:
@@ -121,7 +121,7 @@ class SubscriptionDriver(MemoryDriver):
 class RemoteDriver:
     """A work queue of a server process, which can be killed."""
 
-    can: ClassVar[Abilities] = Abilities(keeps_dead=True)
+    can = Abilities(keeps_dead=True)
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as found:

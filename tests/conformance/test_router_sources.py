@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from typing import cast
 
 import pytest
 
 from penstock.testing.source_conformance import SOURCE_CHECKS, missing, run_check
 from penstock.testing.sources.driver import SourceCheck, SourceDriver
+from tests.conformance.source_drivers import DurableDriver, MemoryDriver, RemoteDriver, SubscriptionDriver
+from tests.integration.router.activemq_server import ActiveMqDriver
+from tests.integration.router.nats_server import NatsDriver
+from tests.integration.router.sqs_server import SqsDriver
 
-DRIVERS = {
-    "penstock-memory": "tests.conformance.source_drivers:MemoryDriver",
-    "penstock-durable": "tests.conformance.source_drivers:DurableDriver",
-    "penstock-subscription": "tests.conformance.source_drivers:SubscriptionDriver",
-    "penstock-remote": "tests.conformance.source_drivers:RemoteDriver",
-    "nats": "tests.integration.router.nats_server:NatsDriver",
-    "sqs": "tests.integration.router.sqs_server:SqsDriver",
-    "activemq": "tests.integration.router.activemq_server:ActiveMqDriver",
+DRIVERS: dict[str, type[SourceDriver]] = {
+    "penstock-memory": MemoryDriver,
+    "penstock-durable": DurableDriver,
+    "penstock-subscription": SubscriptionDriver,
+    "penstock-remote": RemoteDriver,
+    "nats": NatsDriver,
+    "sqs": SqsDriver,
+    "activemq": ActiveMqDriver,
 }
 
 
-def _found(place: str) -> bool:
-    module, _, name = place.partition(":")
-    try:
-        return hasattr(importlib.import_module(module), name)
-    except ImportError:
-        return False
-
-
-@pytest.fixture(scope="module", params=[name for name, place in DRIVERS.items() if _found(place)])
+@pytest.fixture(scope="module", params=DRIVERS)
 def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceDriver]:
-    module, _, name = DRIVERS[request.param].partition(":")
-    kind = cast(type[SourceDriver], getattr(importlib.import_module(module), name))
-    with kind.serving(tmp_path_factory.mktemp(request.param)) as serving:
+    with DRIVERS[request.param].serving(tmp_path_factory.mktemp(request.param)) as serving:
         yield serving
 
 

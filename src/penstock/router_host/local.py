@@ -23,6 +23,7 @@ from penstock.broker.settlement import Settlement, release
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
+from penstock.ids import message_id
 from penstock.projects import Projects
 from penstock.queue_manager import QueueManager
 from penstock.router.core.config import QueueConfig, shown_uri
@@ -30,6 +31,7 @@ from penstock.router.core.message import Received
 from penstock.router.core.settled import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
+from penstock.work import NewMessage
 
 MAX_BYTES = 16 * 1024 * 1024
 """How much one poll brings; a message beyond it waits for the next."""
@@ -64,8 +66,8 @@ class BrokerQueues:
             return LocalSource(self, Catalog.subscription, scoped, config, self._rules)
         with self.aio.broker.lock:
             found = self.aio.broker.catalog.work_queues.get(scoped)
-        keeps_dead = found is None or found.policy.dead_letter_size is not None
-        return (LocalQueueSource if keeps_dead else LocalSource)(self, Catalog.work_queue, scoped, config, _PLAIN)
+        keeps_dead = found is None or bool(found.policy.dead_letter_size)
+        return (LocalQueueSource if keeps_dead else LocalWorkSource)(self, Catalog.work_queue, scoped, config, _PLAIN)
 
 
 class LocalSource:
@@ -285,7 +287,7 @@ class LocalSource:
             if acks:
                 self._ack(queue, acks, now)
             for (verb, seconds), told in verdicts.items():
-                live = {lease.offset: lease for received in told if (lease := _live(queue, received.receipt)) is not None}
+                live = {lease.offset: lease for received in told if (lease := _live(queue, received)) is not None}
                 if live:
                     self._broker.settle(queue, [*live.values()], now, _settlement(verb, seconds * SECOND))
 
@@ -295,7 +297,7 @@ class LocalSource:
         for received in acks:
             told: Lease = received.receipt
             lease = lease_of(told.offset)
-            if lease is told or (lease is not None and self._is_same(lease, told)):
+            if lease is told or (lease is not None and self._holds(queue, lease, received)):
                 live[told.offset] = lease
             elif queue.is_unsettled(told.offset, told.message):
                 self._settled.add(received.broker_id, now)
@@ -306,14 +308,23 @@ class LocalSource:
             finally:
                 self._is_acking = False
 
-    def _is_same(self, lease: Lease, told: Lease) -> bool:
+    def _holds(self, queue: Queue, lease: Lease, received: Received) -> bool:
         """Whether a lease is of the same message, and this router's."""
         # A message that is done with is done with, however often it was handed out meanwhile.
-        holder = lease.consumer
-        return lease.message.publish_at == told.message.publish_at and holder is not None and holder.consumer_id == self._consumer
+        return _is_of(queue, lease, received) and lease.consumer is not None and lease.consumer.consumer_id == self._consumer
 
 
-class LocalQueueSource(LocalSource):
+class LocalWorkSource(LocalSource):
+    """A work queue: unlike a subscription, it can be written to."""
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        batch = QueueManager(broker=self._broker).batch(self._name, [NewMessage(body)], self._aio.advance())
+        placed = await self._aio.publish(Catalog.work_stream, self._name, batch)
+        return placed.message_ids()[0]
+
+
+class LocalQueueSource(LocalWorkSource):
     """A work queue that keeps dead letters of its own, and is made when there is none."""
 
     async def bury(self, received: Received, reason: str, error: str) -> None:
@@ -323,7 +334,7 @@ class LocalQueueSource(LocalSource):
         with self._broker.lock:
             self._check_open()
             queue = self._find(self._broker.catalog, self._name)
-            lease = _live(queue, received.receipt)
+            lease = _live(queue, received)
             if lease is None:
                 raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
             text = plain_text(error[:MAX_ERROR])
@@ -341,10 +352,16 @@ class LocalQueueSource(LocalSource):
             await self._aio.call(QueueManager(broker=self._broker).create, self._name, SETTINGS)
 
 
-def _live(queue: Queue, told: Lease) -> Lease | None:
+def _live(queue: Queue, received: Received) -> Lease | None:
     """The live lease of exactly this delivery, whatever its deadline is now."""
+    told: Lease = received.receipt
     lease = queue.find(told.offset, told.attempt, told.epoch)
-    return lease if lease is not None and lease.message.publish_at == told.message.publish_at else None
+    return lease if lease is not None and _is_of(queue, lease, received) else None
+
+
+def _is_of(queue: Queue, lease: Lease, received: Received) -> bool:
+    """Whether a lease is of this message, and not of one in a queue of the same name that was made later."""
+    return message_id(lease.message.publish_at, queue.stream, lease.offset) == received.broker_id
 
 
 def _settlement(verb: str, span: int) -> Settlement:

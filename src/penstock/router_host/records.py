@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
@@ -18,7 +19,7 @@ import msgspec
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core import events
-from penstock.broker.core.events import column, text_column
+from penstock.broker.core.events import Texts, column, text_column
 from penstock.broker.core.message import plain_text
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.queue_manager import QueueManager
@@ -88,10 +89,6 @@ class BrokerRecords:
         with self._broker.lock:
             now = self._broker.clock.now()
             queue = self._broker.catalog.work_queue(name)
-            if queue.policy.dead_letter_size is None:
-                raise FailedPrecondition(
-                    f"the queue {name!r} keeps no dead letters", hint="delete it: the router makes it again as it has to be"
-                )
             stored = batch.messages[0]
             if queue.number == placed.stream and queue.is_unsettled(placed.first, stored):
                 attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR])
@@ -106,11 +103,16 @@ class BrokerRecords:
             await self._aio.durable()
 
     async def _make(self, name: str) -> None:
+        """See to it that the queue is there, and keeps dead letters."""
         with self._broker.lock:
-            if name in self._broker.catalog.work_queues:
-                return
-        with suppress(AlreadyExists):  # made by somebody else, in this moment
-            await self._aio.call(self._manager.create, name, SETTINGS)
+            found = self._broker.catalog.work_queues.get(name)
+        if found is None:
+            with suppress(AlreadyExists):  # made by somebody else, in this moment
+                await self._aio.call(self._manager.create, name, SETTINGS)
+        elif not found.policy.dead_letter_size:
+            raise FailedPrecondition(
+                f"the queue {name!r} keeps no dead letters", hint="delete it: the router makes it again as it has to be"
+            )
 
     def _write(self) -> None:
         attempts, self._attempts = self._attempts, []
@@ -137,21 +139,22 @@ class BrokerRecords:
             # The ids of a queue of this broker are places (see `ids`): when it was published, the stream, the offset.
             offsets = [int(one.broker_id[20:], 16) for one in attempts]
             published = column([int(one.broker_id[:14], 16) for one in attempts])
+        ids = [one.message_id for one in attempts]
         return events.Attempted(
             number,
             attempts[-1].at,
             offsets,
             published,
-            [_cut(one.message_id) for one in attempts],
+            ids if max(map(len, ids)) <= MAX_TEXT else [_cut(one) for one in ids],
             shown_uri(queue) if "@" in queue or "?" in queue else queue,
             text_column([one.pool for one in attempts]),
-            text_column([plain_target(one.target) for one in attempts]),
+            _each(plain_target, text_column([one.target for one in attempts])),
             column([one.number for one in attempts]),
             column([one.calls for one in attempts]),
             column([one.status for one in attempts]),
             column([one.duration for one in attempts]),
             text_column([one.outcome for one in attempts]),
-            text_column([_cut(one.error) for one in attempts]),
+            _each(_cut, text_column([one.error for one in attempts])),
         )
 
 
@@ -162,6 +165,10 @@ def plain_target(target: str) -> str:
     if "@" in target:
         target = shown_uri(target).replace("***@", "")
     return target if len(target) <= MAX_TEXT else target[:MAX_TEXT]
+
+
+def _each(change: Callable[[str], str], texts: Texts) -> Texts:
+    return change(texts) if isinstance(texts, str) else [change(text) for text in texts]
 
 
 def _cut(text: str) -> str:

@@ -33,6 +33,7 @@ from penstock.router.core.settled import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
 from penstock.router_host.local import MAX_ERROR, SETTINGS, consumer_name
+from penstock.work import NewMessage
 
 log = logging.getLogger("penstock.router")
 
@@ -412,6 +413,15 @@ class RemoteSource:
 
 class RemoteQueueSource(RemoteSource):
     """A work queue at a server, which has dead letters of its own."""
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        if self._link is None:
+            raise Unavailable(f"the source of the queue {self._name!r} is not started")
+        try:
+            return (await self._link.enqueue(self._name, [NewMessage(body)]))[0]
+        except ServerUnreachable as error:
+            raise Unavailable(str(error)) from None
 
     async def bury(self, received: Received, reason: str, error: str) -> None:
         """Move the message to the queue's dead letters; the reason is told with the error."""

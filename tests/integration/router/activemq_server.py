@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Final, Self
@@ -25,6 +26,7 @@ from penstock.testing.sources.driver import Abilities
 
 HOME: Final = Path("/usr/share/activemq")
 START_LIMIT: Final = 60.0
+_ports: Final = random.SystemRandom()
 USER, PASSWORD = "router", "s3cret:with@signs"
 
 _CONF = """\
@@ -35,16 +37,22 @@ _CONF = """\
    schedulerSupport="{scheduler}" useShutdownHook="false">
   <persistenceAdapter><kahaDB directory="{data}/kahadb" journalMaxFileLength="4mb"/></persistenceAdapter>
   <plugins>{plugins}</plugins>
+  {tls}
   <systemUsage><systemUsage>
    <memoryUsage><memoryUsage limit="64 mb"/></memoryUsage>
    <storeUsage><storeUsage limit="512 mb"/></storeUsage>
    <tempUsage><tempUsage limit="64 mb"/></tempUsage>
    <jobSchedulerUsage><jobSchedulerUsage limit="64 mb"/></jobSchedulerUsage>
   </systemUsage></systemUsage>
-  <transportConnectors><transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/></transportConnectors>
+  <transportConnectors>
+   <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/>
+   {tls_connector}
+  </transportConnectors>
  </broker>
 </beans>
 """
+_TLS = '<sslContext><sslContext keyStore="file:{store}" keyStorePassword="penstock" keyStoreType="PKCS12"/></sslContext>'
+_TLS_CONNECTOR = '<transportConnector name="tls" uri="stomp+ssl://127.0.0.1:{port}"/>'
 _LOGIN = (
     '<simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}"><users>'
     '<authenticationUser username="{user}" password="{password}" groups="all"/>'
@@ -59,24 +67,43 @@ _LOGIN = (
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """One that the system gives to nobody who does not ask for it: a server that is killed gets it again."""
+    while True:
+        port = _ports.randrange(15_000, 32_000)
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
 
 
 class ActiveMqServer:
     """One broker, its data in a folder; it may be killed and started again."""
 
-    def __init__(self, folder: Path, *, has_scheduler: bool = True, needs_login: bool = False) -> None:
+    def __init__(self, folder: Path, *, has_scheduler: bool = True, needs_login: bool = False, has_tls: bool = False) -> None:
         self.port = free_port()
+        self.tls_port = free_port()
+        self.certificate = folder / "certificate.pem"
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         login = _LOGIN.format(anonymous=str(not needs_login).lower(), user=USER, password=PASSWORD)
         (folder / "conf").mkdir(parents=True)
+        if has_tls:
+            self._make_certificate()
         (folder / "conf" / "activemq.xml").write_text(
-            _CONF.format(data=folder / "data", port=self.port, scheduler=str(has_scheduler).lower(), plugins=login)
+            _CONF.format(
+                data=folder / "data",
+                port=self.port,
+                scheduler=str(has_scheduler).lower(),
+                plugins=login,
+                tls=_TLS.format(store=folder / "store") if has_tls else "",
+                tls_connector=_TLS_CONNECTOR.format(port=self.tls_port) if has_tls else "",
+            )
         )
+
+    def _make_certificate(self) -> None:
+        store = ["-alias", "mq", "-keystore", str(self._folder / "store"), "-storepass", "penstock", "-storetype", "PKCS12"]
+        key = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=mq", "-ext", "san=ip:127.0.0.1", "-validity", "2"]
+        for command in (key, ["-exportcert", "-rfc", "-file", str(self.certificate)]):
+            subprocess.run(["keytool", *command, *store], check=True, capture_output=True)
 
     def start(self) -> None:
         """Returns when it answers."""
@@ -123,8 +150,8 @@ class ActiveMqServer:
 
 
 @contextmanager
-def running(folder: Path, *, has_scheduler: bool = True, needs_login: bool = False) -> Iterator[ActiveMqServer]:
-    server = ActiveMqServer(folder, has_scheduler=has_scheduler, needs_login=needs_login)
+def running(folder: Path, **options: bool) -> Iterator[ActiveMqServer]:
+    server = ActiveMqServer(folder, **options)
     server.start()
     try:
         yield server

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Self, cast
 
 from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.exceptions import H2Error
-from h2.settings import SettingCodes
+from h2.settings import SettingCodes, Settings
 
 
 class Stream:
@@ -54,7 +54,7 @@ class H2Wire(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's own class has the same methods
         self._target.wires.append(self)
         self._target.open += 1
-        self.h2.local_settings.update(dict(self._target.settings))
+        self.h2.local_settings = Settings(client=False, initial_values=self._target.settings)
         self.h2.initiate_connection()
         self.flush()
 
@@ -96,7 +96,7 @@ class H2Wire(asyncio.Protocol):
 class H2Target:
     """Reacts to each request when it is whole."""
 
-    def __init__(self, react: React, tls: ssl.SSLContext, settings: Mapping[SettingCodes, int] | None = None) -> None:
+    def __init__(self, react: React, tls: ssl.SSLContext, settings: dict[SettingCodes, int] | None = None) -> None:
         self.react = react
         self.settings = settings or {}
         self.reads_bodies = True

@@ -125,15 +125,19 @@ class Caller:
                 await self._rang.wait()
         return [found for _, found in sorted(self.ends, key=lambda end: end[0])]
 
-    async def one(self, url: str = "", *, headers: bytes = b"", body: bytes = b"{}", timeout: float = PATIENCE) -> Answer | Failure:
+    async def one(
+        self, url: str = "", *, headers: bytes = b"", body: bytes = b"{}", seconds: float = PATIENCE
+    ) -> Answer | Failure:
         """What came of one call."""
         number = self._count
-        self.post(url, headers=headers, body=body, timeout=timeout)
+        self.post(url, headers=headers, body=body, timeout=seconds)
         await self.wait(len(self.ends) + 1)
         return dict(self.ends)[number]
 
 
-def transport(reach: Everywhere | None = None, *, tls: ssl.SSLContext | None = None, idle: float = 60, **options: object) -> HttpTransport:
+def transport(
+    reach: Everywhere | None = None, *, tls: ssl.SSLContext | None = None, idle: float = 60, **options: object
+) -> HttpTransport:
     made = RouterOptions(**options)  # type: ignore[arg-type]  # the test says what it wants
     return HttpTransport(made, reach or Everywhere(), tls=tls, idle_timeout=idle)
 
@@ -141,5 +145,5 @@ def transport(reach: Everywhere | None = None, *, tls: ssl.SSLContext | None = N
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something holds."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # what is waited for happens in sockets, which set no event
             await asyncio.sleep(0.001)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from penstock.router.sources.sqs import SqsSource
+from tests.integration.router.sqs_server import source_of
 
 Answer = tuple[int, dict[str, Any]] | bytes | None
 """Status and JSON, whole bytes of an answer, or nothing at all: the connection is closed."""
@@ -31,6 +34,15 @@ class Call:
 async def quiet(call: Call) -> Answer:
     """Everything is done, and there is never a message."""
     return settled(call)
+
+
+def always(answer: Answer) -> Callable[[Call], Awaitable[Answer]]:
+    """The same, whatever is asked."""
+
+    async def say(_: Call) -> Answer:
+        return answer
+
+    return say
 
 
 def settled(call: Call, **codes: tuple[str, bool]) -> Answer:
@@ -58,7 +70,7 @@ def error(status: int, code: str, text: str = "") -> Answer:
 class Scripted:
     """The server. `answer` may be replaced at any time."""
 
-    answer: Callable[[Call], Any] = quiet
+    answer: Callable[[Call], Awaitable[Answer]] = quiet
     calls: list[Call] = field(default_factory=list)
     port: int = 0
     connections: int = 0
@@ -119,7 +131,7 @@ def http(status: int, body: dict[str, Any], fields: str = "") -> bytes:
 
 
 @asynccontextmanager
-async def scripted(answer: Callable[[Call], Any] = quiet) -> AsyncIterator[Scripted]:
+async def scripted(answer: Callable[[Call], Awaitable[Answer]] = quiet) -> AsyncIterator[Scripted]:
     """A server on a free port, in the loop of the test."""
     server = Scripted(answer)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
@@ -132,3 +144,17 @@ async def scripted(answer: Callable[[Call], Any] = quiet) -> AsyncIterator[Scrip
             for task in serving:
                 task.cancel()
             await asyncio.wait(serving)
+
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+
+
+@asynccontextmanager
+async def started(server: Scripted, url: str = URL) -> AsyncIterator[SqsSource]:
+    """A source of that server, stopped at the end."""
+    source = source_of(url, server.endpoint)
+    await source.start()
+    try:
+        yield source
+    finally:
+        await source.stop()

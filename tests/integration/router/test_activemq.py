@@ -8,9 +8,11 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -75,7 +77,8 @@ def play(server: ActiveMqServer, scene: Callable[[World], Coroutine[Any, Any, No
             finally:
                 client.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the router does; the conformance suite has the other
+        runner.run(run())
 
 
 async def take(source: ActiveMqSource, number: int) -> list[Received]:
@@ -351,6 +354,26 @@ def test_a_nack_waits_here_where_the_server_has_no_scheduler(tmp_path_factory: p
         play(plain, scene)
 
 
+def test_tls(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        await world.send(b"a", b"b" * 100_000)
+        place = f"activemq://127.0.0.1:{safe.tls_port}/{world.queue}?tls=true"
+        source = source_of(f"{place}&ca={safe.certificate}")
+        await source.start()
+        found = await take(source, 2)
+        assert bodies_of(found) == [b"a", b"b" * 100_000]
+        source.ack(found[0])
+        await source.stop()
+        assert await world.left() == [b"b" * 100_000]
+        with pytest.raises(Unavailable, match="certificate"):
+            await source_of(place).start()
+        with pytest.raises(FailedPrecondition, match="certificates"):
+            await source_of(f"{place}&ca=missing").start()
+
+    with running(tmp_path / "server", has_tls=True) as safe:
+        play(safe, scene)
+
+
 def test_the_next_host_is_tried(server: ActiveMqServer) -> None:
     async def scene(world: World) -> None:
         await world.send(b"a")
@@ -364,15 +387,15 @@ def test_the_next_host_is_tried(server: ActiveMqServer) -> None:
 
 
 @asynccontextmanager
-async def pretending(answer: bytes) -> AsyncIterator[int]:
-    """A server that answers this to whatever comes first, and then nothing."""
-
+async def pretending(*answers: bytes) -> AsyncIterator[int]:
+    """A server that answers this to what comes first, that to what comes next, and then nothing."""
     served = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1000)
-        writer.write(answer)
         with suppress(ConnectionError):
+            for answer in answers:
+                await reader.read(1000)
+                writer.write(answer)
             await reader.read()
         writer.close()
         with suppress(ConnectionError):
@@ -410,12 +433,28 @@ def test_a_server_that_is_no_activemq_is_unavailable(answer: bytes, monkeypatch:
     asyncio.run(scene())
 
 
+def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
+    async def scene() -> None:
+        async with pretending() as port:
+            source = source_of(f"activemq://127.0.0.1:{port}/q")
+            source._is_stopped = False  # as after a start whose connection is lost
+            poll = asyncio.ensure_future(source.poll(1, LIMIT))
+            await asyncio.sleep(0.1)  # it may have begun to connect or not: both must do
+            began = monotonic()
+            await source.stop()
+            assert monotonic() - began < 2 * SECOND
+            poll.cancel()
+            await asyncio.wait([poll])
+
+    asyncio.run(scene())
+
+
 def test_a_server_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stomp_connection, "HEARTBEAT", 0.05)
 
     async def scene() -> None:
-        answer = b"CONNECTED\nversion:1.2\nheart-beat:50,50\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
-        async with pretending(answer) as port:
+        greeting, receipt = b"CONNECTED\nversion:1.2\nheart-beat:50,50\n\n\0", b"RECEIPT\nreceipt-id:1\n\n\0"
+        async with pretending(greeting, receipt) as port:
             source = source_of(f"activemq://127.0.0.1:{port}/q")
             await source.start()
             with pytest.raises(Unavailable, match="nothing was heard"):

@@ -26,6 +26,8 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.source import Depth
 from penstock.router.sources.nats import NatsSource
+from penstock.router.sources.nats_address import NatsAddress
+from penstock.router.sources.nats_connection import NatsConnection
 from tests.integration.router.nats_server import NatsServer, crash, free_port
 
 PATIENCE = 20.0
@@ -229,6 +231,39 @@ def test_numbers_of_a_stream_that_was_made_anew_are_other_messages(
     asyncio.run(run())
 
 
+def test_an_ack_that_waited_is_not_of_a_stream_that_was_made_anew(
+    server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream)) as source, client_of(server) as client:
+            await send(client, stream, 6)
+            old = await take(source, 6)
+            may_connect, connect = asyncio.Event(), NatsConnection.connect
+
+            async def later(address: NatsAddress, name: str) -> NatsConnection:
+                await may_connect.wait()
+                return await connect(address, name)
+
+            monkeypatch.setattr(NatsConnection, "connect", later)
+            assert source._link
+            source._link.abort()
+            while source.is_healthy:  # noqa: ASYNC110  # the next turn of the loop
+                await asyncio.sleep(0)
+            for received in old[:3]:
+                source.ack(received)
+            await client.jetstream().delete_stream(stream)
+            kept = StreamConfig(name=stream, subjects=[f"{stream}.>"], retention=RetentionPolicy.WORK_QUEUE)
+            await client.jetstream().add_stream(kept)
+            await send(client, stream, 6, first=100)
+            may_connect.set()
+            assert numbers(await take(source, 6)) == [100, 101, 102, 103, 104, 105]
+            source.ack(old[4])  # the router has not heard
+            await source.flush()
+            assert (await client.jetstream().stream_info(stream)).state.messages == 6
+
+    asyncio.run(run())
+
+
 # ── order at the start ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VICTIM = """
@@ -236,6 +271,8 @@ VICTIM = """
     from penstock.clock import SystemClock
     from penstock.router.core.config import QueueConfig
     from penstock.router.sources.nats import NatsSource
+from penstock.router.sources.nats_address import NatsAddress
+from penstock.router.sources.nats_connection import NatsConnection
 
     async def main() -> None:
         source = NatsSource(QueueConfig("q", sys.argv[1], visibility_timeout=int(sys.argv[2])), SystemClock())
@@ -367,10 +404,10 @@ def test_many_left_messages_come_in_order(server: NatsServer, stream: str) -> No
 def test_what_came_and_nobody_asked_for_keeps_its_lease(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         async with started(source_of(server, stream, lease=1)) as source, client_of(server) as client:
-            assert await source.poll(10, 0.05) == []  # its request stays open
+            assert await source.poll(30, 0.05) == []  # its request stays open, also for what would come again
             await send(client, stream, 10)
             await asyncio.sleep(2.5)
-            messages = await source.poll(10, 1)
+            messages = await source.poll(30, 1)
             assert [received.count for received in messages] == [1] * 10
 
     asyncio.run(run())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, NewMessage, PubSub, QueueManager
+from penstock import QueueConfig as Settings
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition
@@ -171,18 +172,15 @@ def test_dead_letters_survive_a_restart(tmp_path: Path) -> None:
     asyncio.run(read())
 
 
-def test_a_queue_that_keeps_no_dead_letters_loses_none() -> None:
+def test_a_queue_that_keeps_no_dead_letters_is_given_none() -> None:
     async def run() -> None:
         async with desk() as here:
-            config = here.queues.config
-            here.queues.create("router.nats-orders")
-            assert config("router.nats-orders").dead_letter_enabled
-            here.queues.delete("router.nats-orders")
-            from penstock import QueueConfig as Settings
-
-            here.queues.create("router.nats-orders", Settings(dead_letter_enabled=False))
+            for name in ("orders", "router.orders"):
+                here.queues.create(name, Settings(dead_letter_enabled=False))
+            assert not hasattr(here.source(QueueConfig("orders", "penstock:///queues/orders")), "bury")
             with pytest.raises(FailedPrecondition, match="keeps no dead letters"):
-                await here.records.bury(item(b"x"), "malformed", "")
+                await here.records.bury(item(b"x", queue="orders"), "malformed", "")
+            assert here.queues.stats("router.orders").published_total == 0
 
     asyncio.run(run())
 

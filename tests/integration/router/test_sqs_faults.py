@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.errors import FailedPrecondition, PenstockError, QueueNotFound, Unavailable
+from penstock.errors import Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.sources import sqs
 from penstock.router.sources.sqs import SqsSource
 from penstock.router.sources.sqs_api import CALL_SECONDS, SqsApi, address_of
 from penstock.testing.sources.driver import take
-from tests.integration.router.sqs_script import Answer, Call, Scripted, error, http, messages, scripted, settled
+from tests.integration.router.sqs_script import URL, Answer, Call, always, error, messages, quiet, scripted, settled, started
 from tests.integration.router.sqs_server import KEYS, source_of
-
-URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
-
-
-@asynccontextmanager
-async def started(server: Scripted, url: str = URL) -> AsyncIterator[SqsSource]:
-    source = source_of(url, server.endpoint)
-    await source.start()
-    try:
-        yield source
-    finally:
-        await source.stop()
 
 
 def received(*names: str) -> list[Received]:
@@ -70,16 +53,16 @@ def test_only_after_a_partial_batch_the_next_poll_waits_100_ms() -> None:
     async def scenario() -> None:
         async with scripted() as server, started(server) as source:
             spans = []
-            for found in ((), ("a", "b", "c"), ("a", "b")):
-                server.answer = lambda _, found=found: _now(messages(*found))
+            for found in ("", "abc", "ab"):
+                server.answer = always(messages(*found))
                 server.calls.clear()
                 for _ in range(6):
                     await source.poll(3, 20)
                 spans.append(server.calls[-1].at - server.calls[0].at)
-        empty, full, partial = spans
+        empty, full, in_part = spans
         assert empty < 0.5
         assert full < 0.5
-        assert partial >= 0.5 - 0.01
+        assert in_part >= 0.5 - 0.01
 
     asyncio.run(scenario())
 
@@ -87,9 +70,9 @@ def test_only_after_a_partial_batch_the_next_poll_waits_100_ms() -> None:
 def test_each_partial_batch_makes_one_poller_wait_not_all() -> None:
     async def scenario() -> None:
         async with scripted() as server, started(server) as source:
-            server.answer = lambda _: _now(messages("a"))
+            server.answer = always(messages("a"))
             await source.poll(10, 20)
-            server.answer = lambda _: _now(messages())
+            server.answer = always(messages())
             server.calls.clear()
             began = asyncio.get_running_loop().time()
             await asyncio.gather(source.poll(10, 20), source.poll(10, 20))
@@ -98,12 +81,9 @@ def test_each_partial_batch_makes_one_poller_wait_not_all() -> None:
     asyncio.run(scenario())
 
 
-async def _now(answer: Answer) -> Answer:
-    return answer
-
-
-async def _never(_: Call) -> Any:
-    return await asyncio.get_running_loop().create_future()
+async def _never(_: Call) -> Answer:
+    never: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    return await never
 
 
 def test_a_call_that_is_not_answered_ends_and_the_next_finds_the_server_again() -> None:
@@ -116,10 +96,10 @@ def test_a_call_that_is_not_answered_ends_and_the_next_finds_the_server_again() 
             answer, server.answer = server.answer, _never
             with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s"):
                 await source.poll(10, 20)
-            assert not source.is_healthy
+            health = [source.is_healthy]
             server.answer = answer
             assert list(await source.poll(10, 20)) == []
-            assert source.is_healthy
+            assert [*health, source.is_healthy] == [False, True]
             await source.stop()
 
     asyncio.run(scenario())
@@ -152,7 +132,7 @@ def test_a_lost_answer_of_a_fifo_queue_is_asked_for_again() -> None:
     async def scenario() -> None:
         async with scripted() as server, started(server, URL + ".fifo") as source:
             await source.poll(10, 0)
-            answer, server.answer = server.answer, lambda _: _now(None)
+            answer, server.answer = server.answer, always(None)
             for _ in range(2):
                 with pytest.raises(Unavailable):
                     await source.poll(10, 0)
@@ -185,21 +165,24 @@ def test_a_standard_queue_is_not_asked_by_attempt() -> None:
 def test_a_delete_that_is_refused_is_done_when_the_message_comes_again(code: str) -> None:
     """Specification 001, "Deferred deletes"."""
 
+    async def refused(call: Call) -> Answer:
+        return settled(call, **{"r-b": (code, True)})
+
     async def scenario() -> None:
         async with scripted() as server, started(server) as source:
-            server.answer = lambda call: _now(settled(call, **{"r-b": (code, True)}))
+            server.answer = refused
             for each in received("a", "b", "c"):
                 source.ack(each)
             await source.flush()
             assert [call.receipts for call in server.of("DeleteMessageBatch")] == [["r-a", "r-b", "r-c"]], "once, in one call"
-            server.answer = lambda _: _now(messages("b", "d", handle="new"))
+            server.answer = always(messages("b", "d", handle="new"))
             assert names(await source.poll(10, 20)) == ["d"]
-            server.answer = lambda call: _now(settled(call))
+            server.answer = quiet
             await source.flush()
             assert server.of("DeleteMessageBatch")[-1].receipts == ["new"]
-            server.answer = lambda _: _now(messages("b"))
+            server.answer = always(messages("b"))
             assert names(await source.poll(10, 20)) == ["b"], "it is not remembered for ever"
-            server.answer = lambda call: _now(settled(call))
+            server.answer = quiet
 
     asyncio.run(scenario())
 
@@ -209,8 +192,11 @@ def test_a_delete_that_is_refused_is_done_when_the_message_comes_again(code: str
 )
 def test_entries_that_fail_for_now_are_tried_again_and_only_they(code: str, is_fault: bool) -> None:
     async def scenario() -> None:
+        async def busy(call: Call) -> Answer:
+            return settled(call, **({"r-b": (code, is_fault)} if len(server.calls) < 4 else {}))
+
         async with scripted() as server, started(server) as source:
-            server.answer = lambda call: _now(settled(call, **({"r-b": (code, is_fault)} if len(server.calls) < 4 else {})))
+            server.answer = busy
             for each in received("a", "b"):
                 source.ack(each)
             await source.flush()
@@ -225,18 +211,19 @@ def test_entries_that_fail_for_now_are_tried_again_and_only_they(code: str, is_f
 def test_deletes_that_fail_again_and_again_are_done_when_their_messages_come_again(answer: Answer) -> None:
     async def scenario() -> None:
         async with scripted() as server, started(server) as source:
-            server.answer = lambda _: _now(answer)
+            server.answer = always(answer)
             for each in received("a", "b"):
                 source.ack(each)
                 source.extend(each, 30)
             source.nack(received("c")[0], 5)
             await source.flush()
-            assert len(server.of("DeleteMessageBatch")) == sqs.TRIES
-            assert len(server.of("ChangeMessageVisibilityBatch")) == sqs.TRIES
+            for action in ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+                # A kept connection that the server closes is replaced, which is not counted as a try.
+                assert sqs.TRIES <= len(server.of(action)) <= sqs.TRIES + 1
             assert not source.is_healthy
-            server.answer = lambda _: _now(messages("a", "b", "c"))
+            server.answer = always(messages("a", "b", "c"))
             assert names(await source.poll(10, 20)) == ["c"]
-            server.answer = lambda call: _now(settled(call))
+            server.answer = quiet
 
     asyncio.run(scenario())
 
@@ -372,9 +359,9 @@ def test_delays_are_clamped_to_what_sqs_takes(word: str, seconds: int, least: in
 
     async def scenario() -> None:
         async with scripted() as server, started(server) as source:
-            server.answer = lambda _: _now(messages("a"))
+            server.answer = always(messages("a"))
             (message,) = await source.poll(1, 20) if is_held else received("a")
-            server.answer = lambda call: _now(settled(call))
+            server.answer = quiet
             getattr(source, word)(message, seconds)
             await source.flush()
             (call,) = server.of("ChangeMessageVisibilityBatch")
@@ -419,7 +406,7 @@ def test_a_server_that_hangs_does_not_keep_the_source_from_stopping(monkeypatch:
         async with scripted() as server:
             source = source_of(URL, server.endpoint)
             await source.start()
-            server.answer = lambda _: _now(messages("a", "b"))
+            server.answer = always(messages("a", "b"))
             first, _ = await source.poll(2, 20)
             answer, server.answer = server.answer, _never
             source.ack(first)
@@ -428,179 +415,8 @@ def test_a_server_that_hangs_does_not_keep_the_source_from_stopping(monkeypatch:
             server.answer = answer
             await source.start()
             assert names(await source.poll(2, 20)) == ["b"], "what was acked is still known when it is started again"
-            server.answer = lambda call: _now(settled(call))
+            server.answer = quiet
             await source.stop()
 
     monkeypatch.setattr(sqs, "STOP_SECONDS", 0.2)
     asyncio.run(scenario())
-
-
-# ── errors and HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("answer", "wanted", "text"),
-    [
-        (error(400, "QueueDoesNotExist"), QueueNotFound, "orders"),
-        (error(400, "AWS.SimpleQueueService.NonExistentQueue"), QueueNotFound, "orders"),
-        (error(403, "InvalidClientTokenId", "a-token"), FailedPrecondition, "credentials"),
-        (error(403, "SignatureDoesNotMatch", "a-token"), FailedPrecondition, "credentials"),
-        (error(400, "ExpiredToken", "a-token"), FailedPrecondition, "credentials"),
-        (error(403, "AccessDeniedException", "a-token"), FailedPrecondition, "does not allow GetQueueAttributes"),
-        (error(400, "InvalidAttributeName", "what is this"), FailedPrecondition, "InvalidAttributeName: what is this"),
-        (error(400, "ThrottlingException"), Unavailable, "ThrottlingException"),
-        (error(403, "OverLimit"), Unavailable, "OverLimit"),
-        (error(503, "Whatever"), Unavailable, "503"),
-        ((429, {}), Unavailable, "429"),
-        ((404, {}), FailedPrecondition, "none of SQS's"),
-        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", FailedPrecondition, "none of SQS's"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", Unavailable, "cannot be understood"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", Unavailable, "cannot be understood"),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFF\r\n", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n", Unavailable, "not HTTP"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", Unavailable, "not HTTP"),
-        (b"x" * 200_000, Unavailable, "no connection"),
-        (None, Unavailable, "closed the connection"),
-    ],
-)
-def test_what_a_server_may_answer_and_what_the_router_is_told(answer: Answer, wanted: type[PenstockError], text: str) -> None:
-    async def scenario() -> None:
-        async with scripted(lambda _: _now(answer)) as server:
-            source = source_of(URL, server.endpoint, environment={"AWS_SESSION_TOKEN": "a-token"})
-            with pytest.raises(wanted, match=text) as caught:
-                await source.start()
-            shown = f"{caught.value} {caught.value.hint}"
-            assert not [secret for secret in ("a-secret", "a-token") if secret in shown]
-            await source.stop()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_kept"),
-    [
-        (http(200, {}), True),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" + http(200, {}), True),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nA: b\r\n\r\n", True),
-        (http(200, {}, "Connection: Close\r\n"), False),
-        (http(200, {}).replace(b"HTTP/1.1", b"HTTP/1.0"), False),
-    ],
-)
-def test_connections_are_kept_where_the_server_lets_them_be(answer: bytes, is_kept: bool) -> None:
-    async def scenario() -> None:
-        async with scripted(lambda _: _now(answer)) as server, started(server) as source:
-            for _ in range(3):
-                assert list(await source.poll(10, 0)) == []
-            assert server.connections == (1 if is_kept else 4)
-
-    asyncio.run(scenario())
-
-
-def test_a_kept_connection_that_the_server_has_closed_is_replaced_silently() -> None:
-    async def scenario() -> None:
-        async def answer(call: Call) -> Answer:
-            # Closed when the second request is on its way: the client cannot have known.
-            return None if call.connection == 1 and len(server.calls) == 2 else settled(call)
-
-        async with scripted() as server, started(server) as source:
-            server.answer = answer
-            assert list(await source.poll(10, 0)) == []
-            assert [call.connection for call in server.calls] == [1, 1, 2]
-
-    asyncio.run(scenario())
-
-
-# ── credentials ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_credentials_that_have_expired_are_looked_for_again() -> None:
-    async def scenario() -> None:
-        environment = dict(KEYS)
-
-        async def answer(call: Call) -> Answer:
-            environment["AWS_ACCESS_KEY_ID"] = "newer"
-            return settled(call) if "Credential=newer/" in call.head else error(400, "ExpiredToken")
-
-        async with scripted(answer) as server:
-            environment["SQS_ENDPOINT_OVERRIDE"] = server.endpoint
-            source = SqsSource(
-                SqsApi(address_of(URL, environment), environment, SystemClock()), QueueConfig("orders", URL), SystemClock()
-            )
-            await source.start()
-            await source.stop()
-            assert len(server.calls) == 2
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("environment", "text"),
-    [
-        ({"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": ""}, "but AWS_SECRET_ACCESS_KEY is not"),
-        (
-            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "s3cret"},
-            "AWS_SECRET_ACCESS_KEY is set, but AWS_ACCESS_KEY_ID is not",
-        ),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "nobody"}, "nobody"),
-    ],
-)
-def test_missing_credentials_are_named_before_any_call(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, environment: dict[str, str], text: str
-) -> None:
-    # botocore reads the process's own environment; here it must find nothing, and ask no metadata service.
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-
-    async def scenario() -> None:
-        async with scripted() as server:
-            source = source_of(URL, server.endpoint, environment=environment)
-            with pytest.raises(FailedPrecondition, match=text) as caught:
-                await source.start()
-            assert caught.value.hint is not None
-            assert "s3cret" not in f"{caught.value} {caught.value.hint}"
-            assert server.calls == []
-            await source.stop()
-
-    asyncio.run(scenario())
-
-
-def test_credentials_of_a_profile_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    (tmp_path / "credentials").write_text(
-        "[work]\naws_access_key_id = from-file\naws_secret_access_key = s\naws_session_token = t\n"
-    )
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-
-    async def scenario() -> None:
-        async with scripted() as server:
-            profile = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "work"}
-            source = source_of(URL, server.endpoint, environment=profile)
-            await source.start()
-            await source.stop()
-            assert "Credential=from-file/" in server.calls[0].head
-            assert "x-amz-security-token: t\r\n" in server.calls[0].head
-
-    asyncio.run(scenario())
-
-
-def test_without_botocore_keys_in_the_environment_do_and_other_places_name_the_extra() -> None:
-    program = (
-        "import sys, asyncio\n"
-        "sys.modules['botocore'] = None\n"
-        "from penstock.router.sources.sqs_credentials import CredentialChain\n"
-        "print(asyncio.run(CredentialChain({'AWS_ACCESS_KEY_ID': 'k', 'AWS_SECRET_ACCESS_KEY': 's'}).current()).access_key)\n"
-        "try:\n"
-        "    asyncio.run(CredentialChain({}).current())\n"
-        "except Exception as error:\n"
-        "    print(type(error).__name__, error.hint)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dict(os.environ))
-    key, problem = done.stdout.splitlines()
-    assert key == "k"
-    assert problem.startswith("FailedPrecondition pip install 'penstock[router-sqs]'")

@@ -66,7 +66,9 @@ def test_a_request_is_whole_and_its_answer_comes_back(run: Callable[[Play], None
     async def play() -> None:
         async with RawTarget(says(b'HTTP/1.1 202 Accepted\r\nContent-Length: 12\r\n\r\n{"ack":true}')) as target:
             caller = Caller(transport())
-            found = await caller.one(target.url + "?a=b", headers=b"Authorization: Bearer t\r\nX-One: 1\r\n", body=b'{"messageId":"1"}')
+            found = await caller.one(
+                target.url + "?a=b", headers=b"Authorization: Bearer t\r\nX-One: 1\r\n", body=b'{"messageId":"1"}'
+            )
             await caller.transport.close()
 
         assert found == Answer(202, b'{"ack":true}')
@@ -86,7 +88,9 @@ def test_a_request_is_whole_and_its_answer_comes_back(run: Callable[[Play], None
     run(play)
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n" + b'{"ac\r\n8;x=y\r\nk":true}\r\n0\r\nX-Trailer: 1\r\n\r\n'
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n" + b'{"ac\r\n8;x=y\r\nk":true}\r\n0\r\nX-Trailer: 1\r\n\r\n'
+)
 ANSWERS: dict[str, tuple[bytes, Answer]] = {
     "nothing": (OK, Answer(200)),
     "a length": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Answer(200, b"{}")),
@@ -165,24 +169,22 @@ def test_bytes_that_nobody_asked_for_close_the_connection(run: Callable[[Play], 
     async def talk(wire: Wire) -> None:
         await wire.request()
         wire.say(OK)
-        await said.wait()
+        await go_on.wait()
         wire.say(b"HTTP/1.1 500 Never asked\r\nContent-Length: 0\r\n\r\n")
         await wire.closed()
 
     async def play() -> None:
-        nonlocal said
-        said = asyncio.Event()
         async with RawTarget(talk) as target:
             caller = Caller(transport(), target.url)
             assert await caller.one() == Answer(200)
-            said.set()
+            go_on.set()
             await until(lambda: target.open == 0)
             assert await caller.one() == Answer(200)
             await caller.transport.close()
 
         assert len(target.wires) == 2
 
-    said: asyncio.Event
+    go_on = asyncio.Event()
     run(play)
 
 
@@ -261,7 +263,9 @@ def test_waiting_calls_are_sent_in_the_order_in_which_they_came(run: Callable[[P
             await caller.wait(100)
             await caller.transport.close()
 
-        assert [request.rpartition(b"\r\n")[2] for request in target.wires[0].requests] == [b"%d" % number for number in range(100)]
+        assert [request.rpartition(b"\r\n")[2] for request in target.wires[0].requests] == [
+            b"%d" % number for number in range(100)
+        ]
         assert [number for number, _ in caller.ends] == list(range(100))
 
     run(play)
@@ -423,7 +427,7 @@ def test_the_wait_for_a_turn_counts_towards_the_timeout(run: Callable[[Play], No
             caller = Caller(transport(per_target=1), target.url)
             caller.post(timeout=PATIENCE)
             await until(lambda: target.open == 1)
-            assert trouble(await caller.one(timeout=0.05)) is Trouble.TIMEOUT
+            assert trouble(await caller.one(seconds=0.05)) is Trouble.TIMEOUT
             stats = caller.transport.stats()[0]
             assert (stats.in_flight, stats.waiting) == (1, 0)
             await caller.transport.close()

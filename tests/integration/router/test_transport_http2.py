@@ -288,7 +288,9 @@ def test_an_answer_before_the_request_is_whole_ends_the_call(run: Callable[[Play
     run(play)
 
 
-def test_a_call_that_is_cancelled_or_too_late_gives_up_its_stream_alone(run: Callable[[Play], None], authority: Authority) -> None:
+def test_a_call_that_is_cancelled_or_too_late_gives_up_its_stream_alone(
+    run: Callable[[Play], None], authority: Authority
+) -> None:
     async def play() -> None:
         async with H2Target(keeps_silent, authority.server()) as target:
             caller = Caller(transport(tls=authority.client()), target.url)
@@ -296,7 +298,7 @@ def test_a_call_that_is_cancelled_or_too_late_gives_up_its_stream_alone(run: Cal
             cancelled = caller.post()
             await until(lambda: len(target.streams) == 2)
             cancelled.cancel()
-            assert trouble(await caller.one(timeout=0.05)) is Trouble.TIMEOUT
+            assert trouble(await caller.one(seconds=0.05)) is Trouble.TIMEOUT
             await until(lambda: [stream.is_reset for stream in target.streams] == [False, True, True])
             assert caller.transport.stats()[0].in_flight == 1
             target.streams[0].answer()

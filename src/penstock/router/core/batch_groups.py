@@ -38,8 +38,3 @@ class BatchGroups:
         else:
             self._left.pop(key, None)
             self._failed.discard(key)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._left.clear()
-        self._failed.clear()

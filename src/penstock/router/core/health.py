@@ -55,14 +55,14 @@ def _issues(snapshot: Snapshot, now: int) -> list[str]:
     if not snapshot.pools:
         return ["there are no process pools"]
     busy = [pool for pool in snapshot.pools if pool.queued > pool.held or pool.active]
-    if busy and all(is_stalled(pool, now) for pool in busy):
+    if busy and all(_is_stalled(pool, now) for pool in busy):
         return [f"every pool with messages is stalled: nothing ended within {STALL // SECOND} s"]
     return []
 
 
-def is_stalled(pool: PoolState, now: int) -> bool:
-    """Whether messages wait in a pool, none is being delivered, and that for long; one that never delivered has yet to begin."""
-    return pool.queued > pool.held and not pool.active and 0 < pool.metrics.active_at < now - STALL
+def _is_stalled(pool: PoolState, now: int) -> bool:
+    """Of a pool with something to do: whether none is being delivered, and that for long. One that never did has yet to begin."""
+    return not pool.active and 0 < pool.metrics.active_at < now - STALL
 
 
 def obstacles(snapshot: Snapshot, now: int) -> list[str]:

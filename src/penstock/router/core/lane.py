@@ -52,18 +52,25 @@ class Lane:
             self.urgent.clear()
         return found
 
-    def is_in_turn(self, item: Item, now: int) -> bool:
-        """Whether a message that arrives may come in now; if it is one that was waited for, it is so no longer."""
-        away = self.away
-        if not away:
-            return True
+    def is_awaited(self, item: Item) -> bool:
+        """Whether a message is one that went back to its queue."""
+        return self.away is not None and key_of(item) in self.away
+
+    def is_in_turn(self, item: Item, now: int, coming: set[str]) -> bool:
+        """Whether a message that arrives may come in now.
+
+        `coming` are the keys of those that were with it and come in before it; if it may, it becomes one of them.
+        """
         key = key_of(item)
-        for first, until in list(away.items()):
+        for first, until in list(self.away.items()) if self.away else ():
             if first == key:
-                return True
+                break
+            if first in coming:
+                continue
             if until > now:
                 return False
-            del away[first]  # it does not come any more: deleted at its queue, or dead there
+            del self.away[first]  # it does not come any more: deleted at its queue, or dead there
+        coming.add(key)
         return True
 
     def came_back(self, item: Item) -> None:

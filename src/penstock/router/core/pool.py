@@ -101,14 +101,20 @@ class Pool:
     @property
     def room(self) -> int:
         """How many messages it takes at present."""
-        return 0 if self.is_draining else self.capacity - self.queued
+        # What is held came from a worker, not through here: with that there may be more than its capacity.
+        return 0 if self.is_draining else max(self.capacity - self.queued, 0)
 
-    def is_in_turn(self, item: Item, now: int) -> bool:
-        """Whether a message may come in, as far as the order of its group goes."""
+    def is_awaited(self, item: Item) -> bool:
+        """Whether a message went back to its queue from here, and its group waits for it."""
+        lane = self.lanes.get(item.pointer.group)
+        return lane is not None and lane.is_awaited(item)
+
+    def is_in_turn(self, item: Item, now: int, coming: set[str]) -> bool:
+        """Whether a message may come in, as far as the order of its group goes. `coming` is as for `Lane.is_in_turn`."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.away:
             return True
-        is_in_turn = lane.is_in_turn(item, now)
+        is_in_turn = lane.is_in_turn(item, now, coming)
         self.away -= not lane.away
         return is_in_turn
 
@@ -188,6 +194,7 @@ class Pool:
         while True:
             waiting = self._urgent or self._regular
             if not waiting:
+                self._limited_until = FOREVER  # what waited for a permit is gone
                 return None
             lane = waiting[0]
             if not lane.is_ready:  # it stood in both rows, and came up in the other one

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from penstock.router.core.message import Item, Received
+from penstock.router.core.message import Item
 from penstock.router.core.pool import Pool
 from penstock.router.core.tracker import Seen, Tracker
 
@@ -24,8 +24,8 @@ class Routing(msgspec.Struct, gc=False):
     accepted: int = 0
     pools: dict[str, Pool] = {}
     """Those that have got messages, by code."""
-    redelivered: list[Received] = []
-    """Deliveries of messages that are in the router: to be kept away for a while, the message goes on."""
+    redelivered: list[Item] = []
+    """Messages in the router that their queue handed out again, with their new delivery: to be kept away, they go on."""
     requeued: list[Item] = []
     """Messages that are in the router under another id of a queue: to be acked."""
     repeated: list[Item] = []
@@ -67,8 +67,8 @@ def _by_pool(
         seen = tracker.seen(item)
         assert seen is not None
         if seen[0] is Seen.REDELIVERED:
-            seen[1].received = item.received
-            routing.redelivered.append(item.received)
+            tracker.renew(seen[1], item)
+            routing.redelivered.append(seen[1])
         else:
             routing.requeued.append(item)
     codes: dict[str, list[Item]] = {}
@@ -97,9 +97,11 @@ def _in_turn(pool: Pool, items: list[Item], routing: Routing, now: int) -> list[
         return items
     chosen: list[Item] = []
     behind: set[str] = set()
+    coming: set[str] = set()
     for item in items:
         group = item.pointer.group
-        if group in behind or not pool.is_in_turn(item, now):
+        # One that is waited for is older than those of the batch that are refused: it does not wait for them.
+        if (group in behind and not pool.is_awaited(item)) or not pool.is_in_turn(item, now, coming):
             behind.add(group)
             routing.refused.append((pool, item))
         else:

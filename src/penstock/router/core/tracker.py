@@ -48,7 +48,9 @@ class Tracker:
         found = self._by_message.get(item.pointer.message_id)
         if found is None:
             return None
-        is_same = found.queue == item.queue and not (found.received.broker_id and item.received.broker_id)
+        first, second = found.received.broker_id, item.received.broker_id
+        # A queue that was given another name meanwhile hands out the same message; where there is no id, it may be.
+        is_same = first == second if first and second else found.queue == item.queue
         return (Seen.REDELIVERED if is_same else Seen.REQUEUED), found
 
     def fresh(self, items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
@@ -82,7 +84,16 @@ class Tracker:
                 of_queue[key] = by_message[message_id] = item
         if not repeated:
             return items, repeated
-        return [item for item in items if by_message[item.pointer.message_id] is item], repeated
+        return [item for item in items if by_message.get(item.pointer.message_id) is item], repeated
+
+    def renew(self, item: Item, again: Item) -> None:
+        """A message in the router was handed out again: from now on the new delivery counts, and who took it settles it."""
+        same = self._by_queue[item.queue]
+        key, new_key = (one.received.broker_id or one.pointer.message_id for one in (item, again))
+        if key != new_key or item.queue != again.queue:
+            del same[key]
+            self._by_queue.setdefault(again.queue, {})[new_key] = item
+        item.received, item.queue, item.leased_at = again.received, again.queue, again.leased_at
 
     def remove(self, item: Item) -> bool:
         """Forget a message; False when it is not in the router."""

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -41,7 +42,7 @@ from penstock.router.source import Depth
 from penstock.router.sources.activemq_address import Address, parse_address
 from penstock.router.sources.opening import SourceContext
 from penstock.router.sources.stomp_connection import StompConnection, open_connection
-from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, headers, unescape
+from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, header, headers, unescape
 
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
@@ -130,18 +131,17 @@ class ActiveMqSource:
         for poll in self._polls:
             if not poll.done():
                 poll.set_result(None)
-        async with self._connecting:
-            await self.flush()
-            connection = self._connection
-            if connection is None:
-                return
-            try:
-                await connection.ask("DISCONNECT", {})
-            except Unavailable:
-                pass  # the server notices that the connection is closed
-            finally:
-                connection.close()
-                self._lost(self._problem)
+        await self.flush()
+        connection = self._connection
+        if connection is None:
+            return  # one that is being opened is closed when it is open
+        try:
+            await connection.ask("DISCONNECT", {})
+        except Unavailable:
+            pass  # the server notices that the connection is closed
+        finally:
+            connection.close()
+            self._lost(self._problem)
 
     @property
     def is_healthy(self) -> bool:
@@ -153,7 +153,13 @@ class ActiveMqSource:
         if self._is_stopped:
             return []
         if self._connection is None:
-            await self._connect()
+            try:
+                await self._connect()
+            except Unavailable:
+                if not self._is_stopped:
+                    raise
+            if self._is_stopped:
+                return []
         if self._subscription is None:
             self._subscribe()
         if not self._ready and not self._returned and wait > 0:
@@ -239,6 +245,17 @@ class ActiveMqSource:
         except TimeoutError:
             pass  # given up, as the port says: it is remembered
 
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        connection = self._connection
+        if connection is None:
+            raise Unavailable(f"no connection to ActiveMQ: {self._problem}")
+        broker_id = token_hex(16)  # the server's own id of it is known to those alone who read it
+        fields = {"destination": self._destination, "persistent": "true", "content-length": str(len(body)), ID: broker_id}
+        if (problem := await connection.ask("SEND", fields, body)) is not None:
+            raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be written to: {problem}")
+        return broker_id
+
     async def depth(self) -> Depth | None:
         """ActiveMQ does not say by STOMP."""
         return None
@@ -248,7 +265,7 @@ class ActiveMqSource:
         async with self._connecting:
             if self._connection is not None or self._is_stopped:
                 return
-            address = self._address
+            address, tls = self._address, _tls(self._address)
             problem: Unavailable | None = None
             for host, port in address.hosts:
                 try:
@@ -256,7 +273,7 @@ class ActiveMqSource:
                         host,
                         port,
                         login=address.login,
-                        tls=ssl.create_default_context() if address.has_tls else None,
+                        tls=tls,
                         on_messages=self._take,
                         on_lost=self._lost,
                     )
@@ -267,38 +284,42 @@ class ActiveMqSource:
             else:
                 assert problem is not None
                 raise problem
+            if self._is_stopped:
+                connection.close()
+                return
             self._connection = connection
             await self._confirm_subscription(connection)
 
     async def _confirm_subscription(self, connection: StompConnection) -> None:
         """Subscribe, and hear what the server says of it."""
-        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        receipt = connection.receipt(lambda problem: None if answer.done() else answer.set_result(problem))
-        self._subscribe(receipt)
-        problem = await answer
-        if problem is None:
-            return
+        try:
+            problem = await connection.ask("SUBSCRIBE", self._subscription_fields())
+        except BaseException as error:
+            connection.close()
+            self._lost(str(error))
+            raise
         if self._connection is None:
-            raise Unavailable(f"the connection to ActiveMQ is lost: {problem}")
-        connection.close()
-        self._lost(problem)
-        raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be read: {problem}")
+            raise Unavailable(f"the connection to ActiveMQ is lost: {self._problem}")
+        if problem is not None:
+            connection.close()
+            self._lost(problem)
+            raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be read: {problem}")
 
-    def _subscribe(self, receipt: str | None = None) -> None:
+    def _subscribe(self) -> None:
         assert self._connection is not None
-        self._subscription = f"s{next(_numbers)}"  # never one that was given up: what is on its way for that is not ours
+        self._connection.write(frame("SUBSCRIBE", self._subscription_fields()))
+
+    def _subscription_fields(self) -> dict[str, str]:
+        """A new subscription: never one that was given up, for what is on its way to that is not ours."""
+        self._subscription = f"[{next(_numbers)}]"  # none is the beginning of another
+        self._watch_idle()
         fields = {
             "id": self._subscription,
             "destination": self._destination,
             "ack": "client-individual",
             "activemq.prefetchSize": str(self._address.prefetch),
         }
-        if self._address.is_exclusive:
-            fields["activemq.exclusive"] = "true"
-        if receipt is not None:
-            fields["receipt"] = receipt
-        self._connection.write(frame("SUBSCRIBE", fields))
-        self._watch_idle()
+        return {**fields, "activemq.exclusive": "true"} if self._address.is_exclusive else fields
 
     def _watch_idle(self) -> None:
         if self._idle is not None:
@@ -326,32 +347,37 @@ class ActiveMqSource:
 
     def _take(self, frames: list[Frame]) -> None:
         """Messages that the server pushed."""
+        mark = f"\nsubscription:{self._subscription}"
         for head, body in frames:
-            found = headers(head)
-            if found.get("subscription") != self._subscription:
-                continue  # given up: it is in the queue again
+            if mark not in head:
+                continue  # of one that was given up: it is in the queue again
+            message_id, ack = header(head, "\nmessage-id:"), header(head, "\nack:")
+            if message_id is None or ack is None:
+                raise NotStomp("a message without an id came from the server")
             self._arrived += 1
-            try:
-                receipt = _Receipt(self._life, self._arrived, found["message-id"], found["ack"], head)
-            except KeyError:
-                raise NotStomp("a message without an id came from the server") from None
-            number = _number(found, COUNT, 1) + ("redelivered" in found)
-            received = Received(unescape(found.get(ID) or receipt.message_id), body, receipt, number)
-            if (DUE in found or self._owed) and (due := self._due(found, receipt)):
-                self._keep(received, due)
+            receipt = _Receipt(self._life, self._arrived, message_id, ack, head)
+            received = Received(unescape(message_id), body, receipt, 2 if "\nredelivered:" in head else 1)
+            if "\npenstock-" in head or self._owed:
+                self._take_again(received)
             else:
                 self._ready.append(received)
         self._may_have_more = True
         self._wake()
 
-    def _due(self, found: dict[str, str], receipt: _Receipt) -> int:
-        """When a message may be handed out that came too early; 0 when it did not."""
-        now = self._clock.now()
+    def _take_again(self, received: Received) -> None:
+        """A message that was nacked: it may be a copy, and may come too early."""
+        receipt: _Receipt = received.receipt
+        found, now = headers(receipt.head), self._clock.now()
+        received.broker_id = unescape(found.get(ID) or receipt.message_id)
+        received.count += _number(found, COUNT, 1) - 1
         due = self._owed.pop(receipt.message_id, 0)
         if not due and SCHEDULED not in found:
             due = min(_number(found, DUE, 0), now + MAX_DELAY * SECOND)
             self._may_move = self._may_move and due <= now
-        return due if due > now else 0
+        if due > now:
+            self._keep(received, due)
+        else:
+            self._ready.append(received)
 
     def _keep(self, received: Received, due: int) -> None:
         """Hand it out when it is due; the server thinks that it is worked on."""
@@ -440,6 +466,13 @@ class ActiveMqSource:
         for poll in self._polls:
             if not poll.done():
                 poll.set_result(None)
+
+
+def _tls(address: Address) -> ssl.SSLContext | None:
+    try:
+        return ssl.create_default_context(cafile=address.ca or None) if address.has_tls else None
+    except OSError as error:
+        raise FailedPrecondition(f"the certificates in {address.ca!r} cannot be used: {error}") from None
 
 
 def _number(found: dict[str, str], name: str, otherwise: int) -> int:

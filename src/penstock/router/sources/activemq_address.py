@@ -33,6 +33,8 @@ class Address(msgspec.Struct, frozen=True):
     is_exclusive: bool = False
     """Only one router at a time is given messages; the next takes over, in order, when it is gone."""
     has_tls: bool = False
+    ca: str = ""
+    """A file of certificates to trust; "": those that the machine trusts."""
 
 
 def parse_address(uri: str) -> Address:
@@ -45,6 +47,8 @@ def parse_address(uri: str) -> Address:
         raise _wrong("something else")
     options = _options(parts.query)
     has_tls = _switch(options, "tls")
+    if "ca" in options and not has_tls:
+        raise InvalidArgument.of("ca of an ActiveMQ URI", options["ca"], "tls=true beside it")
     user, _, places = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
     login = Login(unquote(name), unquote(password))
@@ -60,6 +64,7 @@ def parse_address(uri: str) -> Address:
         _prefetch(options.get("prefetch", str(PREFETCH))),
         _switch(options, "exclusive"),
         has_tls,
+        options.get("ca", ""),
     )
 
 
@@ -76,8 +81,8 @@ def _options(query: str) -> dict[str, str]:
         options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
     except ValueError:
         raise _wrong("options that cannot be read") from None
-    if unknown := options.keys() - {"prefetch", "exclusive", "tls"}:
-        raise InvalidArgument.of("an option of an ActiveMQ URI", min(unknown), "prefetch, exclusive or tls", hint=_WANTED)
+    if unknown := options.keys() - {"prefetch", "exclusive", "tls", "ca"}:
+        raise InvalidArgument.of("an option of an ActiveMQ URI", min(unknown), "prefetch, exclusive, tls or ca", hint=_WANTED)
     return options
 
 

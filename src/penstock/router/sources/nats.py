@@ -414,6 +414,12 @@ class NatsSource:
                     self._send()
                     await self._jetstream.settle()
 
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message into the stream; returns its id here. The group is in the body, the stream keeps one order for all."""
+        if not self._link:
+            raise Unavailable(f"no connection to NATS at {self._address!r}")
+        return f"{self._id_prefix}{await self._jetstream.publish(body)}"
+
     async def depth(self) -> Depth | None:
         """How much is in the queue, of what this consumer takes."""
         if not self._link:

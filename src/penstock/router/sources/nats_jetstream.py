@@ -20,6 +20,8 @@ _STREAM_MISSING = 10_059
 _DISABLED = {10_039, 10_076}
 _UNAVAILABLE = 503
 _NO_MESSAGE = 1 << 62
+_ANY_WORD = "router"
+"""Stands where a subject leaves a word open."""
 
 
 class _Error(msgspec.Struct):
@@ -48,6 +50,7 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
     ack_wait: int = 0
     backoff: tuple[int, ...] = ()
     deliver_subject: str = ""
+    filter_subject: str = ""
     max_batch: int = 0
     max_expires: int = 0
 
@@ -74,11 +77,25 @@ class StreamState(msgspec.Struct, frozen=True):
     last_seq: int = 0
 
 
+class StreamSettings(msgspec.Struct, frozen=True):
+    """What a stream was made with."""
+
+    subjects: tuple[str, ...] = ()
+
+
 class StreamInfo(msgspec.Struct, frozen=True):
     """A stream as it is now."""
 
     created: str
     state: StreamState
+    config: StreamSettings = StreamSettings()
+
+
+class _Stored(msgspec.Struct):
+    """Where a message is that was published."""
+
+    stream: str
+    seq: int
 
 
 class _Answer(msgspec.Struct):
@@ -88,6 +105,7 @@ class _Answer(msgspec.Struct):
 _failure = msgspec.json.Decoder(_Answer)
 _consumer = msgspec.json.Decoder(ConsumerInfo)
 _stream = msgspec.json.Decoder(StreamInfo)
+_stored = msgspec.json.Decoder(_Stored)
 _T = TypeVar("_T")
 
 
@@ -101,6 +119,8 @@ class JetStream:
         self._link = link
         self._address = address
         self._place = f"{address.stream}.{address.consumer}"
+        self._subject = ""
+        """Where messages for the consumer are published; "": not known yet."""
 
     async def stream(self) -> StreamInfo:
         """The stream; it is made when it is missing and the URI says for which subject."""
@@ -150,6 +170,26 @@ class JetStream:
         except _Failed as failed:
             self._refuse(failed)
 
+    async def _open_subject(self) -> str:
+        """A subject whose messages the consumer takes."""
+        found = self._address.subject or (await self.info()).config.filter_subject
+        if not found:
+            found = next(iter((await self.stream()).config.subjects), "")
+        if not found:
+            raise FailedPrecondition(f"the stream {self._address.stream!r} of NATS ({self._address!r}) takes no messages itself")
+        return ".".join(_ANY_WORD if word in {"*", ">"} else word for word in found.split("."))
+
+    async def publish(self, body: bytes) -> int:
+        """Put a message into the stream, for the consumer; returns its number there when it is safe."""
+        subject = self._subject = self._subject or await self._open_subject()
+        try:
+            stored = await self._request(_stored, subject, body)
+        except _Failed as failed:
+            self._refuse(failed)
+        if stored.stream != self._address.stream:
+            raise FailedPrecondition(f"what is published to {subject!r} goes to another stream of NATS, {stored.stream!r}")
+        return stored.seq
+
     async def settle(self) -> None:
         """Return when the consumer has carried out every answer to a message that was written so far.
 
@@ -183,9 +223,11 @@ class JetStream:
             self._refuse(failed)
 
     async def _ask(self, kind: msgspec.json.Decoder[_T], what: str, body: object = None) -> _T:
-        subject = f"$JS.API.{what}"
+        return await self._request(kind, f"$JS.API.{what}", b"" if body is None else msgspec.json.encode(body))
+
+    async def _request(self, kind: msgspec.json.Decoder[_T], subject: str, body: bytes) -> _T:
         try:
-            answer = await self._link.request(subject, b"" if body is None else msgspec.json.encode(body))
+            answer = await self._link.request(subject, body)
         except NoResponders:
             raise self._disabled() from None
         except PermissionError as error:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections import deque
 from collections.abc import Sequence
+from hashlib import sha256
 from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
@@ -50,6 +52,8 @@ FIRST_PAUSE, LONGEST_PAUSE = SECOND // 10, 2 * SECOND
 STOP_SECONDS = 10
 """For what is still to be told when the source stops: a server that is away must not hold the router up."""
 
+_GROUP = re.compile(r"[!-~]{1,128}")
+"""What SQS takes as the name of a group."""
 _DEPTH = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 
 
@@ -86,6 +90,11 @@ class _Attributes(msgspec.Struct, rename="pascal"):
     attributes: dict[str, str] = {}
 
 
+class _Sent(msgspec.Struct, rename="pascal"):
+    message_id: str
+
+
+_sent = msgspec.json.Decoder(_Sent)
 _messages = msgspec.json.Decoder(_Messages)
 _settled = msgspec.json.Decoder(_Settled)
 _attributes = msgspec.json.Decoder(_Attributes)
@@ -199,6 +208,15 @@ class SqsSource:
         found = await self._attributes(*_DEPTH)
         visible, not_visible, delayed = (int(found.get(name, 0)) for name in _DEPTH)
         return Depth(visible, not_visible + delayed)
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue; of a FIFO queue in the group, so that SQS keeps the order of the router."""
+        parameters: dict[str, object] = {"MessageBody": body.decode()}
+        if self._is_fifo:
+            is_usable = _GROUP.fullmatch(group) is not None
+            parameters["MessageGroupId"] = group if is_usable else sha256(group.encode()).hexdigest()
+            parameters["MessageDeduplicationId"] = token_hex()
+        return _read(_sent, await self._call("SendMessage", **parameters)).message_id
 
     def _set_visibility(self, received: Received, held: _Held | None, seconds: int) -> None:
         if self._is_running:

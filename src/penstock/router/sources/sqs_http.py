@@ -61,7 +61,8 @@ class HttpConnections:
     def drop_idle(self) -> None:
         """Close what is not in use: what happened to one connection may have happened to all."""
         while self._idle:
-            self._idle.pop()[1].transport.abort()
+            _, writer = self._idle.pop()
+            writer.transport.abort()
 
     def close(self) -> None:
         """Close what is not in use, now and when it no longer is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -52,8 +52,7 @@ class StompConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open; the server has not heard of us."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop does not say so
 
     def data_received(self, data: bytes) -> None:
         """Sort what arrived: messages go on together, the rest is ours."""
@@ -124,11 +123,11 @@ class StompConnection(asyncio.Protocol):
         self._receipts[name] = answered
         return name
 
-    async def ask(self, command: str, fields: dict[str, str]) -> str | None:
+    async def ask(self, command: str, fields: dict[str, str], body: bytes = b"") -> str | None:
         """Send a frame and wait for the answer: None, or why it was refused. Unavailable when there is none in time."""
         answer: asyncio.Future[str | None] = self._loop.create_future()
         name = self.receipt(lambda problem: None if answer.done() else answer.set_result(problem))
-        self.write(frame(command, {**fields, "receipt": name}))
+        self.write(frame(command, {**fields, "receipt": name}, body))
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
                 return await answer

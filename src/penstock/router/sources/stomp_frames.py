@@ -1,7 +1,7 @@
 """STOMP 1.2 frames as bytes: written, and read from what arrives in pieces of any size. No I/O.
 
-A frame that was read is its head, as text and still escaped, and its body. Most of a head is never looked at: who needs its
-headers asks `headers`. Lines end with a line feed alone, as ActiveMQ writes them.
+A frame that was read is its head, as text and still escaped, and its body. Most of a head is never looked at: who needs a
+header asks `header`, or `headers` for all of them. Lines end with a line feed alone, as ActiveMQ writes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ def escape(text: str) -> str:
 
 def unescape(text: str) -> str:
     """A header's name or value as it was meant; an escape that STOMP does not know stays as it is."""
-    return _TO_UNESCAPE.sub(lambda found: _ESCAPED.get(found[0], found[0]), text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    if "\\\\" not in text:  # then colons are all there is, mostly: ids are full of them
+        plain = text.replace("\\c", ":")
+        if "\\" not in plain:
+            return plain
+    return _TO_UNESCAPE.sub(lambda found: _ESCAPED.get(found[0], found[0]), text)
 
 
 def frame(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
@@ -51,6 +57,16 @@ def headers(head: str) -> dict[str, str]:
         return dict([line.split(":", 1) for line in head.split("\n")[1:]])
     except ValueError:
         raise NotStomp("a header without a colon came from the server") from None
+
+
+def header(head: str, mark: str) -> str | None:
+    """One header of a head, escaped as it came; the mark is its name between a line feed and a colon."""
+    at = head.find(mark)
+    if at < 0:
+        return None
+    at += len(mark)
+    end = head.find("\n", at)
+    return head[at:] if end < 0 else head[at:end]
 
 
 class FrameReader:
@@ -115,12 +131,10 @@ class FrameReader:
         """The head as text, and how long its body is, if it says."""
         try:
             head = data.decode()
-            at = head.find(_LENGTH)
-            if at < 0:
+            said = header(head, _LENGTH)
+            if said is None:
                 return head, None
-            at += len(_LENGTH)
-            end = head.find("\n", at)
-            length = int(head[at:end] if end > 0 else head[at:])
+            length = int(said)
         except ValueError:  # also what is no UTF-8
             raise NotStomp("a head that is no STOMP came from the server") from None
         if length < 0:

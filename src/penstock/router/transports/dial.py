@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -25,6 +26,16 @@ class Reach(Protocol):
 
     def may_connect(self, host: str, address: str, port: int) -> bool:
         """Whether a connection to this address may be opened for this host."""
+
+
+class Opening(asyncio.Protocol, ABC):
+    """The protocol of a connection that is being opened."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def ready(self) -> None:
+        """Return when calls can be sent; ConnectionResetError when it was closed before."""
 
 
 class NoConnection(Exception):
@@ -48,7 +59,7 @@ class Dialer:
         self._found: list[str] = []
         self._until = 0.0
 
-    async def connect(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+    async def connect(self, protocol: Callable[[], Opening]) -> None:
         """Open a connection for a protocol; NoConnection when there is none within the time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
@@ -82,12 +93,17 @@ class Dialer:
             self._lookup.cancel()
             await asyncio.gather(self._lookup, return_exceptions=True)
 
-    async def _connect(self, address: str, seconds: float, protocol: Callable[[], asyncio.Protocol]) -> None:
+    async def _connect(self, address: str, seconds: float, protocol: Callable[[], Opening]) -> None:
         loop = asyncio.get_running_loop()
         name = self._host if self._tls else None
         try:
             async with asyncio.timeout(seconds):
-                await loop.create_connection(protocol, address, self._port, ssl=self._tls, server_hostname=name)
+                transport, made = await loop.create_connection(protocol, address, self._port, ssl=self._tls, server_hostname=name)
+                try:
+                    await made.ready()
+                except BaseException:
+                    transport.abort()
+                    raise
         except TimeoutError:
             raise self._none(Trouble.CONNECT_TIMEOUT, f"no connection within {self._timeout:g} s") from None
         except (ssl.SSLError, ssl.CertificateError) as error:

@@ -12,7 +12,7 @@ from penstock.router.core.target import Target, parse_target
 from penstock.router.options import RouterOptions
 from penstock.router.transport import Done
 from penstock.router.transports.call import Deadlines, HttpCall
-from penstock.router.transports.dial import Dialer, Reach
+from penstock.router.transports.dial import Dialer, Opening, Reach
 from penstock.router.transports.http1 import Http1Connection
 from penstock.router.transports.http2 import Http2Connection
 from penstock.router.transports.origin import SWEEPS_KEPT, Origin, OriginStats
@@ -106,10 +106,10 @@ class HttpTransport:
             is_shared=None if is_open else False,
         )
 
-    def _plain(self, origin: Origin) -> asyncio.Protocol:
+    def _plain(self, origin: Origin) -> Opening:
         return Http1Connection(origin, self._options.body_limit)
 
-    def _negotiated(self, origin: Origin) -> asyncio.Protocol:
+    def _negotiated(self, origin: Origin) -> Opening:
         return _Negotiated(origin, self._options.body_limit)
 
     def _context(self) -> ssl.SSLContext:
@@ -129,8 +129,10 @@ class HttpTransport:
         self._sweeper = self._loop.call_later(self._pause, self._sweep) if self._origins else None
 
 
-class _Negotiated(asyncio.Protocol):
+class _Negotiated(Opening):
     """Stands in until TLS is set up; then the protocol that both sides agreed on takes its place."""
+
+    _chosen: Http1Connection | Http2Connection
 
     def __init__(self, origin: Origin, body_limit: int) -> None:
         self._origin = origin
@@ -139,9 +141,12 @@ class _Negotiated(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
         secure = transport.get_extra_info("ssl_object")
         made = Http2Connection if secure.selected_alpn_protocol() == "h2" else Http1Connection
-        protocol = made(self._origin, self._body_limit)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
+        self._chosen = made(self._origin, self._body_limit)
+        transport.set_protocol(self._chosen)
+        self._chosen.connection_made(transport)
+
+    async def ready(self) -> None:
+        await self._chosen.ready()
 
 
 CLOSED: Final = Failure(Trouble.CANCELLED, "the router stops")

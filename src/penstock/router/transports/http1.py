@@ -13,6 +13,7 @@ from typing import Final
 from penstock.errors import FailedPrecondition
 from penstock.router.core.outcome import Answer, Failure, Trouble
 from penstock.router.transports.call import HttpCall
+from penstock.router.transports.dial import Opening
 from penstock.router.transports.origin import Origin
 
 try:
@@ -31,7 +32,7 @@ MOST_PACKING: Final = 16
 ASKS_TO_WAIT: Final = {429, 503}
 
 
-class Http1Connection(asyncio.Protocol):
+class Http1Connection(Opening):
     """A connection of HTTP/1.1."""
 
     __slots__ = (
@@ -77,6 +78,9 @@ class Http1Connection(asyncio.Protocol):
         self.is_free = False
         self.idle_since = 0
 
+    async def ready(self) -> None:
+        """It can take a call as soon as it is open."""
+
     @property
     def load(self) -> int:
         """The calls that it has."""
@@ -108,6 +112,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
         self._write = transport.write
         self._origin.opened(self, is_shared=False)
+        self._origin.offer(self)
 
     def data_received(self, data: bytes) -> None:
         """Something came."""

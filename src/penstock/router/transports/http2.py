@@ -15,6 +15,7 @@ from penstock.errors import FailedPrecondition
 from penstock.router.core.outcome import Answer, Failure, Trouble
 from penstock.router.core.target import USER_AGENT, Target
 from penstock.router.transports.call import HttpCall
+from penstock.router.transports.dial import Opening
 from penstock.router.transports.origin import Origin
 
 try:
@@ -23,13 +24,14 @@ try:
     from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
     from h2.errors import ErrorCodes
     from h2.exceptions import H2Error
-    from h2.settings import SettingCodes
+    from h2.settings import SettingCodes, Settings
 except ModuleNotFoundError as error:
     raise FailedPrecondition("the router's HTTP client needs the library h2", hint="pip install 'penstock[router]'") from error
 
 LAST_STREAM: Final = 2**31 - 1
 WRITE_LIMIT: Final = 1 << 20
 """Bytes that may wait to be written: requests stop long before, so beyond are answers to a flood of PING and SETTINGS."""
+_SETTINGS: Final = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE}
 _CONFIGURATION: Final = H2Configuration(client_side=True, header_encoding=None)
 
 
@@ -53,7 +55,7 @@ class _StateMachine(H2ConnectionStateMachine):
     }
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(Opening):
     """A connection of HTTP/2."""
 
     _transport: asyncio.Transport
@@ -64,7 +66,7 @@ class Http2Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._h2 = H2Connection(_CONFIGURATION)
         self._h2.state_machine = _StateMachine()
-        self._h2.local_settings[SettingCodes.ENABLE_PUSH] = 0
+        self._h2.local_settings = Settings(client=True, initial_values=_SETTINGS)
         self._streams: dict[int, _Stream] = {}
         self._capacity = origin.shared_limit
         self._is_kept = False
@@ -74,8 +76,14 @@ class Http2Connection(asyncio.Protocol):
         self._is_silent = False
         """Whether nothing came since it was last asked for a sign of life."""
         self._will_flush = False
+        self._is_ready: asyncio.Future[bool] = self._loop.create_future()
         self.is_free = False
         self.idle_since = 0
+
+    async def ready(self) -> None:
+        """Return when the target has said how many streams it takes; ConnectionResetError when it is gone instead."""
+        if not await self._is_ready:
+            raise ConnectionResetError
 
     @property
     def load(self) -> int:
@@ -154,10 +162,11 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed, by the target or by us."""
         streams, self._streams = self._streams, {}
+        self._tell_ready(False)
         self._origin.lost(self, calls=len(streams))
         if streams and self._is_kept:
             self._origin.distrust()
-        for stream in streams.values():
+        for stream in reversed(streams.values()):  # each goes before the others
             self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
 
     # ── what the target says ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,8 +187,10 @@ class Http2Connection(asyncio.Protocol):
                 if stream := self._streams.get(number):
                     self._leave(number)
                     self._send_again(stream, code == ErrorCodes.REFUSED_STREAM, f"the target reset the stream ({_word(code)})")
-            case events.WindowUpdated() | events.RemoteSettingsChanged():
+            case events.RemoteSettingsChanged():
                 self._resize()
+                self._send_bodies()
+            case events.WindowUpdated():
                 self._send_bodies()
             case events.ConnectionTerminated(last_stream_id=last, error_code=code):
                 self._go_away(last if last is not None else 0, code)
@@ -209,7 +220,7 @@ class Http2Connection(asyncio.Protocol):
         unseen = {number: stream for number, stream in self._streams.items() if number > last}
         for number in unseen:
             self._leave(number)
-        for stream in unseen.values():
+        for stream in reversed(unseen.values()):  # each goes before the others
             self._send_again(stream, True, f"the target goes away ({_word(code)})")
 
     def _resize(self) -> None:
@@ -219,6 +230,7 @@ class Http2Connection(asyncio.Protocol):
             self._origin.retire(self)
         elif not self._is_retired and not self.is_free:
             self._origin.offer(self)
+        self._tell_ready(True)
 
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -255,6 +267,10 @@ class Http2Connection(asyncio.Protocol):
         self._origin.lost(self, calls=len(streams))
         for stream in streams.values():
             self._send_again(stream, False, why)
+
+    def _tell_ready(self, found: bool) -> None:
+        if not self._is_ready.done():
+            self._is_ready.set_result(found)
 
     def _send_again(self, stream: _Stream, is_unseen: bool, why: str) -> None:
         """Replace a call that the target never looked at, once; end any other."""

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.router.core.outcome import Failure, Trouble
 from penstock.router.transports.call import HttpCall
-from penstock.router.transports.dial import Dialer, NoConnection
+from penstock.router.transports.dial import Dialer, NoConnection, Opening
 
 MOST_SHARED: Final = 8
 """Connections of HTTP/2 to one origin."""
@@ -70,7 +70,7 @@ class Origin:
         dialer: Dialer,
         *,
         limit: int,
-        protocol: Callable[[Origin], asyncio.Protocol],
+        protocol: Callable[[Origin], Opening],
         is_shared: bool | None,
     ) -> None:
         self.name = name
@@ -118,10 +118,9 @@ class Origin:
             self._serve()
 
     def opened(self, connection: Connection, *, is_shared: bool) -> None:
-        """A connection is made."""
+        """A connection is made; it is offered when it can take calls."""
         self._is_shared = is_shared
         self._open.add(connection)
-        self.offer(connection)
 
     def offer(self, connection: Connection) -> None:
         """This connection can take calls."""

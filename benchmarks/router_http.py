@@ -1,0 +1,180 @@
+"""The router's HTTP client with 256 calls in flight, beside a bare protocol that has no pool and no timeouts, and beside aiohttp.
+
+`python -m benchmarks.router_http penstock|bare|aiohttp URL NUMBER` measures one of them in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import cast
+
+import uvloop
+
+from benchmarks.router_target import router_target
+from benchmarks.row import Benchmark, Row, Run, alternate, in_fresh_process, paired_ratio, spread
+
+IN_FLIGHT = 256
+TIMEOUT = 900.0
+BODY = b'{"messageId":"01K9Z3W5Q8V7R2M4N6P8T0X1YB"}'
+TOKEN = b"Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n"
+
+# Each sends `number` requests, IN_FLIGHT at a time; the next one is sent when an answer is there.
+
+
+async def by_penstock(url: str, number: int) -> None:
+    from penstock.router.core.outcome import Answer, Failure
+    from penstock.router.core.reach import Reach
+    from penstock.router.options import RouterOptions
+    from penstock.router.transports.http import HttpTransport
+
+    transport = HttpTransport(RouterOptions(), Reach(["127.0.0.1"]))
+    finished = asyncio.get_running_loop().create_future()
+    post, left, pending = transport.post, number - IN_FLIGHT, number
+
+    def done(found: Answer | Failure) -> None:
+        nonlocal left, pending
+        pending -= 1
+        if type(found) is not Answer or found.status != 200:
+            finished.set_exception(RuntimeError(f"a call failed: {found}"))
+        elif left:
+            left -= 1
+            post(url, TOKEN, BODY, TIMEOUT, done)
+        elif not pending:
+            finished.set_result(None)
+
+    for _ in range(IN_FLIGHT):
+        post(url, TOKEN, BODY, TIMEOUT, done)
+    await finished
+    await transport.close()
+
+
+async def by_bare(url: str, number: int) -> None:
+    """One connection for each call in flight; what an answer says is parsed, and nothing is done with it."""
+    from httptools import HttpResponseParser
+
+    from penstock.router.core.target import parse_target
+
+    target, loop = parse_target(url), asyncio.get_running_loop()
+    finished = loop.create_future()
+    request = b"%b%d\r\n%b\r\n%b" % (target.head, len(BODY), TOKEN, BODY)
+    left, pending = number - IN_FLIGHT, number
+
+    class Bare(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._write = cast("asyncio.Transport", transport).write  # uvloop's own class has the same methods
+            self.data_received = HttpResponseParser(self).feed_data  # type: ignore[method-assign]  # there is no less
+            self._write(request)
+
+        def on_message_complete(self) -> None:
+            nonlocal left, pending
+            pending -= 1
+            if left:
+                left -= 1
+                self._write(request)
+            elif not pending:
+                finished.set_result(None)
+
+    made = [await loop.create_connection(Bare, target.host, target.port) for _ in range(IN_FLIGHT)]
+    await finished
+    for transport, _ in made:
+        transport.abort()
+
+
+async def by_aiohttp(url: str, number: int) -> None:
+    import aiohttp
+
+    headers = {"Authorization": TOKEN.decode().partition(": ")[2].strip(), "Content-Type": "application/json"}
+    left = number
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            async with session.post(url, data=BODY, headers=headers) as answer:
+                await answer.read()
+
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(TIMEOUT)) as session:
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+
+
+CLIENTS: dict[str, Callable[[str, int], Awaitable[None]]] = {"penstock": by_penstock, "bare": by_bare, "aiohttp": by_aiohttp}
+
+
+def router_http(run: Run) -> Iterator[Row]:
+    number, rounds = run.of(100_000, 20_000), run.of(5, 3)
+    cpu: dict[str, list[float]] = {name: [] for name in CLIENTS}
+
+    def measured(name: str, url: str) -> float:
+        # aiohttp is several times slower: a smaller number takes as long and shows the same.
+        count = number // 8 if name == "aiohttp" else number
+        found = in_fresh_process("benchmarks.router_http", name, url, count)
+        cpu[name].append(found["client_us"])
+        return found["rate"]
+
+    with router_target("ack") as target:
+        rates = alternate(rounds, {name: lambda name=name: measured(name, target.url) for name in CLIENTS})  # type: ignore[misc]
+        expected = rounds * (2 * number + number // 8)
+        assert target.count() == expected, "every request arrived once"
+    yield Row(
+        "router_http",
+        f"router's HTTP client, {IN_FLIGHT} calls in flight, one core, target of 0 ms",
+        statistics.median(rates["penstock"]),
+        "calls/s",
+        statistics.median(rates["bare"]),
+        "a bare protocol: no pool, no timeout, no answer",
+        paired_ratio(rates["penstock"], rates["bare"]),
+        "≥ 0.6 of the bare protocol",
+        paired_ratio(rates["penstock"], rates["bare"]) >= 0.6,
+        spread(rates["penstock"]),
+    )
+    yield Row(
+        "router_http_cpu",
+        "its processor time for a call",
+        statistics.median(cpu["penstock"]),
+        "us",
+        statistics.median(cpu["bare"]),
+        "the bare protocol's",
+        paired_ratio(cpu["penstock"], cpu["bare"]),
+        "",
+        None,
+        spread(cpu["penstock"]),
+    )
+    yield Row(
+        "router_http_aiohttp",
+        "its processor time beside that of a full client",
+        statistics.median(cpu["penstock"]),
+        "us",
+        statistics.median(cpu["aiohttp"]),
+        "aiohttp's",
+        paired_ratio(cpu["penstock"], cpu["aiohttp"]),
+        "",
+        None,
+        spread(cpu["penstock"]),
+        f"aiohttp: {statistics.median(rates['aiohttp']):,.0f} calls/s",
+    )
+
+
+BENCHMARKS: dict[str, Benchmark] = {"router-http": router_http}
+
+
+async def measure(name: str, url: str, number: int) -> dict[str, float]:
+    await CLIENTS[name](url, 1000)  # everything is imported and compiled
+    own, start = time.process_time(), time.perf_counter()
+    await CLIENTS[name](url, number - 1000)
+    seconds = time.perf_counter() - start
+    return {"rate": (number - 1000) / seconds, "client_us": (time.process_time() - own) / (number - 1000) * 1e6}
+
+
+def main() -> None:
+    name, url, number = sys.argv[1:]
+    print(json.dumps(uvloop.run(measure(name, url, int(number)))))
+
+
+if __name__ == "__main__":
+    main()

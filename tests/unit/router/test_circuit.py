@@ -1,0 +1,140 @@
+"""Specification 001, "Circuit Breaker", and decision 18."""
+
+import pytest
+
+from penstock.durations import SECOND
+from penstock.router.core.circuit import OPEN_FOR, SUCCESSES, WINDOW, Breaker, State
+from penstock.router.core.outcome import Health
+
+UP, DOWN, UNKNOWN = Health.UP, Health.DOWN, Health.UNKNOWN
+
+
+def breaker(*calls: Health, now: int = 0) -> Breaker:
+    made = Breaker()
+    for health in calls:
+        assert made.may(now) == 0
+        made.record(health, now)
+    return made
+
+
+def opened(now: int = 0) -> Breaker:
+    made = breaker(*[DOWN] * WINDOW, now=now)
+    assert made.state is State.OPEN
+    return made
+
+
+def probing(now: int = 0) -> Breaker:
+    """Half open, with its one call under way."""
+    made = opened(now)
+    assert made.may(now + OPEN_FOR) == 0
+    assert made.state is State.HALF_OPEN
+    return made
+
+
+def test_circuit_breaker_the_specifications_numbers() -> None:
+    assert (WINDOW, OPEN_FOR, SUCCESSES) == (10, 5 * SECOND, 3)
+
+
+@pytest.mark.parametrize(
+    ("calls", "state"),
+    [
+        ([DOWN] * 9, State.CLOSED),  # request volume threshold: not before the tenth call
+        ([DOWN] * 10, State.OPEN),
+        ([UP] * 5 + [DOWN] * 5, State.OPEN),  # failure ratio 0.5
+        ([UP] * 6 + [DOWN] * 4, State.CLOSED),
+        ([DOWN] * 4 + [UP] * 6 + [DOWN] * 4, State.CLOSED),  # the window rolls
+        ([DOWN] * 4 + [UP] * 6 + [DOWN] * 5, State.OPEN),
+        ([UP] * 100 + [DOWN] * 4, State.CLOSED),
+        ([DOWN] * 9 + [UNKNOWN] * 10, State.CLOSED),  # neither for it nor against it
+        ([DOWN, UP] * 4 + [UP, DOWN], State.OPEN),
+    ],
+)
+def test_circuit_breaker_opens_when_half_of_the_last_ten_calls_failed(calls: list[Health], state: State) -> None:
+    assert breaker(*calls).state is state
+
+
+def test_circuit_breaker_the_call_that_opens_it_is_told_so() -> None:
+    closed = breaker(*[DOWN] * 9)
+
+    assert closed.record(DOWN, 0)
+    assert not closed.record(DOWN, 0)  # was under way: it is open already
+
+
+def test_circuit_breaker_open_lets_none_through_for_five_seconds_and_says_how_long() -> None:
+    made = opened(now=7)
+
+    assert made.may(7) == OPEN_FOR
+    assert made.may(7 + OPEN_FOR - 1) == 1
+    assert made.state is State.OPEN
+    assert made.may(7 + OPEN_FOR) == 0
+    assert made.rejected == 2
+
+
+def test_circuit_breaker_half_open_admits_one_probe_at_a_time() -> None:
+    made = probing()
+    later = OPEN_FOR
+
+    assert made.may(later) == OPEN_FOR
+    assert not made.record(UP, later)
+    assert made.may(later) == 0
+    assert made.may(later) == OPEN_FOR
+
+
+def test_circuit_breaker_half_open_three_successes_close_it() -> None:
+    made = probing()
+
+    assert [made.record(UP, OPEN_FOR), made.may(OPEN_FOR), made.record(UP, OPEN_FOR), made.may(OPEN_FOR)] == [False, 0, False, 0]
+    assert made.record(UP, OPEN_FOR)
+    assert made.state is State.CLOSED
+    assert (made.buffered, made.failure_rate) == (0, 0.0)
+
+
+def test_circuit_breaker_half_open_one_failure_opens_it_for_another_five_seconds() -> None:
+    made = probing()
+    made.record(UP, OPEN_FOR)
+    made.may(OPEN_FOR)
+
+    assert made.record(DOWN, OPEN_FOR + 1)
+    assert made.state is State.OPEN
+    assert made.may(OPEN_FOR + 2) == OPEN_FOR - 1
+    assert made.may(OPEN_FOR + 1 + OPEN_FOR) == 0
+
+
+def test_circuit_breaker_half_open_a_probe_that_says_nothing_lets_the_next_one_try() -> None:
+    made = probing()
+
+    assert not made.record(UNKNOWN, OPEN_FOR)
+    assert made.state is State.HALF_OPEN
+    assert made.may(OPEN_FOR) == 0
+
+
+def test_decision_18_a_refusal_is_a_target_that_is_up() -> None:
+    made = breaker(*[UP] * 20)
+
+    assert (made.state, made.succeeded, made.failed) == (State.CLOSED, 20, 0)
+
+
+def test_circuit_breaker_reset_closes_it_and_keeps_the_totals() -> None:
+    made = probing()
+
+    made.reset()
+
+    assert (made.state, made.failed, made.buffered, made.failure_rate) == (State.CLOSED, 10, 0, 0.0)
+    assert made.may(0) == 0
+
+
+def test_circuit_breaker_failure_rate_is_from_0_to_1_and_of_the_window() -> None:
+    made = breaker(UP, UP, UP, DOWN)
+    assert (made.buffered, made.failure_rate) == (4, 0.25)
+
+    for _ in range(20):
+        made.record(UP, 0)
+    assert (made.buffered, made.failure_rate) == (10, 0.0)
+
+
+def test_circuit_breaker_knows_when_it_was_last_used() -> None:
+    made = Breaker()
+    made.may(5)
+    assert made.used_at == 5
+    made.record(UP, 9)
+    assert made.used_at == 9

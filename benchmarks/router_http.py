@@ -65,9 +65,11 @@ async def by_bare(url: str, number: int) -> None:
     left, pending = number - IN_FLIGHT, number
 
     class Bare(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.data_received = HttpResponseParser(self).feed_data  # type: ignore[method-assign]  # there is no less
+
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             self._write = cast("asyncio.Transport", transport).write  # uvloop's own class has the same methods
-            self.data_received = HttpResponseParser(self).feed_data  # type: ignore[method-assign]  # there is no less
             self._write(request)
 
         def on_message_complete(self) -> None:

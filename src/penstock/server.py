@@ -57,6 +57,8 @@ log = logging.getLogger("penstock.server")
 
 M_ARENA_MAX = -8
 """The number of that option in GNU's malloc.h."""
+ROUTER_URL = "http://127.0.0.1:8095"
+"""Where commands look for a router that nobody names."""
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
 of the writer's thread would wait for the loop's at every step."""
@@ -81,11 +83,13 @@ class Door(Protocol):
 class Server:
     """One server. `start` and `stop` belong to one event loop; after `start` the ports are known."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, *, router_leads: bool = False) -> None:
         self.settings = settings
+        self._router_leads = router_leads
+        """Whether the server is there for its router: then the router's health is the server's."""
         self._clock = clock or SystemClock()
         self.port = 0
-        self.grpc_port = 0
+        self.grpc_port: int | None = None
         self.native_port: int | None = None
         self.resp_port: int | None = None
         self.rpc_port: int | None = None
@@ -159,7 +163,13 @@ class Server:
             ),
         ]
         if router is not None:
-            routes = routes_with_server(routes, router.view, version=__version__, is_development=settings.router_development)
+            routes = routes_with_server(
+                routes,
+                router.view,
+                version=__version__,
+                is_development=settings.router_development,
+                leads=self._router_leads,
+            )
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
         http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
@@ -168,7 +178,9 @@ class Server:
         self._doors += [http, pubsub, native, resp, rpc]
         tls = _tls(settings)
         self.port = await http.start(settings.host, settings.port, tls)
-        self.grpc_port = await pubsub.start(settings.host, settings.grpc_port, _tls_pair(settings))
+        # Who runs a router asks for no gRPC, unless the port is set.
+        grpc_port = settings.grpc_port or None if self._router_leads else settings.grpc_port
+        self.grpc_port = await pubsub.start(settings.host, grpc_port, _tls_pair(settings))
         if settings.native_port is not None:
             self.native_port = await native.start(settings.host, settings.native_port, tls)
         if settings.resp_port is not None:
@@ -205,22 +217,22 @@ class Server:
             yield f"the journal cannot write: {self.broker.health}"
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, router_leads: bool = False) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     set_up_logs(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_SECONDS)
     _allow_connections(settings.max_connections)
     _bound_arenas()
-    return uvloop.run(_serve(settings))
+    return uvloop.run(_serve(settings, router_leads=router_leads))
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, *, router_leads: bool) -> int:
     started = monotonic()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = Server(settings)
+    server = Server(settings, router_leads=router_leads)
     await server.start()
     # What is loaded by now stays: the collector need not look at it again, which would stop every call for tens of milliseconds.
     gc.collect()
@@ -263,10 +275,13 @@ def _greeting(server: Server) -> Iterator[str]:
     settings = server.settings
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
-    address = f"{settings.host}:{server.grpc_port}"
+    if server.router is not None:
+        yield f"router              {url}/monitoring/dashboard  (try penstock router status{_elsewhere(url)})"
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
-    advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
-    yield f"gRPC (Pub/Sub)      {address}  ({advice})"
+    if server.grpc_port is not None:
+        address = f"{settings.host}:{server.grpc_port}"
+        advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
+        yield f"gRPC (Pub/Sub)      {address}  ({advice})"
     if server.native_port is not None:
         advice = f"needs {' and '.join(needs)}" if needs else f'PubSub("{url}")'
         yield f"native (client)     {settings.host}:{server.native_port}  ({advice})"
@@ -275,6 +290,11 @@ def _greeting(server: Server) -> Iterator[str]:
     if server.rpc_port is not None:
         yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
+
+
+def _elsewhere(url: str) -> str:
+    """What a command about the router needs to find it there."""
+    return "" if url == ROUTER_URL else f" --server {url}"
 
 
 def _hosts(settings: Settings) -> set[str]:

@@ -102,7 +102,7 @@ class DurableDriver(MemoryDriver):
 class SubscriptionDriver(MemoryDriver):
     """A subscription of a topic in memory."""
 
-    can = Abilities(restarts=False, has_connection=False, takes_empty=False)
+    can = Abilities(restarts=False, has_connection=False, takes_empty=False, takes_messages=False)
     kind = "subscriptions"
 
     async def begin(self) -> None:

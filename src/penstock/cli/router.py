@@ -36,7 +36,13 @@ def configure(parser: Parser) -> None:
     run = verbs.add("run", "take messages from queues and deliver them, until told to stop", run_router)
     _add_places(run)
     run.add_argument("--standby", metavar="URL", help="a Redis: of several routers with it one works (redis://127.0.0.1:6379/0)")
-    add_flags(run, {option.name for option in OPTIONS} - _HELD_BACK, file_flag="--settings", prefix="router-")
+    add_flags(
+        run,
+        {option.name for option in OPTIONS} - _HELD_BACK,
+        file_flag="--settings",
+        prefix="router-",
+        defaults={"data_dir": f"./{DATA_DIR}", "port": str(PORT), "native_port": "a free one"},
+    )
 
     check = verbs.add("check", "check a configuration, and say what it would change", run_check)
     _add_places(check)
@@ -74,7 +80,7 @@ def run_router(found: argparse.Namespace) -> int:
     changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
     if found.standby is not None:
         changed["router_standby"] = found.standby
-    return serve(replace(settings, **changed))  # type: ignore[arg-type]  # by name, and checked when it is built
+    return serve(replace(settings, **changed), router_leads=True)  # type: ignore[arg-type]  # by name, and checked when it is built
 
 
 def run_check(found: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from penstock.cli.arguments import whole
 from penstock.cli.command import Verbs
 from penstock.cli.output import say, say_json, table
-from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, ServerUnreachable, Unauthenticated
+from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, ServerUnreachable, Unauthenticated
 
 SERVER = "http://127.0.0.1:8095"
 SERVER_VARIABLE = "PENSTOCK_ROUTER"
@@ -32,10 +32,20 @@ def configure(verbs: Verbs) -> None:
             "--token", help=f"who calls, if the router asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
         )
     seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
-    seed.add_argument("--queue", default="random", help="high, medium, low, random, or a queue's name (default: random)")
-    seed.add_argument("--endpoint", default="random", help="fast, slow, faulty, fail, random, or a URL (default: random)")
     seed.add_argument(
-        "--groups", choices=("unique", "1of8", "single"), default="unique", help="in how many groups (default: unique)"
+        "--queue", metavar="NAME", default="random", help="high, medium, low, random, or a queue's name (default: random)"
+    )
+    seed.add_argument(
+        "--endpoint",
+        metavar="NAME",
+        default="random",
+        help="fast, slow, faulty, fail, success, pending, client-error, random, or a URL (default: random, of the first four)",
+    )
+    seed.add_argument(
+        "--groups",
+        choices=("unique", "1of8", "single"),
+        default="unique",
+        help="a group for each message, eight, or one (default: unique)",
     )
 
 
@@ -138,25 +148,37 @@ class _Router:
             response = connection.getresponse()
             content = response.read()
         except (OSError, HTTPException) as error:
-            raise ServerUnreachable(self._url, str(error)) from None
+            raise _hinted(
+                ServerUnreachable(self._url, str(error)), "start it with `penstock router run`, or name its address with --server"
+            ) from None
         finally:
             connection.close()
         if response.status >= 300 and not (path == "/health" and response.status == 503):
             raise self._refused(method, path, response.status, content)
         return json.loads(content)
 
-    def _refused(self, method: str, path: str, status: int, content: bytes) -> Exception:
-        said = content.decode("utf-8", "replace")[:500]
+    def _refused(self, method: str, path: str, status: int, content: bytes) -> PenstockError:
+        said, reason = content.decode("utf-8", "replace")[:500], ""
         try:
             found = json.loads(content)
-            said = found.get("message") or found.get("error", {}).get("message") or said
-        except (ValueError, AttributeError):
-            pass
+            found = found if "message" in found else found["error"]
+            said, reason = found["message"], found.get("reason", "")
+        except (ValueError, KeyError, TypeError):
+            pass  # something else than a router answers
         if status == 401:
-            return Unauthenticated(said)
+            return _hinted(Unauthenticated(said.rpartition("authenticated: ")[2]), f"give --token, or set {TOKEN_VARIABLE}")
         if status == 403:
             return FailedPrecondition(f"the router refuses: {said}", hint="use a token that may")
+        if status == 404 and path.startswith("/api/") and reason == "no_such_path":
+            return _hinted(NotFound(f"seeds at {self._url}"), "start the router with --development")
+        if status == 404 and reason == "not_found":
+            return _hinted(NotFound(said.partition("not found: ")[2]), "`penstock router status` shows what there is")
         if status == 404:
-            development = " (seeds are there only with --development)" if path.startswith("/api/") else ""
-            return NotFound(f"{path} at {self._url}{development}")
+            return _hinted(NotFound(f"a router at {self._url}"), "something else listens there: name the router's own address")
         return FailedPrecondition(f"{method} {path} was answered with status {status}: {said}")
+
+
+def _hinted(error: PenstockError, hint: str) -> PenstockError:
+    """An error with advice that fits a router."""
+    error.hint = hint
+    return error

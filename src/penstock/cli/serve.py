@@ -22,13 +22,13 @@ def run(found: argparse.Namespace) -> int:
     return serve(settings)
 
 
-def serve(settings: Settings) -> int:
-    """Run the server with these settings; returns the exit code."""
+def serve(settings: Settings, *, router_leads: bool = False) -> int:
+    """Run the server with these settings, or a router with a server around it; returns the exit code."""
     extra = "server" if settings.router is None else "router"
     try:
         from penstock.server import run as run_server  # noqa: PLC0415  # the one command that needs the server's libraries
 
-        return run_server(settings)
+        return run_server(settings, router_leads=router_leads)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in {"", "penstock"}:

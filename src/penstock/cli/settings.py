@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from penstock.config import OPTIONS, Settings, find_file, load
 from penstock.config.settings import Option
@@ -14,11 +14,17 @@ FILE = "settings file"
 
 
 def add_flags(
-    parser: argparse.ArgumentParser, names: Collection[str] | None = None, *, file_flag: str = "--config", prefix: str = ""
+    parser: argparse.ArgumentParser,
+    names: Collection[str] | None = None,
+    *,
+    file_flag: str = "--config",
+    prefix: str = "",
+    defaults: Mapping[str, str] | None = None,
 ) -> None:
     """Add the flags of these options, of all when none are named, and one for the file of settings.
 
-    `prefix` is what a command need not say: the options of the router lose their `router_` in its own commands.
+    `prefix` is what a command need not say: the options of the router lose their `router_` in its own commands. `defaults` are
+    shown where a command's own differ.
     """
     parser.add_argument(
         file_flag, dest=FILE, metavar="FILE", help="a TOML file of settings (default: penstock.toml here, if it exists)"
@@ -29,11 +35,12 @@ def add_flags(
             section = option.key.partition(".")[0]
             if section not in groups:
                 groups[section] = parser.add_argument_group(section)
-            _add_flag(groups[section], option, option.flag.replace(f"--{prefix}", "--", 1) if prefix else option.flag)
+            flag = option.flag.replace(f"--{prefix}", "--", 1) if prefix else option.flag
+            _add_flag(groups[section], option, flag, (defaults or {}).get(option.name, option.shown_default))
 
 
-def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str) -> None:
-    text = f"{option.help} (default: {option.shown_default})".replace("%", "%%")
+def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str, shown_default: str) -> None:
+    text = f"{option.help} (default: {shown_default})".replace("%", "%%")
     if isinstance(option.default, bool):
         group.add_argument(flag, dest=_dest(option), action=argparse.BooleanOptionalAction, default=None, help=text)
     elif isinstance(option.default, tuple):

@@ -15,6 +15,7 @@ from penstock.cli.session import run as run_with_client
 from penstock.cli.wording import moment, span
 from penstock.durations import SECOND
 from penstock.errors import MessageNotFound, NotFound
+from penstock.ids import parse_message_id
 
 if TYPE_CHECKING:
     from penstock.api.values import TraceEvent
@@ -62,8 +63,9 @@ def run(found: argparse.Namespace) -> int:
                 }
             )
         else:
-            if events[0].topic is None:
-                say(f"message {printable(found.message_id)}, as the router knows it\n")
+            if events[0].topic is None or parse_message_id(found.message_id) is None:
+                where = "" if events[0].topic is None else f" of queue {printable(events[0].topic)}"
+                say(f"message {printable(found.message_id)}{where}, as the router knows it\n")
                 say(table(timeline(events)))
                 return 0
             kind = "queue" if events[0].is_task else "topic"
@@ -111,6 +113,8 @@ async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent])
     """(place, what has become of the message there) for every place where it could be."""
     from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
+    if parse_message_id(message_id) is None:
+        return []  # the id is the router's, and a queue knows the message by another
     # What a router tried is no state, and it may be written down after one.
     events = [one for one in events if one.kind != "attempted"]
     if not events:

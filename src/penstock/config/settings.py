@@ -193,7 +193,9 @@ class Settings:
     )
     router_http_version: str = field(
         default="HTTP_2",
-        metadata=_row(choice("HTTP_2", "HTTP_1_1"), "router.http_version", "the newest HTTP that is offered to targets with TLS"),
+        metadata=_row(
+            choice("HTTP_2", "HTTP_1_1"), "router.http_version", "the newest HTTP offered to targets with TLS", shown="HTTP_2"
+        ),
     )
     router_per_target: int = field(
         default=256, metadata=_row(whole(1, 10_000), "router.per_target", "calls to one target at a time")

@@ -34,6 +34,7 @@ Done = Callable[[Item, int, Outcome, int], None]
 """Takes what came of an attempt: the message, how many calls it took, the outcome, and the present (steady)."""
 
 _encode = msgspec.json.Encoder().encode
+_NOTHING = msgspec.Raw(b"null")
 
 
 class Thin(msgspec.Struct, rename="camel"):
@@ -53,7 +54,7 @@ class Full(msgspec.Struct, rename="camel", omit_defaults=True):
 class Delivery:
     """One attempt to deliver a message, from its first call on."""
 
-    __slots__ = ("_body", "_breaker", "_call", "_done", "_headers", "_mediator", "_timer", "calls", "item")
+    __slots__ = ("_body", "_breaker", "_call", "_done", "_epoch", "_headers", "_mediator", "_timer", "calls", "item")
 
     def __init__(  # noqa: PLR0917  # made for every message: names would cost
         self, mediator: Mediator, item: Item, done: Done, breaker: Breaker, headers: bytes, body: bytes
@@ -63,6 +64,7 @@ class Delivery:
         self._mediator = mediator
         self._done = done
         self._breaker = breaker
+        self._epoch = breaker.epoch
         self._headers = headers
         self._body = body
         self._timer: asyncio.TimerHandle | None = None
@@ -76,7 +78,7 @@ class Delivery:
             self._timer.cancel()
         if self._call is not None:
             self._call.cancel()
-            self._breaker.record(Health.UNKNOWN, self._mediator.steady())
+            self._breaker.record(Health.UNKNOWN, self._mediator.steady(), self._epoch)
         self.item.delivery = None
 
     def _answered(self, found: Answer | Failure) -> None:
@@ -86,8 +88,12 @@ class Delivery:
         outcome = DELIVERED.get(found.status) if type(found) is Answer and not found.body else None
         if outcome is None:
             outcome = judge(found, mediator.clock.now)
-        if self._breaker.record(outcome.health, now):
-            mediator.changed(self.item.pointer.target, self._breaker)
+        breaker = self._breaker
+        if breaker.is_clean and outcome.health is Health.UP:
+            breaker.succeeded += 1
+            breaker.used_at = now
+        elif breaker.record(outcome.health, now, self._epoch):
+            mediator.changed(self.item.pointer.target, breaker)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
             self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
             return
@@ -105,6 +111,7 @@ class Delivery:
             self._done(self.item, self.calls, circuit_open(wait), now)
             return
         self.calls += 1
+        self._epoch = self._breaker.epoch
         self._call = mediator.transport.post(
             self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
         )
@@ -148,7 +155,7 @@ class Mediator:
         if self._is_thin:
             body = _encode(Thin(pointer.message_id))
         else:
-            body = _encode(Full(pointer.message_id, pointer.group, msgspec.Raw(pointer.payload or b"null")))
+            body = _encode(Full(pointer.message_id, pointer.group, pointer.payload if bytes(pointer.payload) else _NOTHING))
         headers = self._tokens.get(pointer.auth_token) if self._is_plain and not pointer.signing_secret else None
         if headers is None:
             headers = self.headers(pointer, body)

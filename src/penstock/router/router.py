@@ -104,7 +104,7 @@ class Router:
         for code, pool in routing.pools.items():
             feed.fed(pool.code, now)
             runner = self.runners[code]
-            runner.metrics.submitted += routing.accepted if len(routing.pools) == 1 else 0
+            runner.metrics.submitted += routing.taken[code]
             runner.run()
         if routing.accepted < len(items):
             self._settle_rest(feed, routing, now)
@@ -117,9 +117,12 @@ class Router:
 
     def _settle_rest(self, feed: Feed, routing: Routing, now: int) -> None:
         source, wall = feed.source, self.clock.now()
-        for received in routing.redelivered:
+        for item in routing.redelivered:
+            if item.origin is not feed:  # its queue was opened again meanwhile: who has the new receipt settles it
+                item.origin.in_flight -= 1
+                item.origin, feed.in_flight = feed, feed.in_flight + 1
             # Its lease is taken up again with the new receipt: what is in the router goes on.
-            source.extend(received, round(source.lease_seconds or DEFAULT_DELAY))
+            source.extend(item.received, round(source.lease_seconds or DEFAULT_DELAY))
         for item in routing.requeued:
             source.ack(item.received)
         for item in routing.repeated:
@@ -172,8 +175,9 @@ class Router:
     def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
         """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
         if outcome.warning is not None:
-            text = f"message {item.pointer.message_id!r} to {shown_target(item.pointer.target)}: {outcome.error}"
-            self.warn(Category.CONFIGURATION, outcome.warning, text, MEDIATOR)
+            # Without the message's id: a thousand messages that a target refuses are one warning, counted.
+            self.warn(Category.CONFIGURATION, outcome.warning, f"{shown_target(item.pointer.target)}: {outcome.error}", MEDIATOR)
+            log.debug("message %r is dead: %s", item.pointer.message_id, outcome.error)
         self._bury(item, reason, outcome.error, then)
 
     def _bury(self, item: Item, reason: str, error: str, then: Callable[[], None]) -> None:

@@ -62,7 +62,8 @@ class Runner:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._gap = 0
         """How long it takes from one message to the next, in microseconds: a moving average."""
-        self._ended_at = 0
+        self._marked_at = 0
+        """When a message ended, or the first one was begun after a time without any."""
         self._idle = asyncio.Event()
         self._skew = self._skew_until = 0
         """Wall time less steady time, as of a moment ago."""
@@ -77,7 +78,9 @@ class Runner:
             if not pool.active:
                 self._idle.set()
             return
-        while (item := pool.take(now)) is not None:
+        if not pool.active:
+            self._marked_at = now
+        while pool.active < pool.concurrency and (item := pool.take(now)) is not None:
             outcome = self._mediator.deliver(item, self._ended, now)
             if outcome is not None:
                 self._follow(item, 0, outcome, now)
@@ -121,9 +124,7 @@ class Runner:
 
     def refusal(self) -> int:
         """Seconds after which a message may come again that there was no room for: when, by the look of it, there is."""
-        gap = max(self._gap, self._steady() - self._ended_at) if self._ended_at else 0
-        if not gap:
-            return LONGEST_REFUSAL
+        gap = max(self._gap, self._steady() - self._marked_at if self.pool.active else 0)
         return min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
 
     def _ended(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
@@ -138,8 +139,8 @@ class Runner:
             self._skew, self._skew_until = self._clock.now() - now, now + SKEW_KEPT
         wall = now + self._skew
         self.metrics.finished(outcome.metric, duration, wall)
-        self._gap += ((now - self._ended_at if self._ended_at else duration) - self._gap) // 8
-        self._ended_at = now
+        self._gap += (now - self._marked_at - self._gap) // 8
+        self._marked_at = now
         self._records.attempted(
             Attempt(
                 wall,

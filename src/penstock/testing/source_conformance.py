@@ -31,6 +31,7 @@ SOURCE_CHECKS: Final[Sequence[SourceCheck]] = (
     handing_out.pollers_at_the_same_time_share_the_messages,
     handing_out.many_may_be_held_at_a_time,
     handing_out.bodies_come_as_they_were_sent,
+    handing_out.what_is_sent_through_a_source_is_handed_out,
     handing_out.the_depth_is_known_or_said_to_be_unknown,
     settling.what_is_acked_is_gone_for_good,
     settling.an_ack_needs_no_flush,

@@ -437,7 +437,7 @@ def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
     async def scene() -> None:
         async with pretending() as port:
             source = source_of(f"activemq://127.0.0.1:{port}/q")
-            source._is_stopped = False  # as after a start whose connection is lost
+            source._stopped.clear()  # as after a start whose connection is lost
             poll = asyncio.ensure_future(source.poll(1, LIMIT))
             await asyncio.sleep(0.1)  # it may have begun to connect or not: both must do
             began = monotonic()

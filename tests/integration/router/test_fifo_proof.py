@@ -63,6 +63,7 @@ def test_groups_are_delivered_in_order_while_calls_fail_and_routers_end(kind: st
             until(lambda: target.connections == 0, 10, "the target knows that the router is gone")
             lives.end(by_kill=end == "kill")
         found = check(target.requests, unreliable, lives, PLAN)
+        import sys as _s; _s.path.insert(0,"/tmp/k"); import timeline; timeline.show(target, lives)  # TMP
         summary = f"{kind}: {PLAN.total} messages, {unreliable.faults} faults, repeated after kills: {sum(found.repeats.values())}"
         sys.stderr.write(f"{summary}\n")
         assert found.is_right, f"{summary}\n{found}"

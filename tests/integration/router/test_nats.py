@@ -271,8 +271,6 @@ VICTIM = """
     from penstock.clock import SystemClock
     from penstock.router.core.config import QueueConfig
     from penstock.router.sources.nats import NatsSource
-from penstock.router.sources.nats_address import NatsAddress
-from penstock.router.sources.nats_connection import NatsConnection
 
     async def main() -> None:
         source = NatsSource(QueueConfig("q", sys.argv[1], visibility_timeout=int(sys.argv[2])), SystemClock())

@@ -135,6 +135,20 @@ def test_an_answer_is_read_however_it_is_split(run: Callable[[Play], None], name
     run(play)
 
 
+def test_the_limits_are_of_one_answer_not_of_all_on_a_connection(run: Callable[[Play], None]) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + b"X-Long: %b\r\n" % (b"y" * 30_000)
+
+    async def play() -> None:
+        async with RawTarget(says(head, b"Content-Length: 2\r\n\r\n", b"{}")) as target:
+            caller = Caller(transport(body_limit=2), target.url)
+            assert [await caller.one() for _ in range(5)] == [Answer(200, b"{}")] * 5
+            await caller.transport.close()
+
+        assert len(target.wires) == 1
+
+    run(play)
+
+
 CLOSING = {
     "says so": b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
     "has no other end": b"HTTP/1.1 200 OK\r\n\r\n{}",

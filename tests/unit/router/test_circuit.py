@@ -13,8 +13,13 @@ def breaker(*calls: Health, now: int = 0) -> Breaker:
     made = Breaker()
     for health in calls:
         assert made.may(now) == 0
-        made.record(health, now)
+        said(made, health, now)
     return made
+
+
+def said(made: Breaker, health: Health, now: int) -> bool:
+    """A call that was made in the present state ends."""
+    return made.record(health, now, made.epoch)
 
 
 def opened(now: int = 0) -> Breaker:
@@ -56,8 +61,10 @@ def test_circuit_breaker_opens_when_half_of_the_last_ten_calls_failed(calls: lis
 def test_circuit_breaker_the_call_that_opens_it_is_told_so() -> None:
     closed = breaker(*[DOWN] * 9)
 
-    assert closed.record(DOWN, 0)
-    assert not closed.record(DOWN, 0)  # was under way: it is open already
+    before = closed.epoch
+    assert closed.record(DOWN, 0, before)
+    assert not closed.record(DOWN, 0, before)  # was under way: it is open already
+    assert closed.failed == 11
 
 
 def test_circuit_breaker_open_lets_none_through_for_five_seconds_and_says_how_long() -> None:
@@ -75,7 +82,7 @@ def test_circuit_breaker_half_open_admits_one_probe_at_a_time() -> None:
     later = OPEN_FOR
 
     assert made.may(later) == OPEN_FOR
-    assert not made.record(UP, later)
+    assert not said(made, UP, later)
     assert made.may(later) == 0
     assert made.may(later) == OPEN_FOR
 
@@ -83,18 +90,18 @@ def test_circuit_breaker_half_open_admits_one_probe_at_a_time() -> None:
 def test_circuit_breaker_half_open_three_successes_close_it() -> None:
     made = probing()
 
-    assert [made.record(UP, OPEN_FOR), made.may(OPEN_FOR), made.record(UP, OPEN_FOR), made.may(OPEN_FOR)] == [False, 0, False, 0]
-    assert made.record(UP, OPEN_FOR)
+    assert [said(made, UP, OPEN_FOR), made.may(OPEN_FOR), said(made, UP, OPEN_FOR), made.may(OPEN_FOR)] == [False, 0, False, 0]
+    assert said(made, UP, OPEN_FOR)
     assert made.state is State.CLOSED
     assert (made.buffered, made.failure_rate) == (0, 0.0)
 
 
 def test_circuit_breaker_half_open_one_failure_opens_it_for_another_five_seconds() -> None:
     made = probing()
-    made.record(UP, OPEN_FOR)
+    said(made, UP, OPEN_FOR)
     made.may(OPEN_FOR)
 
-    assert made.record(DOWN, OPEN_FOR + 1)
+    assert said(made, DOWN, OPEN_FOR + 1)
     assert made.state is State.OPEN
     assert made.may(OPEN_FOR + 2) == OPEN_FOR - 1
     assert made.may(OPEN_FOR + 1 + OPEN_FOR) == 0
@@ -103,9 +110,40 @@ def test_circuit_breaker_half_open_one_failure_opens_it_for_another_five_seconds
 def test_circuit_breaker_half_open_a_probe_that_says_nothing_lets_the_next_one_try() -> None:
     made = probing()
 
-    assert not made.record(UNKNOWN, OPEN_FOR)
+    assert not said(made, UNKNOWN, OPEN_FOR)
     assert made.state is State.HALF_OPEN
     assert made.may(OPEN_FOR) == 0
+
+
+@pytest.mark.parametrize("health", [UP, DOWN, UNKNOWN])
+def test_circuit_breaker_half_open_a_call_from_before_is_no_probe(health: Health) -> None:
+    made = Breaker()
+    before = made.epoch
+    for _ in range(WINDOW):
+        said(made, DOWN, 0)
+    assert made.may(OPEN_FOR) == 0
+
+    assert not made.record(health, OPEN_FOR, before)
+
+    assert made.state is State.HALF_OPEN
+    assert made.may(OPEN_FOR) == OPEN_FOR  # the probe is still under way
+
+
+def test_circuit_breaker_clean_is_one_whose_last_ten_calls_all_succeeded() -> None:
+    made = breaker(*[UP] * 9)
+    assert not made.is_clean
+    said(made, UP, 0)
+    assert made.is_clean
+    said(made, UNKNOWN, 0)
+    assert made.is_clean
+    said(made, DOWN, 0)
+    assert not made.is_clean
+    for _ in range(10):
+        said(made, UP, 0)
+    assert made.is_clean
+    made.reset()
+    assert not made.is_clean  # its window is empty: the next calls have to be counted
+    assert not opened().is_clean
 
 
 def test_decision_18_a_refusal_is_a_target_that_is_up() -> None:
@@ -128,7 +166,7 @@ def test_circuit_breaker_failure_rate_is_from_0_to_1_and_of_the_window() -> None
     assert (made.buffered, made.failure_rate) == (4, 0.25)
 
     for _ in range(20):
-        made.record(UP, 0)
+        said(made, UP, 0)
     assert (made.buffered, made.failure_rate) == (10, 0.0)
 
 
@@ -136,5 +174,5 @@ def test_circuit_breaker_knows_when_it_was_last_used() -> None:
     made = Breaker()
     made.may(5)
     assert made.used_at == 5
-    made.record(UP, 9)
+    said(made, UP, 9)
     assert made.used_at == 9

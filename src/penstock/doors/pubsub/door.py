@@ -71,11 +71,11 @@ class PubSubDoor:
             max_calls=max_connections,
         )
 
-    async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
-        """Listen for gRPC; returns the port. `tls`: key and certificates, PEM."""
+    async def start(self, host: str, port: int | None, tls: tuple[bytes, bytes] | None = None) -> int | None:
+        """Begin, and listen for gRPC unless the port is None; returns the port. `tls`: key and certificates, PEM."""
         self._janitor.start()
         self._pushers.start()
-        return await self._grpc.start(host, port, tls)
+        return None if port is None else await self._grpc.start(host, port, tls)
 
     async def stop(self, grace_seconds: float) -> None:
         """End streams, finish what runs within the grace."""

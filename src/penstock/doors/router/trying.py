@@ -29,6 +29,8 @@ _LEVELS = ("high", "medium", "low")
 _POOLS = {"high": "POOL-HIGH", "medium": "POOL-MEDIUM", "low": "POOL-LOW"}
 _QUEUES = {level: f"flow-catalyst-{level}-priority.fifo" for level in _LEVELS}
 _ENDPOINTS = ("fast", "slow", "faulty", "fail")
+"""What chance chooses from."""
+_TARGETS = (*_ENDPOINTS, "success", "pending", "client-error", "server-error")
 _OTHER_POOL = "DISPATCH-POOL"
 
 LOCAL_CONFIG = {
@@ -131,22 +133,32 @@ class Trying:
     async def seed(self, request: Request) -> web.StreamResponse:
         """Send messages, one after the other: their order in a group is theirs in the queue."""
         asked, origin = await body(request, SeedsAsked), f"{request.scheme}://{request.host}"
-        names = [queue.name for queue in self._view.snapshot().queues]
+        snapshot = self._view.snapshot()
+        names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
+        levels = [level for level in _LEVELS if _queue_of(level, names)] or names
         for number in range(asked.count):
-            level = self._random.choice(_LEVELS) if asked.queue == "random" else asked.queue
+            level = self._random.choice(levels) if asked.queue == "random" and levels else asked.queue
             endpoint = self._random.choice(_ENDPOINTS) if asked.endpoint == "random" else asked.endpoint
             group = {"unique": secrets.token_hex(16), "1of8": f"group-{number % GROUPS}", "single": "group"}[
                 asked.message_group_mode
             ]
             pointer = {
                 "id": secrets.token_hex(16),
-                "poolCode": _POOLS.get(level, _OTHER_POOL),
+                "poolCode": self._pool(level, pools),
                 "mediationType": "HTTP",
-                "mediationTarget": f"{origin}/api/test/{endpoint}" if endpoint in _ENDPOINTS else endpoint,
+                "mediationTarget": f"{origin}/api/test/{endpoint}" if endpoint in _TARGETS else endpoint,
                 "messageGroupId": group,
             }
-            await self._view.send(_queue_of(level, names), msgspec.json.encode(pointer), group)
+            queue = _queue_of(level, names)
+            if queue is None:
+                raise NotFound(f"queue {level}")
+            await self._view.send(queue, msgspec.json.encode(pointer), group)
         return json_response(Seeded("success", asked.count, asked.count))
+
+    def _pool(self, level: str, pools: list[str]) -> str:
+        """The pool of a seed: that of its level, or any that the router has."""
+        wanted = _POOLS.get(level, _OTHER_POOL)
+        return wanted if wanted in pools or not pools else self._random.choice(pools)
 
     async def fast(self, request: Request) -> web.StreamResponse:
         """Soon."""
@@ -224,12 +236,9 @@ async def _wait(request: Request, seconds: float) -> None:
         await asyncio.wait_for(request.stopping.wait(), seconds)
 
 
-def _queue_of(level: str, names: list[str]) -> str:
+def _queue_of(level: str, names: list[str]) -> str | None:
     """The queue that a word stands for: one of that name, or one whose name has the word in it."""
-    found = level if level in names else next((name for name in names if level in _LEVELS and level in name.lower()), None)
-    if found is None:
-        raise NotFound(f"queue {level}")
-    return found
+    return level if level in names else next((name for name in names if level in _LEVELS and level in name.lower()), None)
 
 
 def _open(

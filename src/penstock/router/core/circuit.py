@@ -41,7 +41,9 @@ class Breaker:
         "_open_until",
         "_passed",
         "_window",
+        "epoch",
         "failed",
+        "is_clean",
         "rejected",
         "state",
         "succeeded",
@@ -52,6 +54,10 @@ class Breaker:
         self.state = State.CLOSED
         self.succeeded = self.failed = self.rejected = 0
         self.used_at = 0
+        self.epoch = 0
+        """Counts the changes of its state: a call that began before the last one says nothing about the present state."""
+        self.is_clean = False
+        """Whether it is closed and all of the last calls succeeded: then one more changes nothing but the total."""
         self._window = 0
         """One bit for each of the last calls, 1 for a failure."""
         self._calls = 0
@@ -66,29 +72,24 @@ class Breaker:
             return 0
         if self.state is State.OPEN and now >= self._open_until:
             self.state, self._passed, self._is_probed = State.HALF_OPEN, 0, False
+            self.epoch += 1
         if self.state is State.HALF_OPEN and not self._is_probed:
             self._is_probed = True
             return 0
         self.rejected += 1
         return self._open_until - now if self.state is State.OPEN else OPEN_FOR
 
-    def record(self, health: Health, now: int) -> bool:
-        """Take in what a call said of the target; True when the state has changed."""
+    def record(self, health: Health, now: int, epoch: int) -> bool:
+        """Take in what a call said of the target, which was made in this `epoch`; True when the state has changed."""
         self.used_at = now
         if health is Health.UP:
             self.succeeded += 1
-            if self.state is State.CLOSED:
-                self._window = (self._window << 1) & _ALL
-                self._calls += 1
-                return False
         elif health is Health.DOWN:
             self.failed += 1
-            if self.state is State.CLOSED:
-                self._window = (self._window << 1 | 1) & _ALL
-                self._calls += 1
-                return self._calls >= WINDOW and self._window.bit_count() >= FAILURES and self._open(now)
-        if self.state is not State.HALF_OPEN:
-            return False  # a call that was under way when it opened
+        if epoch != self.epoch:
+            return False
+        if self.state is State.CLOSED:
+            return health is not Health.UNKNOWN and self._count(health, now)
         self._is_probed = False
         if health is Health.DOWN:
             return self._open(now)
@@ -102,8 +103,9 @@ class Breaker:
     def reset(self) -> None:
         """Close it, as if nothing had happened. The totals stay."""
         self.state = State.CLOSED
+        self.epoch += 1
         self._window = self._calls = self._passed = 0
-        self._is_probed = False
+        self._is_probed = self.is_clean = False
 
     @property
     def failure_rate(self) -> float:
@@ -115,7 +117,15 @@ class Breaker:
         """How many calls the window holds."""
         return min(self._calls, WINDOW)
 
+    def _count(self, health: Health, now: int) -> bool:
+        """A call more in the window; True when that opens it."""
+        self._window = (self._window << 1 | (health is Health.DOWN)) & _ALL
+        self._calls += 1
+        self.is_clean = not self._window and self._calls >= WINDOW
+        return self._calls >= WINDOW and self._window.bit_count() >= FAILURES and self._open(now)
+
     def _open(self, now: int) -> bool:
         self.state, self._open_until = State.OPEN, now + OPEN_FOR
-        self._window = self._calls = 0
+        self.epoch += 1
+        self.is_clean = False
         return True

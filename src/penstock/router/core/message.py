@@ -16,16 +16,16 @@ HTTP = "HTTP"
 class Pointer(msgspec.Struct, frozen=True, gc=False):
     """What to deliver, and where to. Secrets among its fields are never shown."""
 
-    message_id: str
-    pool: str
-    target: str
-    group: str = DEFAULT_GROUP
-    is_urgent: bool = False
-    mediation_type: str = HTTP
-    auth_token: str = ""
-    signing_secret: str = ""
-    payload: bytes = b""
-    """The message's own content as JSON, when the body carries one; no text when it is a pointer alone."""
+    message_id: str = msgspec.field(name="id", default="")
+    pool: str = msgspec.field(name="poolCode", default=DEFAULT_POOL)
+    target: str = msgspec.field(name="mediationTarget", default="")
+    group: str = msgspec.field(name="messageGroupId", default=DEFAULT_GROUP)
+    is_urgent: bool = msgspec.field(name="highPriority", default=False)
+    mediation_type: str = msgspec.field(name="mediationType", default=HTTP)
+    auth_token: str = msgspec.field(name="authToken", default="")
+    signing_secret: str = msgspec.field(name="signingSecret", default="")
+    payload: msgspec.Raw = msgspec.Raw(b"")
+    """The message's own content as JSON, when the body carries one; nothing when it is a pointer alone."""
 
     def __repr__(self) -> str:
         return f"<{self.message_id} of group {self.group} for pool {self.pool} to {self.target}>"
@@ -69,28 +69,39 @@ class Item(msgspec.Struct, gc=False, eq=False):
 
 
 class _Body(msgspec.Struct, rename="camel"):
-    """The names that the original's versions use; those of specification 001 win."""
+    """The same as others write it: with nothing where there is nothing, and with the names of the original's other versions."""
 
-    id: str = ""
-    message_id: str = ""
+    id: str | None = None
+    message_id: str | None = None
     pool_code: str | None = None
     auth_token: str | None = None
     mediation_type: str | None = None
-    mediation_target: str = ""
-    callback_url: str = ""
+    mediation_target: str | None = None
+    callback_url: str | None = None
     message_group_id: str | None = None
     high_priority: bool | None = None
     signing_secret: str | None = None
     payload: msgspec.Raw = msgspec.Raw(b"")
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(Pointer).decode
+_decode_other = msgspec.json.Decoder(_Body).decode
 
 
 def parse(body: bytes) -> Pointer:
     """The pointer in a message's body; InvalidArgument when there is none: that message is dead, it never will be understood."""
     try:
         found = _decode(body)
+        if found.message_id and found.target and found.pool and found.group and not found.group.isspace():
+            return found
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    return _parse_other(body)
+
+
+def _parse_other(body: bytes) -> Pointer:
+    try:
+        found = _decode_other(body)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"the message is not a pointer: {error}", hint=_WANTED) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -111,7 +122,7 @@ def parse(body: bytes) -> Pointer:
         found.mediation_type or HTTP,
         found.auth_token or "",
         found.signing_secret or "",
-        bytes(found.payload),
+        found.payload,
     )
 
 

@@ -337,11 +337,10 @@ class Pool:
         """Make those lanes ready whose first message has waited long enough."""
         while self._by_due and self._by_due[0][0] <= now:
             lane = heapq.heappop(self._by_due)[2]
-            if lane.is_held:
-                lane.is_held = False
-                self.held -= 1
-                lane.regular[0].due = 0
-                self._make_ready(lane, is_urgent=bool(lane.urgents))
+            lane.is_held = False
+            self.held -= 1
+            lane.regular[0].due = 0
+            self._make_ready(lane, is_urgent=bool(lane.urgents))
 
     def _pass_over(self, lane: Lane, batches: BatchGroups) -> bool:
         """Take messages out of a lane whose batch and group has failed; True when none is left."""

@@ -24,6 +24,8 @@ class Routing(msgspec.Struct, gc=False):
     accepted: int = 0
     pools: dict[str, Pool] = {}
     """Those that have got messages, by code."""
+    taken: dict[str, int] = {}
+    """How many each of them has got."""
     redelivered: list[Item] = []
     """Messages in the router that their queue handed out again, with their new delivery: to be kept away, they go on."""
     requeued: list[Item] = []
@@ -53,7 +55,9 @@ def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], de
         if chosen:
             tracked, repeated = tracker.track(chosen)
             routing.repeated += repeated
-            routing.accepted += pool.submit_all(tracked)
+            taken = pool.submit_all(tracked)
+            routing.accepted += taken
+            routing.taken[pool.code] = taken
             routing.pools[pool.code] = pool
     return routing
 

@@ -89,7 +89,8 @@ class Tracker:
     def renew(self, item: Item, again: Item) -> None:
         """A message in the router was handed out again: from now on the new delivery counts, and who took it settles it."""
         same = self._by_queue[item.queue]
-        key, new_key = (one.received.broker_id or one.pointer.message_id for one in (item, again))
+        message_id = item.pointer.message_id
+        key, new_key = item.received.broker_id or message_id, again.received.broker_id or message_id
         if key != new_key or item.queue != again.queue:
             del same[key]
             self._by_queue.setdefault(again.queue, {})[new_key] = item

@@ -36,13 +36,13 @@ from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
-from penstock.router.core.outcome import MAX_DELAY
 from penstock.router.core.settled import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.activemq_address import Address, parse_address
+from penstock.router.sources.activemq_copy import ID, MARK, copied, recognize
 from penstock.router.sources.opening import SourceContext
 from penstock.router.sources.stomp_connection import StompConnection, open_connection
-from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, header, headers, unescape
+from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, header, unescape
 
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
@@ -50,17 +50,6 @@ DRY: Final = 0.01
 """Seconds that a poll waits before it makes the server look for more."""
 FLUSH_LIMIT: Final = 10.0
 
-ID: Final = "penstock-id"
-"""Header of a copy: the message's id before it was copied."""
-COUNT: Final = "penstock-count"
-DUE: Final = "penstock-due"
-"""Header of a copy: when it may be handed out, in microseconds since 1970."""
-SCHEDULED: Final = "scheduledJobId"
-"""Header that the server's scheduler adds; a message that has it is not scheduled again, so no copy may keep it."""
-_NOT_COPIED: Final = {
-    *("ack", "content-length", "destination", "message-id", "receipt", "redelivered", "subscription", "timestamp", "transaction"),
-    *(ID, COUNT, DUE, SCHEDULED, "persistent", "AMQ_SCHEDULED_DELAY"),
-}
 _numbers = count(1)
 """Of connections and subscriptions."""
 
@@ -94,7 +83,8 @@ class ActiveMqSource:
         """Whether the server takes copies and keeps them until they are due, as far as we know."""
         self._connection: StompConnection | None = None
         self._connecting = asyncio.Lock()
-        self._is_stopped = True
+        self._stopped = asyncio.Event()
+        self._stopped.set()
         self._problem = "it was not started"
         self._polls: deque[asyncio.Future[None]] = deque()
         self._confirmed = asyncio.Event()
@@ -121,12 +111,12 @@ class ActiveMqSource:
 
     async def start(self) -> None:
         """Connect, and subscribe."""
-        self._is_stopped = False
+        self._stopped.clear()
         await self._connect()
 
     async def stop(self) -> None:
         """Leave; the server gives back by itself what is not acked."""
-        self._is_stopped = True
+        self._stopped.set()
         self._problem = "it was stopped"
         for poll in self._polls:
             if not poll.done():
@@ -150,24 +140,24 @@ class ActiveMqSource:
 
     async def poll(self, want: int, wait: float) -> Sequence[Received]:
         """What was pushed, or will be while the poll waits."""
-        if self._is_stopped:
+        if self._stopped.is_set():
             return []
         if self._connection is None:
             try:
                 await self._connect()
             except Unavailable:
-                if not self._is_stopped:
+                if not self._stopped.is_set():
                     raise
-            if self._is_stopped:
+            if self._stopped.is_set():
                 return []
         if self._subscription is None:
             self._subscribe()
         if not self._ready and not self._returned and wait > 0:
             await self._wait(wait)
-            if self._connection is None and not self._is_stopped:
+            if self._connection is None and not self._stopped.is_set():
                 raise Unavailable(f"the connection to ActiveMQ is lost: {self._problem}")
         self._watch_idle()
-        return [] if self._is_stopped else self._hand_out(want)
+        return [] if self._stopped.is_set() else self._hand_out(want)
 
     async def _wait(self, wait: float) -> None:
         """Return when there is something, or nothing to wait for."""
@@ -253,6 +243,8 @@ class ActiveMqSource:
         broker_id = token_hex(16)  # the server's own id of it is known to those alone who read it
         fields = {"destination": self._destination, "persistent": "true", "content-length": str(len(body)), ID: broker_id}
         if (problem := await connection.ask("SEND", fields, body)) is not None:
+            if not connection.is_open:
+                raise Unavailable(f"the connection to ActiveMQ is lost: {problem}")
             raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be written to: {problem}")
         return broker_id
 
@@ -263,7 +255,7 @@ class ActiveMqSource:
     async def _connect(self) -> None:
         """To the first host that answers."""
         async with self._connecting:
-            if self._connection is not None or self._is_stopped:
+            if self._connection is not None or self._stopped.is_set():
                 return
             address, tls = self._address, _tls(self._address)
             problem: Unavailable | None = None
@@ -284,7 +276,7 @@ class ActiveMqSource:
             else:
                 assert problem is not None
                 raise problem
-            if self._is_stopped:
+            if self._stopped.is_set():
                 connection.close()
                 return
             self._connection = connection
@@ -357,7 +349,7 @@ class ActiveMqSource:
             self._arrived += 1
             receipt = _Receipt(self._life, self._arrived, message_id, ack, head)
             received = Received(unescape(message_id), body, receipt, 2 if "\nredelivered:" in head else 1)
-            if "\npenstock-" in head or self._owed:
+            if MARK in head or self._owed:
                 self._take_again(received)
             else:
                 self._ready.append(received)
@@ -367,13 +359,10 @@ class ActiveMqSource:
     def _take_again(self, received: Received) -> None:
         """A message that was nacked: it may be a copy, and may come too early."""
         receipt: _Receipt = received.receipt
-        found, now = headers(receipt.head), self._clock.now()
-        received.broker_id = unescape(found.get(ID) or receipt.message_id)
-        received.count += _number(found, COUNT, 1) - 1
-        due = self._owed.pop(receipt.message_id, 0)
-        if not due and SCHEDULED not in found:
-            due = min(_number(found, DUE, 0), now + MAX_DELAY * SECOND)
-            self._may_move = self._may_move and due <= now
+        now = self._clock.now()
+        due = recognize(received, receipt.head, now)
+        self._may_move = self._may_move and due <= now
+        due = self._owed.pop(receipt.message_id, due)
         if due > now:
             self._keep(received, due)
         else:
@@ -397,19 +386,11 @@ class ActiveMqSource:
         """Have the server keep a copy until it is due."""
         assert self._connection is not None
         receipt: _Receipt = received.receipt
-        original = headers(receipt.head)
-        fields = {name: value for name, value in original.items() if name not in _NOT_COPIED}
-        fields |= {
+        fields = {
+            **copied(received, receipt.head, due, self._clock.now()),
             "destination": self._destination,
-            "persistent": "true",
             "receipt": self._connection.receipt(partial(self._moved, received, due)),
-            "AMQ_SCHEDULED_DELAY": str(max(due - self._clock.now(), 0) // 1000),
-            ID: escape(received.broker_id),
-            COUNT: str(received.count),
-            DUE: str(due),
         }
-        if "content-length" in original:  # one without is text, and stays so
-            fields["content-length"] = str(len(received.body))
         self._moving[receipt.message_id] = due
         self._connection.write(frame("SEND", fields, received.body))
 
@@ -473,12 +454,6 @@ def _tls(address: Address) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=address.ca or None) if address.has_tls else None
     except OSError as error:
         raise FailedPrecondition(f"the certificates in {address.ca!r} cannot be used: {error}") from None
-
-
-def _number(found: dict[str, str], name: str, otherwise: int) -> int:
-    """The number in a header that anybody may have written."""
-    text = found.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else otherwise
 
 
 def open_source(config: QueueConfig, context: SourceContext) -> ActiveMqSource:

@@ -388,8 +388,10 @@ class NatsSource:
 
     def ack(self, received: Received) -> None:
         """The message is done with."""
-        reply = self._open.pop(received.broker_id, None)
-        if reply:
+        reply = self._open.get(received.broker_id)
+        # An older delivery of this message will do, but not a message of a stream that had the same name and number.
+        if reply and (reply is received.receipt or delivery_of(reply).key == delivery_of(received.receipt).key):
+            del self._open[received.broker_id]
             self._outbox.ack(reply)
 
     def nack(self, received: Received, delay: int) -> None:

@@ -18,8 +18,8 @@ from penstock.router.source import Source
 if TYPE_CHECKING:
     from penstock.router.sources.penstock import LocalQueues, RemoteQueues
 
-_ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock"}
-"""An SQS queue is known by the URL that the service gave it; a Penstock server may speak TLS."""
+_ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock", "tls": "nats"}
+"""An SQS queue is known by the URL that the service gave it; a Penstock server may speak TLS; `tls:` is how NATS writes that."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9]*):", re.ASCII | re.IGNORECASE)
 
 

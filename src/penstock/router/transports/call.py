@@ -48,7 +48,6 @@ class HttpCall(msgspec.Struct, gc=False, eq=False):
     def finish(self, found: Answer | Failure) -> None:
         """Tell what came of it. Whoever has it has let go of it before."""
         if self.lane.pop(self, None) is not None:
-            self.place = None
             self.done(found)
 
     def cut_off(self, failure: Failure) -> None:
@@ -73,20 +72,16 @@ class Deadlines:
         self._due = inf
         self._timer: asyncio.TimerHandle | None = None
 
-    def lane(self, timeout: float) -> dict[HttpCall, float]:
-        """Where calls with this timeout stand."""
+    def begin(self, target: Target, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
+        """A call that is under way from now on."""
         lane = self._lanes.get(timeout)
         if lane is None:
-            if len(self._lanes) >= MANY_LANES:
-                self._lanes = {key: found for key, found in self._lanes.items() if found}
-            lane = self._lanes[timeout] = {}
-        return lane
-
-    def add(self, call: HttpCall, timeout: float) -> None:
-        """From now on the call is under way."""
-        deadline = call.lane[call] = self._time() + timeout
+            lane = self._new_lane(timeout)
+        call = HttpCall(target, headers, body, done, lane)
+        deadline = lane[call] = self._time() + timeout
         if deadline < self._due:
             self._arm(deadline)
+        return call
 
     def close(self, failure: Failure) -> None:
         """End every call, and those that these calls bring about."""
@@ -94,6 +89,12 @@ class Deadlines:
             for call in calls:
                 call.cut_off(failure)
         self._arm(inf)
+
+    def _new_lane(self, timeout: float) -> dict[HttpCall, float]:
+        if len(self._lanes) >= MANY_LANES:
+            self._lanes = {key: lane for key, lane in self._lanes.items() if lane}
+        lane = self._lanes[timeout] = {}
+        return lane
 
     def _arm(self, due: float) -> None:
         if self._timer is not None:

@@ -38,6 +38,7 @@ class HttpTransport:
         self._context_made: ssl.SSLContext | None = None
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
+        self._begin = self._deadlines.begin
         self._targets: dict[str, tuple[Target, Origin]] = {}
         self._origins: dict[str, Origin] = {}
         self._pause = idle_timeout / SWEEPS_KEPT
@@ -54,9 +55,9 @@ class HttpTransport:
                 known = self._know(url)
             except InvalidArgument as error:
                 return self._refuse(Failure(Trouble.MALFORMED, str(error)), done)
-        call = HttpCall(known[0], headers, body, done, self._deadlines.lane(timeout))
-        self._deadlines.add(call, timeout)
-        known[1].submit(call)
+        target, origin = known
+        call = self._begin(target, headers, body, timeout, done)
+        origin.submit(call)
         return call
 
     def stats(self) -> list[OriginStats]:

@@ -25,8 +25,6 @@ except ModuleNotFoundError as error:
 
 HEAD_LIMIT: Final = 64 * 1024
 """Bytes before an answer's body, those of interim answers included."""
-FRAMES: Final = 16
-"""How many times its limit a body may take on the wire: chunks of a byte take six times; trailers and the like must end, too."""
 MOST_PACKING: Final = 16
 """Bytes that may be sent for each of the body: a chunk of one byte takes six."""
 ASKS_TO_WAIT: Final = {429, 503}
@@ -47,7 +45,6 @@ class Http1Connection(Opening):
         "_origin",
         "_parser",
         "_received",
-        "_rest",
         "_status",
         "_transport",
         "_write",
@@ -73,8 +70,6 @@ class Http1Connection(Opening):
         """Bytes of an answer that came in several pieces."""
         self._head: bytes | bytearray = b""
         self._body: bytes | bytearray = b""
-        self._rest = 0
-        """Bytes that came after the head."""
         self.is_free = False
         self.idle_since = 0
 
@@ -125,8 +120,6 @@ class Http1Connection(Opening):
             else:
                 self._head = bytearray(self._head) if isinstance(self._head, bytes) else self._head
                 self._head += data
-        else:
-            self._rest += len(data)
         try:
             self._feed(data)
         except HttpParserError as error:
@@ -143,8 +136,6 @@ class Http1Connection(Opening):
                 self._fail(f"the answer's head is longer than {HEAD_LIMIT} bytes")
         elif self._received > HEAD_LIMIT + self._body_limit * MOST_PACKING:
             self._fail("the answer does not end, though its body is short: its chunks or its trailers are too long")
-        elif self._rest > HEAD_LIMIT + FRAMES * self._body_limit:
-            self._fail("the answer does not end")
 
     def eof_received(self) -> None:
         """The target will send no more; the connection closes."""
@@ -188,6 +179,7 @@ class Http1Connection(Opening):
             self._body = bytearray(self._body) if isinstance(self._body, bytes) else self._body
             self._body += data
         if len(self._body) > self._body_limit:
+            self._body = self._body[: self._body_limit]
             self._is_ended = True
             raise _Stop
 
@@ -207,7 +199,8 @@ class Http1Connection(Opening):
         if self._keep:
             self._is_kept = True
             self._is_ended = self._keep = False
-            self._status, self._head, self._body, self._rest = 0, b"", b"", 0
+            self._status = self._received = 0
+            self._head = self._body = b""
             self._origin.release(self)
         else:
             self._close(calls=1)
@@ -215,10 +208,8 @@ class Http1Connection(Opening):
 
     def _answer(self) -> Answer:
         status, body = self._status, self._body
-        if len(body) > self._body_limit:
-            body = body[: self._body_limit]
         wait = _Headers(self._head).retry_after if status in ASKS_TO_WAIT else None
-        return Answer(status, bytes(body), wait)
+        return Answer(status, body if type(body) is bytes else bytes(body), wait)
 
     def _fail(self, why: str) -> None:
         call, self._call = self._call, None

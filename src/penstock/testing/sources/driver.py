@@ -57,6 +57,8 @@ class Abilities:
     """How many messages may be handed out at a time."""
     keeps_dead: bool = False
     """The source fulfils `KeepsDead`."""
+    takes_messages: bool = True
+    """The source fulfils `TakesMessages`."""
 
 
 class SourceDriver(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -17,6 +18,7 @@ from penstock.testing.sources.driver import (
     emptied,
     equal,
     holds,
+    needs,
     same_bodies,
     some,
     started,
@@ -114,6 +116,22 @@ async def bodies_come_as_they_were_sent(driver: SourceDriver) -> None:
     async with started(driver) as source:
         seen = await take(source, len(bodies))
         same_bodies(driver, seen, bodies, "each body is what was sent")
+        for received in seen:
+            source.ack(received)
+        await source.flush()
+        await emptied(driver)
+
+
+@needs("takes_messages")
+async def what_is_sent_through_a_source_is_handed_out(driver: SourceDriver) -> None:
+    """In the order of its group, and under the id that sending it returned."""
+    async with started(driver) as source:
+        send: Callable[[bytes, str], Awaitable[str]] = source.send  # type: ignore[attr-defined]  # of `TakesMessages`
+        sent = bodies(5)
+        ids = [await send(body, "a group, of any text: \u00fc") for body in sent]
+        seen = await take(source, len(sent))
+        same_bodies(driver, seen, sent, "what was sent is handed out, in order")
+        equal(sorted(received.broker_id for received in seen), sorted(ids), "each has the id that sending it returned")
         for received in seen:
             source.ack(received)
         await source.flush()

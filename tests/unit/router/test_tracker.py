@@ -1,0 +1,135 @@
+"""Specification 001, "In-Flight Message Tracking"."""
+
+import pytest
+
+from penstock.router.core.message import Item
+from penstock.router.core.tracker import Seen, Tracker
+from tests.unit.router.doubles import item
+
+
+def tracking(*items: Item) -> Tracker:
+    tracker = Tracker()
+    for one in items:
+        assert tracker.track([one]) == ([one], [])
+    return tracker
+
+
+def test_in_flight_tracking_the_pipeline_key_is_the_brokers_id() -> None:
+    first = item("m", broker_id="b")
+    tracker = tracking(first)
+
+    assert tracker.seen(item("other", broker_id="b")) == (Seen.REDELIVERED, first)
+
+
+def test_in_flight_tracking_the_pipeline_key_is_the_messages_id_where_the_broker_has_none() -> None:
+    first = item("m", broker_id="")
+    tracker = tracking(first)
+
+    assert tracker.seen(item("m", broker_id="")) == (Seen.REDELIVERED, first)
+    assert tracker.seen(item("n", broker_id="")) is None
+
+
+@pytest.mark.parametrize(
+    ("again", "seen"),
+    [
+        (item("m", broker_id="b"), Seen.REDELIVERED),
+        (item("m", broker_id="c"), Seen.REQUEUED),  # check 2: an external process put it there once more
+        (item("m", broker_id=""), Seen.REDELIVERED),  # its edge case: the broker's id is missing
+        (item("m", broker_id="c", queue="R"), Seen.REQUEUED),
+        (item("m", broker_id="", queue="R"), Seen.REQUEUED),
+        (item("m", broker_id="b", queue="R"), Seen.REDELIVERED),  # the queue was renamed: never ack the one message there is
+        (item("n", broker_id="b", queue="R"), None),  # ids of different queues may be equal
+        (item("n", broker_id="c"), None),
+    ],
+)
+def test_in_flight_tracking_how_a_message_is_known(again: Item, seen: Seen | None) -> None:
+    first = item("m", broker_id="b")
+
+    assert tracking(first).seen(again) == (None if seen is None else (seen, first))
+
+
+def test_in_flight_tracking_track_1_the_same_key_is_a_duplicate() -> None:
+    tracker, first, again = Tracker(), item("m", broker_id="b"), item("m", broker_id="b")
+
+    assert tracker.track([first, again]) == ([first], [again])
+    assert len(tracker) == 1
+
+
+def test_in_flight_tracking_track_1_the_same_key_with_another_message_in_it_is_a_duplicate() -> None:
+    tracker, first, again = Tracker(), item("m", broker_id="b"), item("n", broker_id="b")
+
+    assert tracker.track([first, again]) == ([first], [again])
+    assert list(tracker) == [first]
+
+
+def test_in_flight_tracking_track_2_the_same_message_id_is_a_duplicate() -> None:
+    tracker, first, again = Tracker(), item("m", broker_id="b"), item("m", broker_id="c")
+
+    assert tracker.track([first, again]) == ([first], [again])
+
+
+def test_in_flight_tracking_track_2_there_is_no_stale_index_a_message_that_left_may_come_again() -> None:
+    first, again = item("m", broker_id="b"), item("m", broker_id="b")
+    tracker = tracking(first)
+    assert tracker.remove(first)
+
+    assert tracker.seen(again) is None
+    assert tracker.track([again]) == ([again], [])
+
+
+def test_in_flight_tracking_track_3_both_indexes_have_it_and_iteration_is_oldest_first() -> None:
+    first, second, third = item("m"), item("n", queue="R"), item("o")
+    tracker = tracking(first, second, third)
+
+    assert list(tracker) == [first, second, third]
+    assert tracker.of_queue("Q") == [first, third]
+    assert tracker.of_queue("S") == []
+    assert tracker.find("m") is first
+    assert tracker.find("b-n") is second
+    assert tracker.find("x") is None
+
+
+def test_in_flight_tracking_remove_takes_it_out_of_both_indexes_once() -> None:
+    first = item("m")
+    tracker = tracking(first)
+
+    assert tracker.remove(first)
+    assert not tracker.remove(first)
+    assert (len(tracker), tracker.of_queue("Q"), tracker.find("b-m")) == (0, [], None)
+
+
+def test_in_flight_tracking_remove_does_not_take_out_the_next_life_of_the_same_message() -> None:
+    first, again = item("m"), item("m")
+    tracker = tracking(first)
+    tracker.remove(first)
+    tracker.track([again])
+
+    assert not tracker.remove(first)
+    assert list(tracker) == [again]
+
+
+def test_in_flight_tracking_fresh_parts_a_batch() -> None:
+    first = item("m", broker_id="b")
+    tracker = tracking(first)
+    same, requeued, new = item("x", broker_id="b"), item("m", broker_id="c"), item("n")
+
+    assert tracker.fresh([same, requeued, new]) == ([new], [same, requeued])
+    assert tracker.fresh([new]) == ([new], [])
+    assert Tracker().fresh([same]) == ([same], [])
+    assert tracker.fresh([item("o", queue="new"), item("m", queue="new")])[1][0].pointer.message_id == "m"
+
+
+@pytest.mark.parametrize(("old", "new"), [("b", "b"), ("b", ""), ("", "b")])
+@pytest.mark.parametrize("queue", ["Q", "R"])
+def test_in_flight_tracking_renew_takes_over_the_receipt_and_leaves_nothing_behind(old: str, new: str, queue: str) -> None:
+    first, again = item("m", broker_id=old), item("m", broker_id=new, queue=queue)
+    again.received.receipt, again.leased_at = "new", 7
+    tracker = tracking(first)
+
+    tracker.renew(first, again)
+
+    assert (first.received, first.queue, first.leased_at) == (again.received, queue, 7)
+    assert tracker.seen(again) == (Seen.REDELIVERED, first)
+    assert tracker.of_queue(queue) == [first]
+    assert tracker.remove(first)
+    assert (len(tracker), tracker.of_queue("Q"), tracker.of_queue("R")) == (0, [], [])

@@ -10,7 +10,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
 import uvloop
@@ -19,93 +20,119 @@ from benchmarks.router_target import router_target
 from benchmarks.row import Benchmark, Row, Run, alternate, in_fresh_process, paired_ratio, spread
 
 IN_FLIGHT = 256
+WARM_UP = 2000
 TIMEOUT = 900.0
 BODY = b'{"messageId":"01K9Z3W5Q8V7R2M4N6P8T0X1YB"}'
 TOKEN = b"Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n"
 
-# Each sends `number` requests, IN_FLIGHT at a time; the next one is sent when an answer is there.
+Send = Callable[[int], Awaitable[None]]
+
+# Each gives a function that sends so many requests, IN_FLIGHT at a time: the next one is sent when an answer is there.
 
 
-async def by_penstock(url: str, number: int) -> None:
+@asynccontextmanager
+async def by_penstock(url: str) -> AsyncIterator[Send]:
     from penstock.router.core.outcome import Answer, Failure
     from penstock.router.core.reach import Reach
     from penstock.router.options import RouterOptions
     from penstock.router.transports.http import HttpTransport
 
     transport = HttpTransport(RouterOptions(), Reach(["127.0.0.1"]))
-    finished = asyncio.get_running_loop().create_future()
-    post, left, pending = transport.post, number - IN_FLIGHT, number
+    post = transport.post
 
-    def done(found: Answer | Failure) -> None:
-        nonlocal left, pending
-        pending -= 1
-        if type(found) is not Answer or found.status != 200:
-            finished.set_exception(RuntimeError(f"a call failed: {found}"))
-        elif left:
-            left -= 1
+    async def send(number: int) -> None:
+        finished = asyncio.get_running_loop().create_future()
+        left, pending = number - IN_FLIGHT, number
+
+        def done(found: Answer | Failure) -> None:
+            nonlocal left, pending
+            pending -= 1
+            if type(found) is not Answer or found.status != 200:
+                finished.set_exception(RuntimeError(f"a call failed: {found}"))
+            elif left:
+                left -= 1
+                post(url, TOKEN, BODY, TIMEOUT, done)
+            elif not pending:
+                finished.set_result(None)
+
+        for _ in range(IN_FLIGHT):
             post(url, TOKEN, BODY, TIMEOUT, done)
-        elif not pending:
-            finished.set_result(None)
+        await finished
 
-    for _ in range(IN_FLIGHT):
-        post(url, TOKEN, BODY, TIMEOUT, done)
-    await finished
+    yield send
     await transport.close()
 
 
-async def by_bare(url: str, number: int) -> None:
+@asynccontextmanager
+async def by_bare(url: str) -> AsyncIterator[Send]:
     """One connection for each call in flight; what an answer says is parsed, and nothing is done with it."""
     from httptools import HttpResponseParser
 
     from penstock.router.core.target import parse_target
 
     target, loop = parse_target(url), asyncio.get_running_loop()
-    finished = loop.create_future()
     request = b"%b%d\r\n%b\r\n%b" % (target.head, len(BODY), TOKEN, BODY)
-    left, pending = number - IN_FLIGHT, number
+    left = pending = 0
+    finished = loop.create_future()
 
     class Bare(asyncio.Protocol):
         def __init__(self) -> None:
             self.data_received = HttpResponseParser(self).feed_data  # type: ignore[method-assign]  # there is no less
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self._write = cast("asyncio.Transport", transport).write  # uvloop's own class has the same methods
-            self._write(request)
+            self.write = cast("asyncio.Transport", transport).write  # uvloop's own class has the same methods
 
         def on_message_complete(self) -> None:
             nonlocal left, pending
             pending -= 1
             if left:
                 left -= 1
-                self._write(request)
+                self.write(request)
             elif not pending:
                 finished.set_result(None)
 
     made = [await loop.create_connection(Bare, target.host, target.port) for _ in range(IN_FLIGHT)]
-    await finished
+
+    async def send(number: int) -> None:
+        nonlocal left, pending, finished
+        left, pending, finished = number - IN_FLIGHT, number, loop.create_future()
+        for _, protocol in made:
+            protocol.write(request)
+        await finished
+
+    yield send
     for transport, _ in made:
         transport.abort()
 
 
-async def by_aiohttp(url: str, number: int) -> None:
+@asynccontextmanager
+async def by_aiohttp(url: str) -> AsyncIterator[Send]:
     import aiohttp
 
     headers = {"Authorization": TOKEN.decode().partition(": ")[2].strip(), "Content-Type": "application/json"}
-    left = number
-
-    async def work() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
-            async with session.post(url, data=BODY, headers=headers) as answer:
-                await answer.read()
-
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(TIMEOUT)) as session:
+
+    async def send(number: int) -> None:
+        left = number
+
+        async def work() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                async with session.post(url, data=BODY, headers=headers) as answer:
+                    await answer.read()
+
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(TIMEOUT)) as session:
+        yield send
 
-CLIENTS: dict[str, Callable[[str, int], Awaitable[None]]] = {"penstock": by_penstock, "bare": by_bare, "aiohttp": by_aiohttp}
+
+CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Send]]] = {
+    "penstock": by_penstock,
+    "bare": by_bare,
+    "aiohttp": by_aiohttp,
+}
 
 
 def router_http(run: Run) -> Iterator[Row]:
@@ -121,7 +148,7 @@ def router_http(run: Run) -> Iterator[Row]:
 
     with router_target("ack") as target:
         rates = alternate(rounds, {name: lambda name=name: measured(name, target.url) for name in CLIENTS})  # type: ignore[misc]
-        expected = rounds * (2 * number + number // 8)
+        expected = rounds * (2 * number + number // 8 + 3 * WARM_UP)
         assert target.count() == expected, "every request arrived once"
     yield Row(
         "router_http",
@@ -166,11 +193,11 @@ BENCHMARKS: dict[str, Benchmark] = {"router-http": router_http}
 
 
 async def measure(name: str, url: str, number: int) -> dict[str, float]:
-    await CLIENTS[name](url, 1000)  # everything is imported and compiled
-    own, start = time.process_time(), time.perf_counter()
-    await CLIENTS[name](url, number - 1000)
-    seconds = time.perf_counter() - start
-    return {"rate": (number - 1000) / seconds, "client_us": (time.process_time() - own) / (number - 1000) * 1e6}
+    async with CLIENTS[name](url) as send:
+        await send(WARM_UP)  # everything is imported and connected
+        own, start = time.process_time(), time.perf_counter()
+        await send(number)
+        return {"rate": number / (time.perf_counter() - start), "client_us": (time.process_time() - own) / number * 1e6}
 
 
 def main() -> None:

@@ -63,10 +63,10 @@ def test_the_keys_of_a_subscription_are_kept_by_the_broker() -> None:
             source = await here.started("hook", "subscriptions")
             first, second = await source.poll(10, 0)
             assert bodies([first, second]) == [b"a0", b"b0"]
-            waiting = asyncio.ensure_future(source.poll(10, 10))
+            waiting = asyncio.ensure_future(source.poll(10, 60))
             await asyncio.sleep(0)
             source.ack(first)
-            assert bodies(await waiting) == [b"a1"], "the ack wakes the poll that waits for what was behind it"
+            assert bodies(await asyncio.wait_for(waiting, 10)) == [b"a1"], "the ack wakes who waits for what was behind it"
             source.nack(second, 0)
             assert bodies(await source.poll(10, 1)) == [b"b0"]
             await source.stop()
@@ -168,10 +168,10 @@ def test_a_queue_that_is_made_anew_is_found_again() -> None:
             source.ack(old)
             await source.flush()
             assert here.queues.stats("orders").in_flight == 1, "what was settled in the old one concerns nobody"
-            waiting = asyncio.ensure_future(source.poll(1, 10))
+            waiting = asyncio.ensure_future(source.poll(1, 60))
             await asyncio.sleep(0)
             here.queues.publish("orders", b"newer")
-            assert bodies(await waiting) == [b"newer"]
+            assert bodies(await asyncio.wait_for(waiting, 10)) == [b"newer"]
             await source.stop()
 
     asyncio.run(run())

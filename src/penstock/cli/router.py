@@ -7,12 +7,14 @@ import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from penstock.cli import router_status
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.serve import serve
 from penstock.cli.settings import add_flags, settings_of
+from penstock.clock import SystemClock
 from penstock.config import OPTIONS
 from penstock.config.load import DEFAULT
 from penstock.errors import InvalidArgument, PenstockError
@@ -21,13 +23,15 @@ from penstock.router.config_places import Place
 from penstock.router.configuration import URL_VARIABLE, find_places
 from penstock.router.core.change import changes
 from penstock.router.core.config import RouterConfig, merge, shown_uri
+from penstock.router.sources.opening import SourceContext, open_source
 
 PORT = 8095
 DATA_DIR = Path("penstock-router")
 CACHE = "router-config.json"
 
-_HELD_BACK = {"router", "router_standby", "cors_origins", "push_allow", "resp_port", "rpc_port", "public_url", "grpc_port"}
-"""Settings that are of no use here, or have a flag with a better name."""
+_PREFIX = "router_"
+_HELD_BACK = {"router", "cors_origins", "push_allow", "resp_port", "rpc_port", "public_url", "grpc_port"}
+"""Settings that are of no use here, or have flags with better names."""
 
 
 def configure(parser: Parser) -> None:
@@ -35,12 +39,11 @@ def configure(parser: Parser) -> None:
     verbs = Verbs(parser)
     run = verbs.add("run", "take messages from queues and deliver them, until told to stop", run_router)
     _add_places(run)
-    run.add_argument("--standby", metavar="URL", help="a Redis: of several routers with it one works (redis://127.0.0.1:6379/0)")
     add_flags(
         run,
         {option.name for option in OPTIONS} - _HELD_BACK,
         file_flag="--settings",
-        prefix="router-",
+        prefix=_PREFIX,
         defaults={"data_dir": f"./{DATA_DIR}", "port": str(PORT), "native_port": "a free one"},
     )
 
@@ -69,8 +72,8 @@ def _places(found: argparse.Namespace) -> list[Place]:
 
 def run_router(found: argparse.Namespace) -> int:
     """Serve a router, with the ports and the directory of a router where nobody says otherwise."""
-    settings, origins = settings_of(found)
-    _places(found)  # a wrong one is told before anything is opened
+    settings, origins = settings_of(found, prefix=_PREFIX)
+    places = _places(found)
     own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0}
     if not settings.memory:
         own["data_dir"] = DATA_DIR
@@ -78,9 +81,10 @@ def run_router(found: argparse.Namespace) -> int:
     if "data_dir" in changed and origins["token_file"] == DEFAULT:
         changed["token_file"] = None
     changed["router"] = str(found.config) if found.config is not None else found.config_url or os.environ.get(URL_VARIABLE)
-    if found.standby is not None:
-        changed["router_standby"] = found.standby
-    return serve(replace(settings, **changed), router_leads=True)  # type: ignore[arg-type]  # by name, and checked when it is built
+    settings = replace(settings, **changed)  # type: ignore[arg-type]  # by name, and checked when it is built
+    if found.config is not None and not (settings.data_dir is not None and ConfigCache(settings.data_dir / CACHE).load()):
+        asyncio.run(_fetch(places, []))  # a wrong file is told before anything is opened
+    return serve(settings, router_leads=True)
 
 
 def run_check(found: argparse.Namespace) -> int:
@@ -90,6 +94,7 @@ def run_check(found: argparse.Namespace) -> int:
     new = merge(asyncio.run(_fetch(places, passed_over)))
     for key in passed_over:
         complain(f"{key} is not known and is passed over")
+    asyncio.run(_check_queues(new))
     known = ConfigCache(found.data_dir / CACHE).load()
     old = merge(known.values()) if known else None
     lines = changes(old, new).describe()
@@ -117,9 +122,34 @@ async def _fetch(places: list[Place], passed_over: list[str]) -> list[RouterConf
         try:
             found.append(await place.fetch(passed_over))
         except PenstockError as error:
-            complain(f"{place.name}: {error}")
-            raise
+            raise type(error)(f"{place.name}: {error}", hint=error.hint) from None
     return found
+
+
+class _AnyQueues:
+    """Any queue of Penstock is one: whether it is there is known when the router runs."""
+
+    def open(self, *_: object) -> NoReturn:
+        raise _Openable
+
+
+class _Openable(Exception):
+    """The URI is that of a queue."""
+
+
+async def _check_queues(config: RouterConfig) -> None:
+    """Refuse URIs that name no queue, all of them at once. Nothing is connected to."""
+    context = SourceContext(environment=os.environ, clock=SystemClock(), local=_AnyQueues(), remote=_AnyQueues())
+    wrong: list[str] = []
+    for queue in config.queues:
+        try:
+            open_source(queue, context)
+        except _Openable:
+            pass
+        except PenstockError as error:
+            wrong.append(f"queue {shown_uri(queue.name)}: {error}")
+    if wrong:
+        raise InvalidArgument("\n".join(wrong))
 
 
 def _pools(config: RouterConfig) -> str:

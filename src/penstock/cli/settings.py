@@ -35,8 +35,7 @@ def add_flags(
             section = option.key.partition(".")[0]
             if section not in groups:
                 groups[section] = parser.add_argument_group(section)
-            flag = option.flag.replace(f"--{prefix}", "--", 1) if prefix else option.flag
-            _add_flag(groups[section], option, flag, (defaults or {}).get(option.name, option.shown_default))
+            _add_flag(groups[section], option, option.short_flag(prefix), (defaults or {}).get(option.name, option.shown_default))
 
 
 def _add_flag(group: argparse._ArgumentGroup, option: Option, flag: str, shown_default: str) -> None:
@@ -54,10 +53,10 @@ def _dest(option: Option) -> str:
     return f"setting {option.name}"
 
 
-def settings_of(found: argparse.Namespace) -> tuple[Settings, dict[str, str]]:
-    """The settings with their origins, from the parsed flags, the environment and the file."""
+def settings_of(found: argparse.Namespace, *, prefix: str = "") -> tuple[Settings, dict[str, str]]:
+    """The settings with their origins, from the parsed flags, the environment and the file. `prefix` is as for `add_flags`."""
     flags = {option.name: _text(getattr(found, _dest(option), None)) for option in OPTIONS}
-    return load(flags, os.environ, find_file(getattr(found, FILE), os.environ))
+    return load(flags, os.environ, find_file(getattr(found, FILE), os.environ), prefix=prefix)
 
 
 def _text(value: object) -> object:

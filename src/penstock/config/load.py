@@ -39,9 +39,14 @@ def find_file(flag: str | Path | None, environ: Mapping[str, str]) -> Path | Non
     return here if here.is_file() else None
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None) -> tuple[Settings, dict[str, str]]:
-    """The settings and, for each, its origin. `flags` holds what was given, by option name; None and absent mean not given."""
-    levels = [_from_flags(flags), _from_environment(environ), _from_file(file) if file is not None else {}]
+def load(
+    flags: Mapping[str, object], environ: Mapping[str, str], file: Path | None = None, *, prefix: str = ""
+) -> tuple[Settings, dict[str, str]]:
+    """The settings and, for each, its origin. `flags` holds what was given, by option name; None and absent mean not given.
+
+    `prefix` is what the names of flags leave out.
+    """
+    levels = [_from_flags(flags, prefix), _from_environment(environ), _from_file(file) if file is not None else {}]
     given: dict[str, Given] = {}
     for level in levels:
         overruled = _overruled(given)
@@ -66,15 +71,15 @@ def _overruled(above: Mapping[str, Given]) -> str | None:
     return "data_dir" if "memory" in above and above["memory"].value is True else None
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[str, Given]:
+def _from_flags(flags: Mapping[str, object], prefix: str) -> dict[str, Given]:
     found: dict[str, Given] = {}
     known = {option.name: option for option in OPTIONS}
     for name, value in flags.items():
         if name not in known:
             raise _unknown(f"--{name.replace('_', '-')}", name.replace("_", "-"), {o.flag[2:]: o.flag for o in OPTIONS})
         if value is not None:
-            option = known[name]
-            found[name] = Given(option.kind.read(value, option.flag, is_text=True), option.flag)
+            option, flag = known[name], known[name].short_flag(prefix)
+            found[name] = Given(option.kind.read(value, flag, is_text=True), flag)
     return found
 
 

@@ -54,7 +54,11 @@ class Option:
     @property
     def flag(self) -> str:
         """`--grpc-port`."""
-        return "--" + self.name.replace("_", "-")
+        return self.short_flag("")
+
+    def short_flag(self, prefix: str) -> str:
+        """The same in a command that need not say the prefix: `--fifo` for `router_fifo`."""
+        return "--" + self.name.removeprefix(prefix).replace("_", "-")
 
     @property
     def variable(self) -> str:

@@ -7,28 +7,53 @@ from typing import Protocol
 import msgspec
 
 from penstock.router.core.message import Item
+from penstock.router.core.outcome import Outcome
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One try to deliver a message: all its calls together."""
+    """One try to deliver a message: all its calls together. It is made for every message, so it points rather than copies."""
 
-    at: int
-    """When it ended."""
-    queue: str
+    item: Item
     pool: str
-    message_id: str
-    broker_id: str
-    target: str
     number: int
     """The how manyth try of this router it was, from 1."""
     calls: int
-    status: int
-    """Of the last answer; 0: there was none."""
+    came: Outcome
+    """What it came to."""
     duration: int
     """Microseconds."""
-    outcome: str
-    """`SUCCESS`, `ERROR_PROCESS`, `ERROR_CONFIG` or `ERROR_CONNECTION`."""
-    error: str = ""
+    at: int
+    """When it ended."""
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue that the message came from."""
+        return self.item.queue
+
+    @property
+    def message_id(self) -> str:
+        """The message's own id."""
+        return self.item.pointer.message_id
+
+    @property
+    def target(self) -> str:
+        """The URL, with all that is in it."""
+        return self.item.pointer.target
+
+    @property
+    def outcome(self) -> str:
+        """`SUCCESS`, `ERROR_PROCESS`, `ERROR_CONFIG` or `ERROR_CONNECTION`."""
+        return self.came.result
+
+    @property
+    def status(self) -> int:
+        """Of the last answer; 0: there was none."""
+        return self.came.status
+
+    @property
+    def error(self) -> str:
+        """What went wrong; no text when nothing did."""
+        return self.came.error
 
 
 class Records(Protocol):

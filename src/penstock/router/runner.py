@@ -133,7 +133,7 @@ class Runner:
 
     def _follow(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
         """Do what follows from an outcome."""
-        pool, pointer = self.pool, item.pointer
+        pool = self.pool
         duration = now - item.started_at
         if now >= self._skew_until:
             self._skew, self._skew_until = self._clock.now() - now, now + SKEW_KEPT
@@ -141,22 +141,7 @@ class Runner:
         self.metrics.finished(outcome.metric, duration, wall)
         self._gap += (now - self._marked_at - self._gap) // 8
         self._marked_at = now
-        self._records.attempted(
-            Attempt(
-                wall,
-                item.queue,
-                pool.code,
-                pointer.message_id,
-                item.received.broker_id,
-                pointer.target,
-                item.attempts,
-                calls,
-                outcome.status,
-                duration,
-                outcome.result,
-                outcome.error,
-            )
-        )
+        self._records.attempted(Attempt(item, pool.code, item.attempts, calls, outcome, duration, wall))
         if outcome.disposition is Disposition.DELIVERED:
             pool.finish(item, now)
             self._settle.ack(item, wall)

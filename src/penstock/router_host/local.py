@@ -365,8 +365,8 @@ def _is_of(queue: Queue, lease: Lease, received: Received) -> bool:
 
 
 def _settlement(verb: str, span: int) -> Settlement:
-    if verb == "extend":
-        return lambda queue, leases, now: queue.extend(leases, now + span, now)
-    if not span:
+    if verb == "nack" and not span:
         return lambda queue, leases, now: queue.give_back(sorted(leases, key=lambda lease: lease.offset), now)
-    return lambda queue, leases, now: queue.nack(leases, now, delay=span)
+    # A message that has to wait is held by its lease until then: so it goes back to its place when this router starts anew, which
+    # knows nothing of it, before what came after it.
+    return lambda queue, leases, now: queue.extend(leases, now + span, now)

@@ -1,6 +1,6 @@
 """What a router did, written down by a broker: attempts in its event log, dead letters in a queue of their own.
 
-Attempts of one turn of the loop become one record for each queue. A message that is dead and came from somebody else's queue goes
+Attempts of one moment become one record for each queue. A message that is dead and came from somebody else's queue goes
 into the work queue `router.<queue>`, among its dead letters, where it can be looked at and redriven like any other. Redriven, it
 is ready in that queue, which is one more source of the router (see `redriven`).
 """
@@ -20,6 +20,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core import events
 from penstock.broker.core.events import Texts, column, text_column
+from penstock.broker.core.leases import Lease
 from penstock.broker.core.message import plain_text
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.queue_manager import QueueManager
@@ -36,6 +37,9 @@ MAX_TEXT: Final = 500
 HIDDEN: Final = 600
 """Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
 way, its message is not acked, and comes again; the letter is delivered once more then, and does no harm."""
+
+WRITTEN_WITHIN: Final = 0.01
+"""Seconds until an attempt is in the event log: those of that time are one record."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
 _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
@@ -65,9 +69,9 @@ class BrokerRecords:
         self._attempts: list[Attempt] = []
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write an attempt down with the others of this turn of the loop."""
+        """Write an attempt down with the others of this moment."""
         if not self._attempts:
-            self._loop.call_soon(self._write)
+            self._loop.call_later(WRITTEN_WITHIN, self._write)
         self._attempts.append(attempt)
 
     async def bury(self, item: Item, reason: str, error: str) -> None:
@@ -120,11 +124,11 @@ class BrokerRecords:
             return
         by_queue: dict[str, list[Attempt]] = {}
         for one in attempts:
-            found = by_queue.get(one.queue)
-            if found is None:
-                by_queue[one.queue] = [one]
+            queue = one.item.queue
+            if queue in by_queue:
+                by_queue[queue].append(one)
             else:
-                found.append(one)
+                by_queue[queue] = [one]
         told = [self._record(queue, those) for queue, those in by_queue.items()]
         with suppress(BrokerClosed), self._broker.lock:
             self._broker.check_open()
@@ -135,27 +139,33 @@ class BrokerRecords:
         number, stream = self._numbers.get(queue, (None, None))
         offsets: list[int] | None = None
         published: events.Column | None = None
+        items = [one.item for one in attempts]
+        pointers = [item.pointer for item in items]
         if stream is not None:
-            # The ids of a queue of this broker are places (see `ids`): when it was published, the stream, the offset.
-            offsets = [int(one.broker_id[20:], 16) for one in attempts]
-            published = column([int(one.broker_id[:14], 16) for one in attempts])
-        ids = [one.message_id for one in attempts]
+            leases: list[Lease] = [item.received.receipt for item in items]
+            offsets = [lease.offset for lease in leases]
+            published = column([lease.message.publish_at for lease in leases])
+        outcomes = [one.came for one in attempts]
         return events.Attempted(
             number,
             attempts[-1].at,
             offsets,
             published,
-            ids if max(map(len, ids)) <= MAX_TEXT else [_cut(one) for one in ids],
+            _all_cut([pointer.message_id for pointer in pointers]),
             shown_uri(queue) if "@" in queue or "?" in queue else queue,
             text_column([one.pool for one in attempts]),
-            _each(plain_target, text_column([one.target for one in attempts])),
+            self._targets([pointer.target for pointer in pointers]),
             column([one.number for one in attempts]),
             column([one.calls for one in attempts]),
-            column([one.status for one in attempts]),
+            column([outcome.status for outcome in outcomes]),
             column([one.duration for one in attempts]),
-            text_column([one.outcome for one in attempts]),
-            _each(_cut, text_column([one.error for one in attempts])),
+            text_column([outcome.result.value for outcome in outcomes]),
+            text_column(_all_cut([outcome.error for outcome in outcomes])),
         )
+
+    def _targets(self, targets: list[str]) -> events.Texts:
+        told = text_column(targets)
+        return plain_target(told) if isinstance(told, str) else text_column([plain_target(target) for target in told])
 
 
 def plain_target(target: str) -> str:
@@ -169,6 +179,10 @@ def plain_target(target: str) -> str:
 
 def _each(change: Callable[[str], str], texts: Texts) -> Texts:
     return change(texts) if isinstance(texts, str) else [change(text) for text in texts]
+
+
+def _all_cut(texts: list[str]) -> list[str]:
+    return texts if max(map(len, texts)) <= MAX_TEXT else [_cut(text) for text in texts]
 
 
 def _cut(text: str) -> str:

@@ -16,6 +16,7 @@ from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Item, Pointer, Received
+from penstock.router.core.outcome import Answer, Outcome, judge
 from penstock.router.records import Attempt
 from penstock.router.source import Source
 from penstock.router.sources.opening import SourceContext, open_source
@@ -46,10 +47,23 @@ async def desk(folder: Path | None = None) -> AsyncIterator[Desk]:
             aio.close()
 
 
-def attempt(message_id: str, *, queue: str = "orders", broker_id: str = "x", **more: object) -> Attempt:
-    values = {"pool": "P", "target": "https://shop/hook?token=secret", "number": 1, "calls": 1, "status": 200, "duration": 1_500}
-    told = values | {"outcome": "SUCCESS"} | more
-    return Attempt(at=SystemClock().now(), queue=queue, message_id=message_id, broker_id=broker_id, **told)  # type: ignore[arg-type]
+TARGET = "https://shop/hook?token=secret"
+SUCCESS = judge(Answer(200), int)
+
+
+def attempt(
+    message_id: str,
+    *,
+    queue: str = "orders",
+    received: Received | None = None,
+    pool: str = "P",
+    target: str = TARGET,
+    number: int = 1,
+    calls: int = 1,
+    came: Outcome = SUCCESS,
+) -> Attempt:
+    tried = Item(Pointer(message_id, pool, target), queue, received or Received("x", b""))
+    return Attempt(tried, pool, number, calls, came, 1_500, SystemClock().now())
 
 
 def item(body: bytes, *, queue: str = "nats orders", attempts: int = 2) -> Item:
@@ -64,13 +78,14 @@ def test_a_trace_shows_attempts_among_the_rest_of_a_message_s_life() -> None:
             await source.start()
             here.queues.publish_many("orders", [NewMessage(b"a"), NewMessage(b"b")])
             first, second = await source.poll(10, 1)
-            failed = {"status": 503, "outcome": "ERROR_PROCESS", "error": "the target answered with status 503", "calls": 3}
-            for number, more in enumerate((failed, {}), 1):
-                here.records.attempted(attempt("order-1", queue="my orders", broker_id=first.broker_id, number=number, **more))
-                await asyncio.sleep(0)
+            failed = judge(Answer(503), int)
+            for number, (calls, came) in enumerate(((3, failed), (1, SUCCESS)), 1):
+                told = attempt("order-1", queue="my orders", received=first, number=number, calls=calls, came=came)
+                here.records.attempted(told)
+                await here.records.flush()
             source.ack(first)
             await source.flush()
-            here.records.attempted(attempt("order-2", queue="my orders", broker_id=second.broker_id, pool="Q"))
+            here.records.attempted(attempt("order-2", queue="my orders", received=second, pool="Q"))
             here.records.attempted(attempt("01K9", queue="sqs", target="http://x/"))
             await here.records.flush()
             async with PubSub(broker=here.broker) as pubsub:

@@ -30,6 +30,7 @@ from benchmarks import (
     memory_loop,
     peers,
     recovery,
+    router,
     router_http,
     server,
     spark,
@@ -49,6 +50,7 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "server": server.BENCHMARKS,
     "client": client.BENCHMARKS,
     "workers": workers.BENCHMARKS,
+    "router": router.BENCHMARKS,
     "router-http": router_http.BENCHMARKS,
     "spark": spark.BENCHMARKS,
 }

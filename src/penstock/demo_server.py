@@ -75,7 +75,7 @@ class ServerDemo:
             ("POST", "/v1/projects/demo/topics/news:publish", {"messages": [{"data": base64.b64encode(b"hello").decode()}]}),
             ("POST", "/v1/projects/demo/subscriptions/desk:pull", {"maxMessages": 10}),
         ]
-        answers = [_call(server, method, path, body) for method, path, body in calls]
+        answers = [call(server, method, path, body) for method, path, body in calls]
         screen.table(
             ["request", "answer"],
             [[f"{method} {path}", code] for (method, path, _), (code, _) in zip(calls, answers, strict=True)],
@@ -84,7 +84,7 @@ class ServerDemo:
         [received] = answers[-1][1].get("receivedMessages", [None])
         data = base64.b64decode(received["message"]["data"]) if received else None
         screen.proves("what was published over REST was pulled over REST", data == b"hello", answers[-1])
-        code, refusal = _call(server, "POST", "/v1/projects/demo/topics/nwes:publish", {"messages": [{"data": "aGVsbG8="}]})
+        code, refusal = call(server, "POST", "/v1/projects/demo/topics/nwes:publish", {"messages": [{"data": "aGVsbG8="}]})
         sentence = refusal.get("error", {}).get("message", "")
         screen.say(f"A topic that does not exist: {code}, {sentence!r}.")
         screen.proves("a mistake gets the right status and a sentence that names it", code == 404 and "nwes" in sentence, refusal)
@@ -229,7 +229,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _call(server: ServerProcess, method: str, path: str, body: object) -> tuple[int, Any]:  # Any: JSON
+def call(server: ServerProcess, method: str, path: str, body: object) -> tuple[int, Any]:  # Any: JSON
     """The status and the JSON of the answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, data, {"Content-Type": "application/json"}, method=method)

@@ -34,13 +34,14 @@ BADLY = (
     ("queue stats nosuch", 3),
     ("dlq redrive nosuch", 3),
     ("worker nosuch:worker", 2),
-    ("trace nonsense", 2),
+    ("trace nonsense", 3),
     ("explain nosuch", 3),
     (f"top --once {GONE}", 4),
     (f"bench {GONE}", 4),
     (f"doctor {GONE}", 1),
     ("completion tcsh", 2),
     ("pipeline archive --once --data-dir nosuch", 2),
+    (f"router status {GONE}", 4),
 )
 
 

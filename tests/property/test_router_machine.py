@@ -258,6 +258,7 @@ class RouterRules(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "pool"):
             return
+        self.update(4, None)
         for _ in range(3 * self.number + 50):
             self.work(self.number + 1)
             for group in list(self.running):
@@ -476,8 +477,8 @@ class TrackerRules(RuleBasedStateMachine):
         fresh, known = self.tracker.fresh(batch)
         assert list(fresh) == [item for item in batch if self.tracker.seen(item) is None]
         assert known == [item for item in batch if self.tracker.seen(item) is not None]
-        for item in known:
-            seen = self.tracker.seen(item)
+        found = [(item, self.tracker.seen(item)) for item in known]
+        for item, seen in found:
             assert seen is not None
             assert seen[1] in self.inside
             if any(self.same_key(item, one) for one in self.inside):
@@ -485,7 +486,8 @@ class TrackerRules(RuleBasedStateMachine):
                 assert self.same_key(item, seen[1])
             else:
                 assert self.same_id(item, seen[1])
-            if seen[0] is Seen.REDELIVERED:
+        for item, seen in found:
+            if seen is not None and seen[0] is Seen.REDELIVERED:
                 self.tracker.renew(seen[1], item)
                 assert (seen[1].received, seen[1].queue) == (item.received, item.queue)
 

@@ -19,7 +19,7 @@ from penstock.config import OPTIONS
 from penstock.config.load import DEFAULT
 from penstock.errors import InvalidArgument, PenstockError
 from penstock.router.config_cache import ConfigCache
-from penstock.router.config_places import Place
+from penstock.router.config_places import ConfigFile, Place
 from penstock.router.configuration import URL_VARIABLE, find_places
 from penstock.router.core.change import changes
 from penstock.router.core.config import RouterConfig, merge, shown_uri
@@ -122,7 +122,9 @@ async def _fetch(places: list[Place], passed_over: list[str]) -> list[RouterConf
         try:
             found.append(await place.fetch(passed_over))
         except PenstockError as error:
-            raise type(error)(f"{place.name}: {error}", hint=error.hint) from None
+            # A file that is not there was named wrongly; an endpoint that does not answer may later.
+            kind = InvalidArgument if isinstance(place, ConfigFile) else type(error)
+            raise kind(f"{place.name}: {error}", hint=error.hint) from None
     return found
 
 
@@ -147,7 +149,8 @@ async def _check_queues(config: RouterConfig) -> None:
         except _Openable:
             pass
         except PenstockError as error:
-            wrong.append(f"queue {shown_uri(queue.name)}: {error}")
+            name = shown_uri(queue.name)
+            wrong.append(str(error) if name in str(error) else f"queue {name}: {error}")
     if wrong:
         raise InvalidArgument("\n".join(wrong))
 

@@ -129,10 +129,13 @@ class _Router:
         self._url = found.server or os.environ.get(SERVER_VARIABLE) or SERVER
         token = found.token or os.environ.get(TOKEN_VARIABLE)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        parts = urlsplit(self._url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            self._parts = urlsplit(self._url)
+            is_whole = self._parts.scheme in {"http", "https"} and bool(self._parts.hostname) and self._parts.port != 0
+        except ValueError:
+            is_whole = False
+        if not is_whole:
             raise InvalidArgument.of("--server", self._url, f"an address such as {SERVER}")
-        self._parts = parts
 
     def get(self, path: str) -> Any:
         return self.call("GET", path)
@@ -155,7 +158,10 @@ class _Router:
             connection.close()
         if response.status >= 300 and not (path == "/health" and response.status == 503):
             raise self._refused(method, path, response.status, content)
-        return json.loads(content)
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise FailedPrecondition(f"what answers at {self._url} is no router", hint="name the router's own address") from None
 
     def _refused(self, method: str, path: str, status: int, content: bytes) -> PenstockError:
         said, reason = content.decode("utf-8", "replace")[:500], ""

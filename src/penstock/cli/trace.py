@@ -37,7 +37,8 @@ def run(found: argparse.Namespace) -> int:
     """Print a line for each event, and what has become of it in each place."""
 
     async def work(pubsub: PubSub) -> int:
-        events = await pubsub.trace(found.message_id)
+        # What a router tried is written down a moment after it happened.
+        events = sorted(await pubsub.trace(found.message_id), key=lambda one: one.at)
         if not events:
             error = MessageNotFound(found.message_id)
             error.hint = HINT

@@ -102,7 +102,7 @@ class Inspection:
         if item is None:
             return None
         shown = self._shown(item)
-        self._router.ack(item, self.clock.now())
+        self._router.force_ack(item)
         feed: Feed = item.origin
         await feed.source.flush()
         return Forced(shown, None if feed.source.is_healthy else "the queue is not reached at present")

@@ -21,7 +21,7 @@ from penstock.router.core.change import Changes, changes
 from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
-from penstock.router.core.outcome import DEFAULT_DELAY, Outcome, Severity
+from penstock.router.core.outcome import DEFAULT_DELAY, Failure, Outcome, Severity, Trouble, judge
 from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
 from penstock.router.core.tracker import Tracker
@@ -38,6 +38,7 @@ log = logging.getLogger("penstock.router")
 
 ROUTER = "QueueManager"
 MEDIATOR = "HttpMediator"
+POOL = "ProcessPool"
 """Who warns, by the specification's names."""
 MALFORMED = "malformed"
 STOP_POLLING_SECONDS = 25.0
@@ -152,7 +153,7 @@ class Router:
     def _malformed(self, feed: Feed, received: Received, error: InvalidArgument) -> None:
         item = Item(Pointer(received.broker_id, "", ""), feed.config.name, received, feed)
         self.warn(Category.CONFIGURATION, Severity.ERROR, f"a message of {feed.config.name!r} cannot be read: {error}", ROUTER)
-        self._bury(item, MALFORMED, str(error), lambda: None)
+        self._bury(item, MALFORMED, str(error), lambda is_kept: None if is_kept else feed.source.nack(received, DEFAULT_DELAY))
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,39 +173,59 @@ class Router:
             feed.metrics.failed(self.clock.now())
             feed.source.nack(item.received, delay)
 
-    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
+    def force_ack(self, item: Item) -> None:
+        """An operator takes a message out: it is acked, not begun any more, and not tried again should its call fail."""
+        self.ack(item, self.clock.now())
+        runner = self.runners.get(item.pointer.pool) or self.runners.get(DEFAULT_POOL)
+        if runner is not None and runner.pool.drop(item, self._steady()):
+            runner.run()
+
+    def holds(self, item: Item) -> bool:
+        """Whether a message is in the router; else an operator has taken it out."""
+        return self.tracker.holds(item)
+
+    def surprised(self, item: Item, error: Exception) -> Outcome:
+        """The delivery of a message failed in a way that nobody has thought of: it is tried again, and that is told."""
+        log.error("the delivery of message %r failed", item.pointer.message_id, exc_info=error)
+        text = f"{shown_target(item.pointer.target)}: a delivery failed unexpectedly: {type(error).__name__}"
+        self.warn(Category.PROCESSING, Severity.WARN, text, POOL)
+        return judge(Failure(Trouble.UNKNOWN, f"the delivery failed unexpectedly: {type(error).__name__}"), self.clock.now)
+
+    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
+        # Without the message's id: a thousand messages that a target refuses are one warning, counted.
+        target = shown_target(item.pointer.target)
         if outcome.warning is not None:
-            # Without the message's id: a thousand messages that a target refuses are one warning, counted.
-            self.warn(Category.CONFIGURATION, outcome.warning, f"{shown_target(item.pointer.target)}: {outcome.error}", MEDIATOR)
-            log.debug("message %r is dead: %s", item.pointer.message_id, outcome.error)
+            self.warn(Category.CONFIGURATION, outcome.warning, f"{target}: {outcome.error}", MEDIATOR)
+        else:
+            text = f"{target}: a message is dead after {item.attempts} attempts: {outcome.error}"
+            self.warn(Category.PROCESSING, Severity.ERROR, text, POOL)
+        log.debug("message %r is dead: %s", item.pointer.message_id, outcome.error)
         self._bury(item, reason, outcome.error, then)
 
-    def _bury(self, item: Item, reason: str, error: str, then: Callable[[], None]) -> None:
+    def _bury(self, item: Item, reason: str, error: str, then: Callable[[bool], None]) -> None:
         task = asyncio.create_task(self._keep_dead(item, reason, error, then))
         self._burials.add(task)
         task.add_done_callback(self._burials.discard)
 
-    async def _keep_dead(self, item: Item, reason: str, error: str, then: Callable[[], None]) -> None:
+    async def _keep_dead(self, item: Item, reason: str, error: str, then: Callable[[bool], None]) -> None:
         feed: Feed = item.origin
         own: Callable[[Received, str, str], Awaitable[None]] | None = getattr(feed.source, "bury", None)
-        is_kept = True
         try:
             await (self._records.bury(item, reason, error) if own is None else own(item.received, reason, error))
         except PenstockError as problem:
-            is_kept = False
             text = f"a dead letter of {feed.config.name!r} could not be kept: {problem}"
             self.warn(Category.PROCESSING, Severity.CRITICAL, text, ROUTER)
+            then(False)  # it is not acked before it is safe
+            return
+        feed = item.origin  # its queue may have been opened again meanwhile
         is_tracked = self.tracker.remove(item)
         feed.in_flight -= is_tracked
         if is_tracked or reason == MALFORMED:  # else an operator has taken it out meanwhile
-            if not is_kept:
-                feed.source.nack(item.received, DEFAULT_DELAY)  # it is not acked before it is safe
-            else:
-                feed.metrics.consumed(self.clock.now())
-                if own is None:
-                    feed.source.ack(item.received)
-        then()
+            feed.metrics.consumed(self.clock.now())
+            if own is None:
+                feed.source.ack(item.received)
+        then(True)
 
     def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
         """Keep a warning, and log it the first time."""

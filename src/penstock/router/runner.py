@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from penstock.clock import Clock, steady
 from penstock.durations import FOREVER, SECOND
 from penstock.router.core.message import Item
 from penstock.router.core.metrics import PoolMetrics
-from penstock.router.core.outcome import FAST_DELAY, Disposition, Outcome
+from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Disposition, Outcome
 from penstock.router.core.pool import Fate, Pool
 from penstock.router.mediator import Mediator
 from penstock.router.records import Attempt, Records
@@ -29,8 +30,14 @@ class Settle(Protocol):
     def send_back(self, item: Item, delay: int) -> None:
         """A message goes back to its queue and comes again after so many seconds."""
 
-    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[], None]) -> None:
-        """A message is dead; `then` is called when it is safe and acked."""
+    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
+        """A message is dead; `then` is called when it is safe and acked, or with False when it could not be kept."""
+
+    def holds(self, item: Item) -> bool:
+        """Whether a message is in the router; else an operator has taken it out."""
+
+    def surprised(self, item: Item, error: Exception) -> Outcome:
+        """The delivery of a message failed in a way that nobody has thought of; what that comes to."""
 
 
 class Runner:
@@ -81,7 +88,10 @@ class Runner:
         if not pool.active:
             self._marked_at = now
         while pool.active < pool.concurrency and (item := pool.take(now)) is not None:
-            outcome = self._mediator.deliver(item, self._ended, now)
+            try:
+                outcome = self._mediator.deliver(item, self._ended, now)
+            except Exception as error:  # noqa: BLE001  # whatever it is: the other messages go on, and this one comes again
+                outcome = self._settle.surprised(item, error)
             if outcome is not None:
                 self._follow(item, 0, outcome, now)
         if pool.passed_over:
@@ -147,22 +157,31 @@ class Runner:
             self._settle.ack(item, wall)
             return
         self.metrics.errored(outcome.result)
+        if not calls:
+            item.attempts -= 1  # nothing was tried
         if outcome.disposition is Disposition.UNDELIVERABLE:
-            self._settle.bury(item, "undeliverable", outcome, lambda: self._buried(item))
-        elif self._max_attempts is not None and item.attempts >= self._max_attempts:
-            self._settle.bury(item, "max_attempts", outcome, lambda: self._buried(item))
-        elif self.is_stopped:
-            pool.finish(item, now)
+            self._settle.bury(item, "undeliverable", outcome, partial(self._buried, item))
+        elif self._max_attempts is not None and item.attempts >= self._max_attempts and self._settle.holds(item):
+            self._settle.bury(item, "max_attempts", outcome, partial(self._buried, item))
         else:
-            delay = outcome.effective_delay
-            fate, back = pool.retry(item, delay * SECOND, now)
-            if fate is Fate.SENT_BACK:
-                for one in back:
-                    self._settle.send_back(one, delay)
+            self._try_again(item, outcome.effective_delay, now)
 
-    def _buried(self, item: Item) -> None:
-        self.pool.finish(item, self._steady())
-        self.run()
+    def _try_again(self, item: Item, delay: int, now: int) -> None:
+        if self.is_stopped or not self._settle.holds(item):
+            self.pool.finish(item, now)
+            return
+        fate, back = self.pool.retry(item, delay * SECOND, now)
+        if fate is Fate.SENT_BACK:
+            for one in back:
+                self._settle.send_back(one, delay)
+
+    def _buried(self, item: Item, is_kept: bool) -> None:
+        now = self._steady()
+        if is_kept:
+            self.pool.finish(item, now)
+        else:
+            self._try_again(item, DEFAULT_DELAY, now)
+        self._run(now)
 
     def _send_back_passed_over(self) -> None:
         passed, self.pool.passed_over = self.pool.passed_over, []

@@ -80,6 +80,9 @@ class RemoteSource:
         """When the oldest of them came."""
         self._held: dict[int, Received] = {}
         """What is handed out, by the offset of its message: its latest delivery."""
+        self._parked: dict[int, tuple[int, int]] = {}
+        """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
+        not nacked at the server: so it goes back to its place when this router starts anew, which knows nothing of it."""
         self._settling = 0
         """How many deliveries are settled here and not told to the server."""
         self._wanted: deque[asyncio.Future[None]] = deque()
@@ -174,10 +177,13 @@ class RemoteSource:
     def nack(self, received: Received, delay: int) -> None:
         """Back to the queue. With no delay nobody has tried it, so no try is counted."""
         if self._holds(received):
-            receipt: int = self._held.pop(frames.offset_of(received.receipt)).receipt
-            self._nacks[receipt] = Nack(receipt, delay=delay) if delay else Nack(receipt, unseen=True)
-            self._settling += 1
-            if not delay:
+            offset = frames.offset_of(received.receipt)
+            receipt: int = self._held.pop(offset).receipt
+            if delay:
+                self._park(offset, receipt, delay)
+            else:
+                self._nacks[receipt] = Nack(receipt, unseen=True)
+                self._settling += 1
                 self._return_unseen()
             self._soon()
 
@@ -214,6 +220,7 @@ class RemoteSource:
             self._since = monotonic()
         for parcel in parcels:
             message = parcel.message
+            self._parked.pop(parcel.offset, None)
             self._came.append(
                 Received(
                     message_id(message.publish_at, stream, parcel.offset),
@@ -254,7 +261,7 @@ class RemoteSource:
 
     def _out(self) -> int:
         """How many deliveries count at the server, as far as is known here."""
-        return len(self._held) + len(self._came) + self._settling
+        return len(self._held) + len(self._came) + len(self._parked) + self._settling
 
     async def _connected(self) -> Channel | None:
         """The stream, opened again where it was lost; None when the source is stopped meanwhile."""
@@ -267,7 +274,8 @@ class RemoteSource:
         link = self._link
         assert link is not None, "it is started"
         # What else the server believes to be here is given back at once: it never came, or to an earlier life.
-        held = [*(received.receipt for received in self._held.values()), *self._acks, *self._nacks]
+        here = [received.receipt for received in self._held.values()]
+        held = [*here, *(receipt for receipt, _ in self._parked.values()), *self._acks, *self._nacks]
         limits = self._limits(len(held))
         try:
             self._channel = await link.open(self._kind, self._name, self._consumer, limits, self, held=held)
@@ -318,6 +326,14 @@ class RemoteSource:
         self._ahead = max(self._ahead, want)
         self._ask()
         return found
+
+    def _park(self, offset: int, receipt: int, delay: int) -> None:
+        """Have the server keep a delivery until its delay is over."""
+        now = monotonic()
+        while self._parked and next(iter(self._parked.values()))[1] < now:
+            del self._parked[next(iter(self._parked))]  # it did not come again: somebody else has it, or it is gone
+        self._parked[offset] = receipt, now + (delay + self._lease) * SECOND
+        self._deadlines.setdefault(delay, []).append(receipt)
 
     def _holds(self, received: Received) -> bool:
         """Whether this is the latest delivery of a message that is handed out."""

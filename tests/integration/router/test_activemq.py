@@ -41,6 +41,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActiveMqServer]
         yield started
 
 
+@pytest.fixture(autouse=True)
+def _copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every delay is so long that the server is given a copy, but where a test says otherwise."""
+    if "waits_here" not in request.fixturenames:
+        monkeypatch.setattr(activemq, "SHORT_DELAY", 0)
+
+
+@pytest.fixture
+def waits_here() -> None:
+    """Short delays are waited for here, as usual."""
+
+
 class World:
     """A queue of its own, a client to reach it, and sources of it."""
 
@@ -145,6 +157,36 @@ def test_a_delay_outlives_the_router_and_the_server(server: ActiveMqServer) -> N
             (again,) = await take(source, 1)
             assert (again.body, again.broker_id) == (b"late", late.broker_id)
             assert monotonic() - began >= 3.7 * SECOND
+
+    play(server, scene)
+
+
+@pytest.mark.usefixtures("waits_here")
+def test_a_message_keeps_its_place_through_a_short_delay_and_a_restart(server: ActiveMqServer) -> None:
+    async def scene(world: World) -> None:
+        await world.send(b"late", b"next")
+        async with world.started() as source:
+            late, _ = await take(source, 2)
+            source.nack(late, 30)
+            await source.flush()
+        async with world.started() as source:
+            assert bodies_of(await take(source, 2)) == [b"late", b"next"]
+
+    play(server, scene)
+
+
+@pytest.mark.usefixtures("waits_here")
+def test_no_more_than_half_of_what_the_server_may_give_out_waits_here(server: ActiveMqServer) -> None:
+    async def scene(world: World) -> None:
+        await world.send(*(b"%d" % number for number in range(6)))
+        async with world.started("?prefetch=4") as source:
+            for received in await take(source, 4):
+                source.nack(received, 3)
+            last = await take(source, 2)
+            assert bodies_of(last) == [b"4", b"5"]
+            for received in last:
+                source.ack(received)
+            assert sorted(bodies_of(await take(source, 4))) == [b"0", b"1", b"2", b"3"]
 
     play(server, scene)
 

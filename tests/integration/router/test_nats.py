@@ -377,6 +377,32 @@ def test_after_a_clean_stop_order_is_kept_whatever_was_told(server: NatsServer, 
     asyncio.run(run())
 
 
+def test_what_was_handed_out_and_no_longer_exists_is_forgotten(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        source = source_of(server, stream)
+        await source.start()
+        async with client_of(server) as client:
+            await send(client, stream, 10)
+        held = await take(source, 6)
+        for received in (held[0], held[2], held[3]):
+            source.ack(received)
+        await source.flush()
+        await crash(source)
+        server.kill()  # it may have deleted what was acked, and not have written down that it was acked
+        await asyncio.to_thread(server.start)
+        async with started(source_of(server, stream)) as source:
+            began, seen = time.monotonic(), set[int]()
+            while not {1, 4, 5, 6, 7, 8, 9} <= seen:
+                for received in await source.poll(10, 1):
+                    seen.add(int(received.body))
+                    source.ack(received)
+            assert time.monotonic() - began < 3, "nothing is waited for that cannot come"
+            await source.flush()
+            assert await source.depth() == Depth(0, 0)
+
+    asyncio.run(run())
+
+
 def test_many_left_messages_come_in_order(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         async with client_of(server) as client:

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.router.sources.nats_address import parse_address
 from penstock.router.sources.nats_connection import NatsConnection
+from penstock.router.sources.nats_jetstream import ConsumerInfo, ConsumerSettings, Position, StreamState
+from penstock.router.sources.nats_leftovers import clear
 from penstock.router.sources.nats_outbox import Delivery, Outbox, delivery_of
 
 
@@ -118,3 +121,30 @@ def test_numbers_that_the_server_has_lost_are_not_settled() -> None:
         outbox.nak(b"$JS.ACK.S.C.1.%d.1.0.0" % (number + 10))
     outbox.forget_after(4)
     assert outbox.take() == b"PUB $JS.ACK.S.C.1.4.1.0.0 4\r\n+ACK\r\n"
+
+
+def test_only_what_the_stream_no_longer_holds_is_acked_for_nobody() -> None:
+    class Holes:
+        async def holes(self) -> StreamState:
+            return StreamState(first_seq=5, last_seq=30, deleted=(7, 9, 10, 22))
+
+    class Link:
+        written = b""
+
+        def write(self, data: bytes) -> None:
+            self.written += data
+
+        async def ping(self) -> None:
+            """It is there."""
+
+    def acked(pending: int) -> list[int]:
+        link = Link()
+        info = ConsumerInfo(ConsumerSettings(), Position(40, 10), Position(3, 3), num_ack_pending=pending)
+        asyncio.run(clear(cast(Any, link), cast(Any, Holes()), parse_address("nats://h/S/C"), info))
+        commands = link.written.split(b"PUB $JS.ACK.S.C.1.")[1:]
+        assert all(command.endswith(b".40.0.0 4\r\n+ACK\r\n") for command in commands)
+        return [int(command.partition(b".")[0]) for command in commands]
+
+    # Handed out may be 4 to 10; of these, 4 is before the stream's first and three are deleted.
+    assert acked(pending=2) == [4, 7, 9, 10]
+    assert acked(pending=0) == []

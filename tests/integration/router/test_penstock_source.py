@@ -95,6 +95,7 @@ def test_a_try_counts_and_what_was_not_tried_does_not() -> None:
             assert received.count == 2
             source.nack(received, 10)
             await source.flush()
+            clock.advance(10)
             [letter] = here.queues.dead_letters("orders")
             assert (letter.reason, letter.attempts) == ("max_retries_exceeded", 2)
             await source.stop()

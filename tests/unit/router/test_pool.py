@@ -391,6 +391,17 @@ def test_decision_22_a_long_delay_sends_the_group_back_and_waits_for_it() -> Non
     assert made.away == 0
 
 
+def test_decision_22_those_that_were_here_are_waited_for_before_those_that_never_came_in() -> None:
+    made, head = pool(), item("a", "g")
+    submitted(made, head, item("b", "g"))
+    made.take(0)
+    made.sent_back(item("c", "g"), 10)
+
+    made.retry(head, 61 * SECOND, 0)
+
+    assert [made.is_in_turn(item(name, "g"), 0, set()) for name in "abc"] == [True, False, False]
+
+
 def test_decision_22_the_same_by_many_at_once() -> None:
     made, head, second = pool(), item("a", "g"), item("b", "g")
     submitted(made, head, second)

@@ -11,6 +11,7 @@ after them must not overtake them, so they go back as well until the first one i
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from penstock.router.core.message import Item
 
@@ -42,6 +43,14 @@ class Lane:
     def pop(self) -> Item:
         """The next message."""
         return self.urgent.popleft() if self.urgent else self.regular.popleft()
+
+    def remove(self, item: Item) -> bool:
+        """Take a message out, wherever it stands; False when it does not wait here."""
+        for row in (self.regular, self.urgent or ()):
+            if item in row:
+                row.remove(item)
+                return True
+        return False
 
     def clear(self) -> list[Item]:
         """Everything that waits, in order."""
@@ -83,6 +92,10 @@ class Lane:
         if self.away is None:
             self.away = {}
         self.away[key_of(item)] = until
+
+    def sent_back_first(self, items: Sequence[Item], until: int) -> None:
+        """Messages that were here go back to their queue: they are waited for before those that never came in."""
+        self.away = {**dict.fromkeys(map(key_of, items), until), **(self.away or {})}
 
 
 def key_of(item: Item) -> str:

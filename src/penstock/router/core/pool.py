@@ -178,7 +178,8 @@ class Pool:
         lane = self.lanes.get(item.pointer.group)
         if lane is None:
             lane = self.lanes[item.pointer.group] = Lane(item.pointer.group)
-        self._wait_for(lane, item, until)
+        self.away += not lane.away
+        lane.sent_back(item, until + GRACE)
 
     # ── being worked on ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,10 +257,31 @@ class Pool:
             return Fate.HELD, []
         back = [item, *lane.clear()]
         self.queued -= len(back) - 1
-        for one in back:
-            self._wait_for(lane, one, now + delay)
+        self.away += not lane.away
+        lane.sent_back_first(back, now + delay + GRACE)
         lane.idle_at = now
         return Fate.SENT_BACK, back
+
+    def drop(self, item: Item, now: int) -> bool:
+        """Take a message out that waits; False when it does not wait here. What is behind it moves up."""
+        lane = self.lanes.get(item.pointer.group)
+        if lane is None or not lane.remove(item):
+            return False
+        self.queued -= 1
+        if self.batches is not None:
+            self.batches.done(item.batch, item.pointer.group)
+        else:
+            lane.urgents -= item.pointer.is_urgent
+        if item.due:
+            item.due, lane.is_held = 0, False
+            self.held -= 1
+            self._by_due = [entry for entry in self._by_due if entry[2] is not lane]
+            heapq.heapify(self._by_due)
+        if lane.is_empty:
+            lane.is_ready, lane.idle_at = False, now
+        elif not (lane.is_ready or lane.is_busy or lane.is_held):
+            self._make_ready(lane, is_urgent=bool(lane.urgents))
+        return True
 
     @property
     def next_due(self) -> int:
@@ -313,10 +335,6 @@ class Pool:
         return len(idle)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _wait_for(self, lane: Lane, item: Item, until: int) -> None:
-        self.away += not lane.away
-        lane.sent_back(item, until + GRACE)
 
     def _make_ready(self, lane: Lane, *, is_urgent: bool) -> None:
         lane.is_ready = True

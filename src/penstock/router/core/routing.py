@@ -67,8 +67,7 @@ def _by_pool(
 ) -> list[tuple[Pool, list[Item]]]:
     """Phase 1, and the pool of each message that is new."""
     fresh, known = tracker.fresh(items)
-    for item in known:
-        seen = tracker.seen(item)
+    for item, seen in [(item, tracker.seen(item)) for item in known]:  # all of them before the first is renewed
         assert seen is not None
         if seen[0] is Seen.REDELIVERED:
             tracker.renew(seen[1], item)

@@ -98,11 +98,15 @@ class Tracker:
 
     def remove(self, item: Item) -> bool:
         """Forget a message; False when it is not in the router."""
-        if self._by_message.get(item.pointer.message_id) is not item:
+        if self._by_message.get(item.pointer.message_id) is not item:  # as `holds`, which would cost a call for each message
             return False
         del self._by_message[item.pointer.message_id]
         del self._by_queue[item.queue][item.received.broker_id or item.pointer.message_id]
         return True
+
+    def holds(self, item: Item) -> bool:
+        """Whether this very message is in the router."""
+        return self._by_message.get(item.pointer.message_id) is item
 
     def find(self, message_id: str) -> Item | None:
         """The message of this id, its own or its queue's, if it is in the router."""

@@ -2,7 +2,8 @@
 
     MESSAGE ──> ready ──poll──> held ──┬── ack      ACK
                   ^               │    ├── nack 0   ready again, in its old place: it never left
-                  └───────────────┘    └── nack n   SEND of a copy with AMQ_SCHEDULED_DELAY, confirmed, then ACK
+                  └───────────────┘    └── nack n   the same after the delay, which it waits for here; a long one:
+                                                    SEND of a copy with AMQ_SCHEDULED_DELAY, confirmed, then ACK
     disconnect, ours or the server's: everything without an ACK is in the queue again, in order
 
 What ActiveMQ does, and what follows from it:
@@ -49,6 +50,9 @@ IDLE: Final = 1.0
 DRY: Final = 0.01
 """Seconds that a poll waits before it makes the server look for more."""
 FLUSH_LIMIT: Final = 10.0
+SHORT_DELAY: Final = 60
+"""Seconds of a delay that a message waits for here, unless too many do. A copy loses its place in the queue: after a restart of
+the router, which knows nothing of it, what came after it would come first."""
 
 _numbers = count(1)
 """Of connections and subscriptions."""
@@ -217,7 +221,7 @@ class ActiveMqSource:
         again = Received(received.broker_id, received.body, held, received.count + 1)
         if not due:
             self._return(again)
-        elif self._may_move:
+        elif self._may_move and (delay > SHORT_DELAY or len(self._kept) >= self._address.prefetch // 2):
             self._move(again, due)
         else:
             self._keep(again, due)

@@ -25,7 +25,7 @@ from penstock.router.source import Depth, Source
 from penstock.router.sources.nats_address import parse_address
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders
 from penstock.router.sources.nats_jetstream import NANOSECONDS, ConsumerInfo, JetStream, StreamInfo
-from penstock.router.sources.nats_leftovers import free, presence
+from penstock.router.sources.nats_leftovers import clear, free, presence
 from penstock.router.sources.nats_outbox import Outbox, delivery_of
 
 if TYPE_CHECKING:
@@ -154,10 +154,13 @@ class NatsSource:
             self._jetstream = JetStream(link, self._address)
             stream = await self._jetstream.stream()
             consumer = await self._jetstream.consumer(self._ack_seconds)
+            await clear(link, self._jetstream, self._address, consumer)
             self._forget(stream)
             self._prepare(link, consumer)
             if not link.is_open:
                 raise Unavailable(f"the connection to NATS at {self._address!r} is lost: {link.problem}")
+        except ConnectionError as error:
+            raise Unavailable(f"the connection to NATS at {self._address!r} is lost: {error}") from None
         except BaseException:
             link.abort()
             raise

@@ -74,7 +74,10 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 class StreamState(msgspec.Struct, frozen=True):
     """What a stream holds."""
 
+    first_seq: int = 0
     last_seq: int = 0
+    deleted: tuple[int, ...] | None = None
+    """The numbers between that it no longer holds, where they were asked for."""
 
 
 class StreamSettings(msgspec.Struct, frozen=True):
@@ -143,6 +146,13 @@ class JetStream:
         }
         try:
             return await self._ask(_stream, f"STREAM.CREATE.{self._address.stream}", wanted)
+        except _Failed as failed:
+            self._refuse(failed)
+
+    async def holes(self) -> StreamState:
+        """What the stream holds, with the numbers that it no longer does."""
+        try:
+            return (await self._ask(_stream, f"STREAM.INFO.{self._address.stream}", {"deleted_details": True})).state
         except _Failed as failed:
             self._refuse(failed)
 

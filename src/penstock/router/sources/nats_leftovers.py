@@ -9,11 +9,16 @@ start order comes before delay.
 Alone is who gets no answer from another router of the same consumer, because nobody listens to the subject that each of them
 listens to, and sees no request for messages waiting. Where somebody listens and does not answer (its machine died, the server
 does not know yet) the leases are waited for instead.
+
+A server that was killed may remember a message as handed out that was acked and is deleted. Nothing hands that one out again or
+ends it, and the server stops for a moment each time that its lease ends. `clear` acks what no longer exists: that can do no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import chain, islice
 
 from penstock.router.sources.nats_address import NatsAddress
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders
@@ -21,8 +26,8 @@ from penstock.router.sources.nats_jetstream import ConsumerInfo, JetStream
 
 ASK_SECONDS = 0.5
 """How long another router may take to say that it lives."""
-MOST_NAKS = 1_000_000
-"""More would take longer than waiting for leases does."""
+MOST = 1_000_000
+"""Between the oldest message that is not acked and the newest: more take longer to go through than leases do to end."""
 _AT_A_TIME = 10_000
 
 
@@ -43,8 +48,8 @@ async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress)
         match await _is_alone(link, address):
             case True if info.num_waiting:
                 return 0  # a program of another kind takes from this consumer
-            case True if info.delivered.stream_seq - info.ack_floor.stream_seq <= MOST_NAKS:
-                await _nak(link, address, info)
+            case True if len(_unsettled(info)) <= MOST:
+                await _tell(link, address, info, "-NAK", _unsettled(info))
                 await jetstream.settle()
                 return (await jetstream.info()).num_ack_pending
             case False:
@@ -67,10 +72,24 @@ async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
     return False
 
 
-async def _nak(link: NatsConnection, address: NatsAddress, info: ConsumerInfo) -> None:
+async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress, info: ConsumerInfo) -> None:
+    """Have the consumer forget what it has handed out and the stream no longer holds."""
+    numbers = _unsettled(info)
+    if info.num_ack_pending and len(numbers) <= MOST:
+        held = await jetstream.holes()
+        gone = chain(range(numbers.start, min(numbers.stop, held.first_seq)), held.deleted or ())
+        await _tell(link, address, info, "+ACK", (number for number in gone if number in numbers))
+
+
+def _unsettled(info: ConsumerInfo) -> range:
+    """Numbers in the stream among which are all that are handed out."""
+    return range(info.ack_floor.stream_seq + 1, info.delivered.stream_seq + 1)
+
+
+async def _tell(link: NatsConnection, address: NatsAddress, info: ConsumerInfo, what: str, numbers: Iterable[int]) -> None:
     # A message is known by its number in the stream (%d); the delivery only has to be one that can have been.
-    command = f"PUB $JS.ACK.{address.stream}.{address.consumer}.1.%d.{info.delivered.consumer_seq}.0.0 4\r\n-NAK\r\n"
-    last = info.delivered.stream_seq
-    for first in range(info.ack_floor.stream_seq + 1, last + 1, _AT_A_TIME):
-        link.write("".join([command % number for number in range(first, min(first + _AT_A_TIME, last + 1))]).encode())
+    command = f"PUB $JS.ACK.{address.stream}.{address.consumer}.1.%d.{info.delivered.consumer_seq}.0.0 4\r\n{what}\r\n"
+    rest = iter(numbers)
+    while some := list(islice(rest, _AT_A_TIME)):
+        link.write("".join([command % number for number in some]).encode())
         await link.ping()

@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.router.sources.nats_jetstream import NANOSECONDS
 
-REMEMBERED = 50_000
-"""Acks that are doubted when the connection is lost: a server that is killed forgets what it did in its last moments."""
+REMEMBERED = 100_000
+"""Acks that are doubted when the connection is lost: a server that is killed forgets what it did in its last seconds."""
 
 
 class Delivery(msgspec.Struct, frozen=True):

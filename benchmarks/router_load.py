@@ -31,6 +31,7 @@ from penstock.router.core.outcome import Answer, Failure
 from penstock.router.core.reach import Reach
 from penstock.router.options import RouterOptions
 from penstock.router.router import Router
+from penstock.router.source import Depth
 from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.transports.http import HttpTransport
 from penstock.router_host.local import BrokerQueues
@@ -122,7 +123,7 @@ class House:
         transport = HttpTransport(OPTIONS, Reach(OPTIONS.allow_targets))
         router = Router(lambda config: open_source(config, context), transport, BrokerRecords(aio, local), OPTIONS)
         stack.push_async_callback(transport.close)
-        stack.push_async_callback(router.stop)
+        stack.push_async_callback(router.stop, 0.1)
         return router
 
 
@@ -234,14 +235,18 @@ async def neighbours(url: str, number: int, slow_url: str, slow: str, healthy: s
                 for each in range(start, min(start + 1_000, count))
             ]
             house.queues.publish_many(QUEUE, [NewMessage(one) for one in bodies])
-        while count and router.runners["SLOW"].pool.active < min(count, 500):
+        while count and (router.runners["SLOW"].pool.active < min(count, 500) or (await _depth(router)).pending):
             await asyncio.sleep(0.01)
         found = await _paced(house, router, url, number, pools)
-        for delivery in [item.delivery for item in router.tracker if item.delivery is not None]:
-            delivery.cancel()
     house.broker.close()
     found.sort()
     return {"p50_ms": found[len(found) // 2] * 1e3, "p99_ms": found[len(found) * 99 // 100] * 1e3}
+
+
+async def _depth(router: Router) -> Depth:
+    found = await router.feeds[QUEUE].source.depth()
+    assert found is not None
+    return found
 
 
 async def _paced(house: House, router: Router, url: str, number: int, pools: int) -> list[float]:

@@ -31,10 +31,14 @@ class _Connection(asyncio.Protocol):
     count = 0
 
     def __init__(self) -> None:
+        self._is_lost = False
         self._feed = httptools.HttpRequestParser(self).feed_data
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._write = cast("asyncio.Transport", transport).write  # uvloop's own class has the same methods
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(b"GET"):
@@ -51,7 +55,11 @@ class _Connection(asyncio.Protocol):
 class _SlowConnection(_Connection):
     def on_message_complete(self) -> None:
         _Connection.count += 1
-        asyncio.get_running_loop().call_later(1, self._write, ANSWERS["empty"])
+        asyncio.get_running_loop().call_later(1, self._answer)
+
+    def _answer(self) -> None:
+        if not self._is_lost:
+            self._write(ANSWERS["empty"])
 
 
 class _DeadConnection(_Connection):

@@ -57,8 +57,6 @@ log = logging.getLogger("penstock.server")
 
 M_ARENA_MAX = -8
 """The number of that option in GNU's malloc.h."""
-ROUTER_URL = "http://127.0.0.1:8095"
-"""Where commands look for a router that nobody names."""
 SWITCH_SECONDS = 0.0005
 """How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
 of the writer's thread would wait for the loop's at every step."""
@@ -276,7 +274,7 @@ def _greeting(server: Server) -> Iterator[str]:
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
     if server.router is not None:
-        yield f"router              {url}/monitoring/dashboard  (try penstock router status{_elsewhere(url)})"
+        yield f"router              {url}/monitoring/dashboard  (try penstock router status --server {url})"
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
     if server.grpc_port is not None:
         address = f"{settings.host}:{server.grpc_port}"
@@ -290,11 +288,6 @@ def _greeting(server: Server) -> Iterator[str]:
     if server.rpc_port is not None:
         yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
     yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
-
-
-def _elsewhere(url: str) -> str:
-    """What a command about the router needs to find it there."""
-    return "" if url == ROUTER_URL else f" --server {url}"
 
 
 def _hosts(settings: Settings) -> set[str]:

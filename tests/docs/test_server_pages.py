@@ -40,6 +40,13 @@ def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
         walk.follow(read("docs/quickstart.md"))
 
 
+def test_the_routers_page_does_what_it_shows(tmp_path: Path) -> None:
+    ports = ("8095", "9000", "5000", "4222", "61613")
+    settings = {"PENSTOCK_PORT": "8095", "PENSTOCK_ROUTER": "http://127.0.0.1:8095"}
+    with Walk(tmp_path, ports=ports, settings=settings) as walk:
+        walk.follow(read("docs/router.md").replace("pip install", "true pip install"))
+
+
 def test_the_readme_does_with_a_server_what_it_shows(tmp_path: Path) -> None:
     with Walk(tmp_path) as walk:
         for heading in ("The server", "Workers", "The command line"):

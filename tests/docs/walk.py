@@ -3,8 +3,8 @@
 - a Python block that begins with `# name.py` is saved under that name;
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
-- `penstock serve` and `penstock worker` run beside the shell, each as in a terminal of its own, until a block begins with `^C`,
-  which is for the one that was started last.
+- `penstock serve`, `penstock worker` and `penstock router run` run beside the shell, each as in a terminal of its own, until a
+  block begins with `^C`, which is for the one that was started last.
 
 What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
 free ones, so that a server of somebody else does not matter.
@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -29,7 +29,8 @@ from tests.docs.pages import Block, blocks
 
 PATIENCE_SECONDS = 30
 PORTS = ("8085", "8086", "8087")
-BESIDE = ("penstock serve", "penstock worker")
+SETTINGS = {"PENSTOCK_PORT": "8085", "PENSTOCK_GRPC_PORT": "8086", "PENSTOCK_NATIVE_PORT": "8087"}
+BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run)\b")
 ANYTHING = "…"
 INDENT = "    "
 
@@ -43,7 +44,10 @@ _SHAPES = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "MOMENT"),
     (r"^\d\d:\d\d:\d\d ", "TIME "),
     (r"\+\d+(?:\.\d+)? (?:µs|ms|s)\b", "AFTER"),
-    (r"\b\d+\.\d\d s\b", "SECONDS"),
+    (r"\b\d+\.\d\d? s\b", "SECONDS"),
+    (r"\bup \d+ s\b", "UPTIME"),
+    (r"\b127\.0\.0\.1:[3-6]\d{4}\b(?!/)", "FREE-PORT"),
+    (r"\b(OPEN|CLOSED|HALF_OPEN)( +\d+){3}", "BREAKER \\1"),
     (r"\b\d+(?:\.\d+)?e?-?\d* ms\b", "MILLISECONDS"),
     (r'"ackId":"[^"]+"', '"ackId":"ACK-ID"'),
 )
@@ -87,16 +91,15 @@ def agrees(shown: list[str], got: list[str]) -> bool:
 class Walk:
     """A reader with a shell and a directory. Use it as a context manager: nothing runs on afterwards."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, ports: Sequence[str] = PORTS, settings: Mapping[str, str] = SETTINGS) -> None:
         self.directory = directory
-        self._ports = dict(zip(PORTS, map(str, _free_ports(len(PORTS))), strict=True))
+        # The free ones in the order of the page's: what is sorted by its address stays sorted.
+        self._ports = dict(zip(sorted(ports, key=int), map(str, sorted(_free_ports(len(ports)))), strict=True))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PUBSUB_"))}
         self._environment = environment | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
-            "PENSTOCK_PORT": self._ports["8085"],
-            "PENSTOCK_GRPC_PORT": self._ports["8086"],
-            "PENSTOCK_NATIVE_PORT": self._ports["8087"],
             "PYTHONUNBUFFERED": "1",
+            **{name: self._ports.get(value) or self._moved(value) for name, value in settings.items()},
         }
         self._beside: list[subprocess.Popen[bytes]] = []
         self._shell = self._run(["bash", "--noprofile", "--norc"])
@@ -120,7 +123,7 @@ class Walk:
         if step.command == "^C":
             return self._stop()
         command = self._moved(step.command)
-        return self._start(command, len(step.shown)) if command.startswith(BESIDE) else self._type(command)
+        return self._start(command, len(step.shown)) if BESIDE.match(command) else self._type(command)
 
     def _start(self, command: str, count: int) -> list[str]:
         self._beside.append(self._run(["bash", "-c", f"exec {command} 2>&1"]))
@@ -170,7 +173,7 @@ class Walk:
 
     def _moved(self, text: str) -> str:
         for port, free in self._ports.items():
-            text = text.replace(f":{port}", f":{free}")
+            text = re.sub(rf"(?<=[: ]){port}\b", free, text)
         return text
 
     def _back(self, text: str) -> str:

@@ -1,7 +1,7 @@
 """One queue at work: polls its source as long as there is room for what comes, and keeps the leases of what is in the router.
 
 A queue that feeds several pools is polled on while any of them has room: what is for a full one goes back, and the others are
-served. Only when every pool that it has fed of late is full does it wait for room, and looks now and then for messages of others.
+served. Only when every pool that it has fed of late is full does it wait for room; and when none comes soon, it goes on as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.router.source import Source
 log = logging.getLogger("penstock.router")
 
 POLL_SECONDS = 20.0
-ROOM_SECONDS = 2.0
+ROOM_SECONDS = 0.5
 PROBE = 10
-"""So many messages are asked for when no pool is known to have room."""
+"""So many messages are asked for at least."""
 REMEMBERED_FOR = 300 * SECOND
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 
@@ -70,6 +70,8 @@ class Feed:
         """By code of a pool: when a message for it last came."""
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Future[None] | None = None
+        self._is_stuck = False
+        """Whether no pool that this queue feeds has made room for a while: then what they have no room for goes back."""
 
     def start(self) -> None:
         """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
@@ -91,10 +93,11 @@ class Feed:
     async def close(self) -> None:
         """Carry out what was told to the source, give back the rest, and close it."""
         await self.stop_polling(0)
-        for task in self._tasks:
+        ending = [*self._tasks, *([self._starting] if self._starting is not None else [])]
+        self._tasks, self._starting = [], None
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await asyncio.gather(*ending, return_exceptions=True)
         try:
             await self.source.stop()
         except PenstockError as error:
@@ -159,11 +162,12 @@ class Feed:
         self._fed = {code: at for code, at in self._fed.items() if code in runners and at > now - REMEMBERED_FOR}
         if not self._fed:
             return batch
-        # The emptiest one is waited for; another that empties first is found at the next look, which is not far.
+        # The emptiest one is waited for, but not for long: behind messages of a pool that is stuck there may be those of others.
         best = max((runners[code] for code in self._fed), key=lambda runner: runner.pool.room)
-        if await best.room(batch, ROOM_SECONDS):
-            return min(batch, max(best.pool.room, PROBE))
-        return PROBE
+        if self._is_stuck and not best.has_room(batch):
+            return batch
+        self._is_stuck = not await best.room(batch, ROOM_SECONDS)
+        return batch if self._is_stuck else min(batch, max(best.pool.room, PROBE))
 
     async def _keep_leases(self) -> None:
         """Tell the source again and again that what is in the router is still worked on."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import FailedPrecondition, PenstockError, Unavailable
 from penstock.router.configuration import Configuration
 from penstock.router.core.config import RouterConfig
 from penstock.router.core.outcome import Severity
@@ -100,9 +100,11 @@ class Life:
         await self._end(DRAIN_SECONDS)
 
     async def reload(self) -> bool:
-        """Fetch the configuration now and apply it; whether it had changed."""
+        """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while this router does not work."""
+        if not self._tasks:
+            raise FailedPrecondition("the router does not work at present", hint="it is disabled, starts, stops, or stands by")
         found = await self.configuration.again(tries=1)
-        if found is not None:
+        if found is not None and self._tasks:  # else another has become the primary meanwhile
             await self._apply(found)
         elif self.configuration.trouble:
             raise Unavailable(f"the configuration cannot be had: {self.configuration.trouble}")

@@ -25,6 +25,7 @@ from penstock.router.core.outcome import DEFAULT_DELAY, Failure, Outcome, Severi
 from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
 from penstock.router.core.tracker import Tracker
+from penstock.router.core.tried import Tried
 from penstock.router.core.warnings import Category, Warnings
 from penstock.router.feed import Feed
 from penstock.router.mediator import Mediator
@@ -82,7 +83,7 @@ class Router:
         self._batch = 0
         self._lock = asyncio.Lock()
         self._burials: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
+        self._tried = Tried() if self.options.max_attempts is not None else None
 
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,6 +101,8 @@ class Router:
                 self._malformed(feed, received, error)
         if not items:
             return
+        if self._tried is not None:
+            self._tried.recall(items)
         routing = route(items, self.tracker, self._pools, self._default_pool, now)
         feed.in_flight += routing.accepted
         for code, pool in routing.pools.items():
@@ -133,6 +136,8 @@ class Router:
             delay = self.runners[pool.code].refusal() if is_strict else DEFAULT_DELAY
             pool.sent_back(item, now + delay * SECOND)
             source.nack(item.received, delay)
+            if self._tried is not None:
+                self._tried.keep(item)
         feed.metrics.deferred(len(routing.refused) + len(routing.repeated), wall)
         for code, count in routing.full.items():
             feed.fed(code, now)
@@ -172,6 +177,8 @@ class Router:
             feed.in_flight -= 1
             feed.metrics.failed(self.clock.now())
             feed.source.nack(item.received, delay)
+            if self._tried is not None:
+                self._tried.keep(item)
 
     def force_ack(self, item: Item) -> None:
         """An operator takes a message out: it is acked, not begun any more, and not tried again should its call fail."""
@@ -379,7 +386,7 @@ class Router:
         fails now must not be behind those that were to follow it.
         """
         async with self._lock:
-            self._is_stopping = self.mediator.is_stopping = True
+            self.mediator.is_stopping = True
             feeds = [*self.feeds.values(), *self.draining_feeds]
             stopped = await asyncio.gather(*(feed.stop_polling(STOP_POLLING_SECONDS) for feed in feeds))
             if not all(stopped):
@@ -399,11 +406,13 @@ class Router:
             self.feeds, self.runners, self._pools = {}, {}, {}
             self.draining_feeds, self.draining_runners = [], []
             self.config = RouterConfig()
-            self._is_stopping = self.mediator.is_stopping = False
+            self.mediator.is_stopping = False
 
     async def _wait_for_calls(self, runners: Sequence[Runner], seconds: float) -> None:
         if runners:
-            await asyncio.wait([asyncio.ensure_future(runner.idle()) for runner in runners], timeout=seconds)
+            _, late_ones = await asyncio.wait([asyncio.create_task(runner.idle()) for runner in runners], timeout=seconds)
+            for task in late_ones:
+                task.cancel()
         late = sum(runner.pool.active for runner in runners)
         if late:
             log.warning("%d calls did not end within %g s and are cut off", late, seconds)

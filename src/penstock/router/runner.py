@@ -72,6 +72,7 @@ class Runner:
         self._marked_at = 0
         """When a message ended, or the first one was begun after a time without any."""
         self._idle = asyncio.Event()
+        self._refused = 0
         self._skew = self._skew_until = 0
         """Wall time less steady time, as of a moment ago."""
 
@@ -135,7 +136,10 @@ class Runner:
     def refusal(self) -> int:
         """Seconds after which a message may come again that there was no room for: when, by the look of it, there is."""
         gap = max(self._gap, self._steady() - self._marked_at if self.pool.active else 0)
-        return min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
+        seconds = min(max(self.pool.queued * gap // SECOND, 1), LONGEST_REFUSAL)
+        self._refused += 1
+        # Spread over the last quarter: thousands that went back together should not come together.
+        return seconds - self._refused % (seconds // 4 + 1)
 
     def _ended(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
         self._follow(item, calls, outcome, now)

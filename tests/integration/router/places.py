@@ -37,9 +37,9 @@ class Place(ABC):
 
     lease = 20
     environment: Mapping[str, str] = {}
-    keeps_dead = False
-    """Whether the dead letters are here, and not with the router."""
     can_be_killed = True
+    can_be_watched = True
+    """Whether `left` may be asked while a router runs."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class Place(ABC):
 
     @abstractmethod
     def left(self, router_data: Path) -> int:
-        """How many messages are there, handed out or not. No router runs."""
+        """How many messages are there, handed out or not. No router runs, unless the place can be watched."""
 
     def dead(self, router_data: Path) -> list[str]:
         """The ids of the messages that are dead. No router runs."""
@@ -105,8 +105,7 @@ class OwnQueue(Place):
     """A queue of Penstock in the router's own process. It is filled before the router starts."""
 
     uri = f"penstock:///queues/{QUEUE}"
-    keeps_dead = True
-    can_be_killed = False
+    can_be_killed = can_be_watched = False
 
     def fill(self, bodies: Bodies) -> None:
         fill_work_queue(self.folder, bodies)
@@ -127,7 +126,7 @@ class OwnQueue(Place):
 class RemoteQueue(Place):
     """A queue of a Penstock server."""
 
-    keeps_dead = True
+    can_be_watched = False
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -168,6 +167,8 @@ class RemoteQueue(Place):
 class Nats(Place):
     """A stream of JetStream, on disk, from which what is acked goes."""
 
+    lease = 5
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._server = NatsServer(folder)
@@ -199,7 +200,10 @@ class Nats(Place):
     async def _left(self) -> int:
         client = await nats.connect(f"nats://{self._server.place}")
         try:
-            return (await client.jetstream().stream_info("ORDERS")).state.messages
+            # What the consumer says: a server that was killed may have forgotten that it had removed messages from the stream, and
+            # keep them for ever, though no consumer wants them.
+            found = await client.jetstream().consumer_info("ORDERS", "router")
+            return (found.num_pending or 0) + (found.num_ack_pending or 0)
         finally:
             await client.close()
 

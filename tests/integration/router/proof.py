@@ -1,7 +1,7 @@
 """What "in order, once, nothing lost" means for deliveries to a target, and a target that fails at random.
 
 The check, for each group of messages 0, 1, 2 …, from what the target saw. A message is *done* when the target answered a request
-for it for good: 2xx, or 400 for one that nobody can deliver. A *life* is a router from its start to its end, by a signal or a kill.
+for it for good: 2xx, or 400 for one that nobody can deliver. A *life* is a router from its start to its end.
 
     overlap     two requests of a group were open at the same moment
     inversion   in one life: a request for k is followed by one for another message than k or, when k is done, k + 1;
@@ -183,7 +183,7 @@ def check(requests: Sequence[Request], unreliable: Unreliable, lives: Lives, pla
     return found
 
 
-def _check_group(  # noqa: PLR0917  # one call, above
+def _check_group(
     group: int, seen: list[tuple[int, Request]], unreliable: Unreliable, lives: Lives, plan: Plan, found: Found
 ) -> None:
     seen.sort(key=lambda one: one[1].started_at)

@@ -96,9 +96,7 @@ class RouterProcess:
         """Return at once."""
         self._ready.clear()
         self.port = 0
-        self._process = subprocess.Popen(
-            self._command, stderr=subprocess.PIPE, text=True, env=self._environment, cwd=self.folder
-        )
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env=self._environment, cwd=self.folder)
         # Somebody must go on reading, or a talkative router would stop at a full pipe.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -170,5 +168,5 @@ class RouterProcess:
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
-    def http_response(self, request: urllib.request.Request, response: Any) -> Any:  # noqa: ARG002  # its caller names them
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
         return response

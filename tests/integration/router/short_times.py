@@ -1,6 +1,6 @@
-"""The command `penstock` with shorter times than anybody should use: `TIMES='{"retry_pause": 0.05}' python short_times.py router run …`.
+"""The command `penstock` with shorter times than anybody should use: `TIMES='{"ttl": 3}' python short_times.py router run …`.
 
-What the router does is untouched; a test that would wait for minutes waits for seconds.
+What the router does is untouched: a test that would wait for minutes waits for seconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it answers is moto's; this replaces how it gets there. As it is, moto counts the whole queue several times for every message
 that it takes or hands out, spins while the groups of a FIFO queue are blocked, and its threads get in each other's way: a message
-may be handed out twice, and one that is deleted may come back.
+may be handed out twice, one that is deleted may come back, and of a group whose leases ended the second comes before the first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 
 from moto.server import main
 from moto.sqs import models
-from moto.sqs.models import Message, SQSBackend
+from moto.sqs.models import Message, Queue, SQSBackend
 
 LOOK_SECONDS = 0.02
 """How often a long poll looks: a lease may end at any moment."""
 
 _alone = threading.RLock()
+_moments: list[float] = []
+"""The present in milliseconds, while it stands still."""
 _receive = SQSBackend.receive_message
 
 
@@ -28,15 +30,31 @@ def _receive_message(
     until = time.monotonic() + wait_seconds_timeout
     while True:
         with _alone:
+            _end_leases(self.get_queue(queue_name))
             found = _receive(self, queue_name, count, 0, *arguments, **named)
+            _moments.clear()
         if found or time.monotonic() >= until:
             return found
         time.sleep(LOOK_SECONDS)
 
 
+def _end_leases(queue: Queue) -> None:
+    """Let go of every message whose lease is over, and let time stand still until the next are chosen.
+
+    As it is, moto passes over the first message of a group whose second still counts as handed out, then finds that the second
+    is not any more, and hands that out before the first.
+    """
+    _moments.append(time.time() * 1000.0)
+    queue._pending_messages = {message for message in queue._pending_messages if not message.visible}
+
+
 def _get_queue_attributes(self: SQSBackend, queue_name: str, attribute_names: list[str]) -> dict[str, Any]:
     found = self.get_queue(queue_name).attributes
     return {name: found[name] for name in attribute_names if found.get(name) is not None}
+
+
+def _millis(_: object = None) -> float:
+    return next(iter(_moments), time.time() * 1000.0)
 
 
 def _alone_in(name: str) -> None:
@@ -52,7 +70,7 @@ def _alone_in(name: str) -> None:
 
 if __name__ == "__main__":
     changes: dict[Any, dict[str, Any]] = {
-        models: {"unix_time": lambda _=None: time.time(), "unix_time_millis": lambda _=None: time.time() * 1000.0},
+        models: {"unix_time": lambda _=None: time.time(), "unix_time_millis": _millis},
         SQSBackend: {
             "receive_message": _receive_message,
             "get_queue_attributes": _get_queue_attributes,

@@ -516,6 +516,59 @@ def test_fifo_enforcement_in_batch_order_nobody_is_waited_for() -> None:
     assert made.is_in_turn(item("b", "g"), 0, set())
 
 
+# ── taken out by an operator ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@BOTH
+def test_force_ack_a_message_that_waits_is_taken_out(is_strict: bool) -> None:
+    made = pool(1, is_strict=is_strict)
+    items = [item("a", "g"), item("b", "g"), item("c", "g"), item("u", "h", is_urgent=True)]
+    submitted(made, *items)
+
+    assert made.drop(items[1], 0)
+    assert not made.drop(items[1], 0)
+    assert made.drop(items[3], 5)
+    assert made.queued == 2
+    assert (made.lanes["h"].is_empty, made.lanes["h"].idle_at) == (True, 5)
+    order = ""
+    while (one := made.take(0)) is not None:
+        order += one.pointer.message_id
+        made.finish(one, 0)
+    assert order == "ac"
+    assert made.batches is None or len(made.batches) == 0
+
+
+def test_force_ack_a_head_that_is_held_lets_its_group_go_on() -> None:
+    made, head, other = pool(), item("a", "g"), item("x", "h")
+    submitted(made, head, item("b", "g", is_urgent=True), other)
+    taken(made)
+    made.retry(head, 30 * SECOND, 0)
+    made.retry(other, 40 * SECOND, 0)
+
+    assert made.drop(head, 1)
+
+    assert (made.held, made.next_due) == (1, 40 * SECOND)
+    assert names(taken(made, 1)) == "b"
+
+
+def test_force_ack_one_behind_a_head_that_is_held_or_runs_changes_nothing_for_it() -> None:
+    made, head, second, third = pool(), item("a", "g"), item("b", "g"), item("c", "g")
+    submitted(made, head, second, third)
+    assert taken(made) == [head]
+
+    assert not made.drop(head, 0)
+    assert made.drop(second, 0)
+    made.retry(head, 30 * SECOND, 0)
+    assert made.drop(third, 0)
+
+    assert (taken(made), made.held) == ([], 1)
+    assert taken(made, 30 * SECOND) == [head]
+
+
+def test_force_ack_a_message_of_another_pool_is_not_here() -> None:
+    assert not pool().drop(item("a"), 0)
+
+
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

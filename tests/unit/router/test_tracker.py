@@ -106,6 +106,7 @@ def test_in_flight_tracking_remove_does_not_take_out_the_next_life_of_the_same_m
 
     assert not tracker.remove(first)
     assert list(tracker) == [again]
+    assert (tracker.holds(again), tracker.holds(first)) == (True, False)
 
 
 def test_in_flight_tracking_fresh_parts_a_batch() -> None:

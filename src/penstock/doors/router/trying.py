@@ -135,7 +135,8 @@ class Trying:
         asked, origin = await body(request, SeedsAsked), f"{request.scheme}://{request.host}"
         snapshot = self._view.snapshot()
         names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
-        levels = [level for level in _LEVELS if _queue_of(level, names)] or names
+        redriven = {f"router.{name}" for name in names}  # what comes there comes from another one's dead letters
+        levels = [level for level in _LEVELS if _queue_of(level, names)] or [name for name in names if name not in redriven]
         for number in range(asked.count):
             level = self._random.choice(levels) if asked.queue == "random" and levels else asked.queue
             endpoint = self._random.choice(_ENDPOINTS) if asked.endpoint == "random" else asked.endpoint

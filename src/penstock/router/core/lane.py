@@ -46,8 +46,8 @@ class Lane:
 
     def remove(self, item: Item) -> bool:
         """Take a message out, wherever it stands; False when it does not wait here."""
-        for row in (self.regular, self.urgent or ()):
-            if item in row:
+        for row in (self.regular, self.urgent):
+            if row and item in row:
                 row.remove(item)
                 return True
         return False
@@ -71,14 +71,15 @@ class Lane:
         `coming` are the keys of those that were with it and come in before it; if it may, it becomes one of them.
         """
         key = key_of(item)
-        for first, until in list(self.away.items()) if self.away else ():
+        away = self.away or {}
+        for first, until in list(away.items()):
             if first == key:
                 break
             if first in coming:
                 continue
             if until > now:
                 return False
-            del self.away[first]  # it does not come any more: deleted at its queue, or dead there
+            del away[first]  # it does not come any more: deleted at its queue, or dead there
         coming.add(key)
         return True
 

@@ -100,7 +100,7 @@ class Life:
         await self._end(DRAIN_SECONDS)
 
     async def reload(self) -> bool:
-        """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while this router does not work."""
+        """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
         if not self._tasks:
             raise FailedPrecondition("the router does not work at present", hint="it is disabled, starts, stops, or stands by")
         found = await self.configuration.again(tries=1)

@@ -33,7 +33,7 @@ class Transport(Protocol):
         """Send a request; `done` is called once, from the loop, never before this returns.
 
         `headers` are whole lines, each with its CR LF, beside those that the transport writes itself: Host, Content-Type, Accept
-        (application/json), Content-Length and User-Agent. A kept connection that turns out closed before the first byte of an answer
+        (application/json), Content-Length, User-Agent. A kept connection that turns out closed before the first byte of an answer
         is replaced once, silently: as far as HTTP can tell, nothing was processed.
         """
 

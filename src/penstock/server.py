@@ -239,7 +239,8 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     for line in _greeting(server):
         log.info(line)
     failure = await _until_told(stopping, server)
-    log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", settings.shutdown_seconds)
+    limit = settings.shutdown_seconds if server.router is None else max(settings.shutdown_seconds, server.router.stop_seconds)
+    log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", limit)
     stopping.clear()
     finished, hurried = asyncio.create_task(server.stop()), asyncio.create_task(stopping.wait())
     await asyncio.wait([finished, hurried], return_when=asyncio.FIRST_COMPLETED)

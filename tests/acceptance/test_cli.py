@@ -254,7 +254,7 @@ FAKE_SERVER = "server = sys.modules['penstock.server'] = types.ModuleType('penst
 
 
 def test_serve_hands_the_settings_to_the_server_and_its_exit_code_back(folder: Path) -> None:
-    line = f"{FAKE_SERVER}server.run = lambda settings: print(settings.port, settings.memory) or 7"
+    line = f"{FAKE_SERVER}server.run = lambda settings, **_: print(settings.port, settings.memory) or 7"
 
     assert changed(folder, line, "serve", "--memory", "--port", "0") == Run(7, "0 True\n", "")
 
@@ -276,7 +276,7 @@ def test_a_missing_library_is_told_with_what_to_install(folder: Path, library: s
 
 
 def test_an_error_that_nobody_expected_is_a_sentence_and_no_traceback(folder: Path) -> None:
-    line = f"{FAKE_SERVER}def fail(settings): raise TypeError('no such thing')\nserver.run = fail"
+    line = f"{FAKE_SERVER}def fail(settings, **_): raise TypeError('no such thing')\nserver.run = fail"
     done = changed(folder, line, "serve")
 
     assert (done.code, done.out) == (1, "")
@@ -286,7 +286,8 @@ def test_an_error_that_nobody_expected_is_a_sentence_and_no_traceback(folder: Pa
 
 def test_an_interrupt_is_quiet(folder: Path) -> None:
     line = (
-        f"{FAKE_SERVER}import threading\ndef wait(settings): print('up', flush=True); threading.Event().wait()\nserver.run = wait"
+        f"{FAKE_SERVER}import threading\n"
+        "def wait(settings, **_): print('up', flush=True); threading.Event().wait()\nserver.run = wait"
     )
     with subprocess.Popen(
         [sys.executable, "-c", CHANGED.format(line=line), "serve"],

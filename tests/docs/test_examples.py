@@ -103,5 +103,15 @@ def test_an_example_of_the_server_runs_again_on_the_same_server(server: LocalSer
         assert sorted(run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)) == sorted(first)
 
 
+def test_the_example_of_the_router_prints_what_it_shows() -> None:
+    config = str(ROOT / "examples" / "router" / "config.json")
+    with LocalServer(router=config, router_allow=("127.0.0.1",)) as server:
+        assert run("router/orders.py", server.url) == [
+            "ann: ann-1 200, ann-2 200, ann-3 200",
+            "bob: bob-1 400, bob-2 200",
+            "dead: bob-1: undeliverable, the target answered with status 400",
+        ]
+
+
 def test_every_example_is_run_here() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {"orders.py", "worker.py", *OF_THE_SERVER, *OF_SPARK}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -112,7 +111,9 @@ class RouterRules(RuleBasedStateMachine):
             self.check_begin(item)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), outcome=st.sampled_from(["delivered", "delivered", "dead", "again"]), delay=st.sampled_from([1, 30, 120]))
+    @rule(
+        data=st.data(), outcome=st.sampled_from(["delivered", "delivered", "dead", "again"]), delay=st.sampled_from([1, 30, 120])
+    )
     def end(self, data: st.DataObject, outcome: str, delay: int) -> None:
         group = data.draw(st.sampled_from(sorted(self.running)), label="group")
         self.finish(group, outcome, delay)
@@ -488,8 +489,9 @@ class TrackerRules(RuleBasedStateMachine):
                 assert self.same_id(item, seen[1])
         for item, seen in found:
             if seen is not None and seen[0] is Seen.REDELIVERED:
+                is_taken = any(self.same_key(item, one) for one in self.inside if one is not seen[1])
                 self.tracker.renew(seen[1], item)
-                assert (seen[1].received, seen[1].queue) == (item.received, item.queue)
+                assert is_taken or (seen[1].received, seen[1].queue) == (item.received, item.queue)
 
     @precondition(lambda self: self.inside)
     @rule(place=st.integers(0, 20))

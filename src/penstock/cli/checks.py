@@ -30,6 +30,7 @@ from penstock.pipeline import java
 PYTHON = (3, 11)
 EXTRAS = {
     "server": "`penstock serve`",
+    "router": "`penstock router run`",
     "arrow": "reading the log as Arrow tables",
     "transforms": "JavaScript transforms of messages",
     "spark": "the data pipeline on Spark",
@@ -111,6 +112,8 @@ def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
     found, missing, old = [], [], []
     for requirement in wanted:
         name = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
+        if name == "penstock":
+            continue  # another extra, which has a line of its own
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -107,20 +107,6 @@ class Verbs:
         return child
 
 
-class Verbs:
-    """The commands of a command: `penstock topic create`, `list`, …"""
-
-    def __init__(self, parser: Parser) -> None:
-        self._table = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    def add(self, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
-        """Add one, with its help; returns its parser."""
-        command = Command(name, text, run.__module__)
-        child: Parser = self._table.add_parser(name, help=command.help, description=command.sentence)
-        child.set_defaults(run=run)
-        return child
-
-
 def add_commands(parser: Parser, commands: Sequence[Command], arguments: Sequence[str]) -> None:
     """Add sub-commands to a parser; only the one that the arguments call is imported."""
     table = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

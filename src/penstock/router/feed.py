@@ -17,7 +17,9 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Item, Received
 from penstock.router.core.metrics import QueueMetrics
+from penstock.router.core.outcome import DEFAULT_DELAY, Severity
 from penstock.router.core.snapshot import POLL_DEADLINE
+from penstock.router.core.warnings import Category
 from penstock.router.runner import Runner
 from penstock.router.source import Source
 
@@ -29,6 +31,10 @@ PROBE = 10
 """So many messages are asked for at least."""
 REMEMBERED_FOR = 300 * SECOND
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+CLOSE_SECONDS = 25.0
+"""A server that does not answer must not keep the router from ending."""
+FEED = "QueueConsumer"
+"""Who warns."""
 
 
 class Routes(Protocol):
@@ -46,6 +52,9 @@ class Routes(Protocol):
 
     def may_poll(self) -> bool:
         """Whether this router may take messages at this very moment."""
+
+    def warn(self, category: str, severity: Severity, message: str, source: str) -> None:
+        """Keep a warning."""
 
 
 class Feed:
@@ -99,9 +108,14 @@ class Feed:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         try:
-            await self.source.stop()
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.source.stop()
         except PenstockError as error:
             log.warning("the queue %r could not be closed in good order: %s", self.config.name, error)
+        except TimeoutError:
+            log.warning("the queue %r could not be closed within %g s", self.config.name, CLOSE_SECONDS)
+        except Exception as error:  # noqa: BLE001  # whatever it is: the other queues are closed all the same
+            self._surprised("it could not be closed in good order", error)
 
     def is_healthy(self, now: int) -> bool:
         """Whether every connection polls (specification 001: within the last minute, or not yet)."""
@@ -126,30 +140,50 @@ class Feed:
                 batch = await source.poll(want, POLL_SECONDS)
                 self.polled_at[number] = self._clock.now()
                 self.trouble, pause = None, FIRST_PAUSE
-            except PenstockError as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is: that a queue is not polled any more nobody would notice
                 self._complain(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             if batch:
-                self._routes.route(self, batch)
+                self._route(batch)
                 await asyncio.sleep(0)  # a source that always has something must not keep the loop for itself
+
+    def _route(self, batch: Sequence[Received]) -> None:
+        try:
+            self._routes.route(self, batch)
+        except Exception as error:  # noqa: BLE001  # as above; what did not come in comes again
+            self._surprised("a batch could not be routed", error)
+            inside = {id(item.received) for item in self._routes.tracked(self.config.name)}
+            for received in batch:
+                if id(received) not in inside:
+                    self.source.nack(received, DEFAULT_DELAY)
 
     async def _start(self) -> None:
         if self._starting is None:
             self._starting = asyncio.ensure_future(self.source.start())
         try:
             await asyncio.shield(self._starting)
-        except PenstockError:
+        except Exception:
             self._starting = None
             raise
 
-    def _complain(self, error: PenstockError) -> None:
+    def _complain(self, error: Exception) -> None:
+        if not isinstance(error, PenstockError):
+            self.trouble = "it failed unexpectedly"
+            self._surprised("it cannot be polled, will try again", error)
+            return
         text = str(error)
         if self.trouble != text:
             level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
             log.log(level, "the queue %r cannot be polled, will try again: %s", self.config.name, text)
         self.trouble = text
+
+    def _surprised(self, what: str, error: Exception) -> None:
+        """Tell of an error that nobody has thought of; its own text may hold anything, so it is in the log alone."""
+        text = f"the queue {self.config.name!r}: {what}: {type(error).__name__}"
+        log.error("%s", text, exc_info=error)
+        self._routes.warn(Category.PROCESSING, Severity.WARN, text, FEED)
 
     async def _room(self) -> int:
         """Wait until a pool that this queue feeds has room; returns how many messages to ask for."""
@@ -177,9 +211,15 @@ class Feed:
                 await asyncio.sleep(POLL_SECONDS)
                 continue
             await asyncio.sleep(lease / 4)
-            now = self._steady()
-            too_old = now - int(lease * SECOND / 4)
-            for item in self._routes.tracked(self.config.name):
-                if item.leased_at <= too_old and item.origin is self:
-                    item.leased_at = now
-                    self.source.extend(item.received, max(round(lease), 1))
+            try:
+                self._extend_leases(lease)
+            except Exception as error:  # noqa: BLE001  # whatever it is: without this every message would come again, and again
+                self._surprised("leases could not be extended", error)
+
+    def _extend_leases(self, lease: float) -> None:
+        now = self._steady()
+        too_old = now - int(lease * SECOND / 4)
+        for item in self._routes.tracked(self.config.name):
+            if item.leased_at <= too_old and item.origin is self:
+                item.leased_at = now
+                self.source.extend(item.received, max(round(lease), 1))

@@ -10,10 +10,11 @@ from penstock.router.core.circuit import WINDOW
 from penstock.router.core.config import PoolConfig, shown_uri
 from penstock.router.core.message import Item
 from penstock.router.core.snapshot import BreakerState, ConsumerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
+from penstock.router.core.target import shown_target
 from penstock.router.core.warnings import Warnings
 from penstock.router.feed import Feed
 from penstock.router.life import Life
-from penstock.router.router import Router, shown_target
+from penstock.router.router import Router
 
 
 class Inspection:

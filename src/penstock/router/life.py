@@ -75,11 +75,16 @@ class Life:
         self.is_stopping = False
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """Has the reason why the router cannot start: there is no configuration, and none is kept from before."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
         self._begun: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin. The first configuration is fetched meanwhile: whoever serves the monitoring API must not wait for it."""
+        """Begin. The first configuration is fetched meanwhile: whoever serves the monitoring API must not wait for it.
+
+        Safe to call twice.
+        """
+        if self._begun is not None or self._tasks:
+            return
         if not self.is_enabled:
             self.is_initialised = True
             log.info("the router is disabled")
@@ -102,13 +107,30 @@ class Life:
     async def reload(self) -> bool:
         """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
         if not self._tasks:
-            raise FailedPrecondition("the router does not work at present", hint="it is disabled, starts, stops, or stands by")
+            raise _idle()
+        # A task of this life: it ends when the router does, but not when whoever asks for it goes away in the middle.
+        reloading = asyncio.create_task(self._reload())
+        self._tasks.append(reloading)
+        reloading.add_done_callback(self._forget)
+        try:
+            return await asyncio.shield(reloading)
+        except asyncio.CancelledError:
+            if reloading.cancelled():
+                raise _idle() from None
+            raise
+
+    async def _reload(self) -> bool:
         found = await self.configuration.again(tries=1)
-        if found is not None and self._tasks:  # else another has become the primary meanwhile
+        if found is not None:
             await self._apply(found)
         elif self.configuration.trouble:
             raise Unavailable(f"the configuration cannot be had: {self.configuration.trouble}")
         return found is not None
+
+    def _forget(self, ended: asyncio.Task[Any]) -> None:
+        self._tasks = [task for task in self._tasks if task is not ended]
+        if not ended.cancelled():
+            ended.exception()  # whoever asked may be gone
 
     async def _primacy_changed(self, is_primary: bool) -> None:
         if is_primary:
@@ -129,11 +151,11 @@ class Life:
     async def _begin(self) -> None:
         try:
             config = self.configuration.current or await self.configuration.first()
-        except PenstockError as error:
+            await self._apply(config)
+        except Exception as error:  # noqa: BLE001  # whatever it is, a router that does nothing must not look as if it worked
             if not self.failed.done():
                 self.failed.set_exception(error)
             return
-        await self._apply(config)
         self.is_initialised = True
         self._tasks = [
             asyncio.create_task(self._follow()),
@@ -152,8 +174,13 @@ class Life:
         await self.router.stop(drain_seconds)
 
     async def _follow(self) -> None:
-        async for config in self.configuration.follow(self.router.options.sync_interval):
-            await self._apply(config)
+        interval = self.router.options.sync_interval
+        while True:
+            try:
+                async for config in self.configuration.follow(interval):
+                    await self._apply(config)
+            except Exception as error:  # noqa: BLE001  # whatever it is: the next configuration may do
+                self._surprised("a new configuration could not be taken on", error)
 
     async def _apply(self, config: RouterConfig) -> None:
         found = await self.router.apply(self._widen(config))
@@ -171,9 +198,13 @@ class Life:
             await asyncio.sleep(seconds)
             try:
                 await check()
-            except PenstockError as error:
-                # One check that fails must not end the others, nor itself.
-                self.router.warn(Category.PROCESSING, Severity.WARN, f"a check of the router failed: {error}", ROUTER)
+            except Exception as error:  # noqa: BLE001  # one check that fails must not end the others, nor itself
+                self._surprised("a check of the router failed", error)
+
+    def _surprised(self, what: str, error: Exception) -> None:
+        said = str(error) if isinstance(error, PenstockError) else type(error).__name__
+        log.error("%s", what, exc_info=error)
+        self.router.warn(Category.PROCESSING, Severity.WARN, f"{what}: {said}", ROUTER)
 
     async def __aenter__(self) -> Life:
         await self.start()
@@ -182,3 +213,7 @@ class Life:
     async def __aexit__(self, *_: object) -> None:
         with suppress(asyncio.CancelledError):
             await self.stop()
+
+
+def _idle() -> FailedPrecondition:
+    return FailedPrecondition("the router does not work at present", hint="it is disabled, starts, stops, or stands by")

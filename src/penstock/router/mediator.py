@@ -10,6 +10,7 @@ Each call is judged by itself and told to the breaker; an attempt comes to what 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ from penstock.router.core.outcome import DELIVERED, TRIES, Answer, Failure, Heal
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
 from penstock.router.options import RouterOptions
 from penstock.router.transport import Call, Transport
+
+log = logging.getLogger("penstock.router")
 
 GLOBAL = "http-mediator"
 """The name of the one breaker, where there is one for all targets."""
@@ -112,9 +115,13 @@ class Delivery:
             return
         self.calls += 1
         self._epoch = self._breaker.epoch
-        self._call = mediator.transport.post(
-            self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
-        )
+        try:
+            self._call = mediator.transport.post(
+                self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
+            )
+        except Exception as error:
+            log.exception("the call for message %r failed", self.item.pointer.message_id)
+            self._answered(Failure(Trouble.UNKNOWN, f"the call failed unexpectedly: {type(error).__name__}"))
 
 
 def circuit_open(wait: int) -> Outcome:
@@ -166,7 +173,11 @@ class Mediator:
             breaker = self.breaker(pointer.target)
         if breaker.state is not State.CLOSED and (wait := breaker.may(now)):
             return circuit_open(wait)
-        item.delivery = Delivery(self, item, done, breaker, headers, body)
+        try:
+            item.delivery = Delivery(self, item, done, breaker, headers, body)
+        except Exception:
+            breaker.record(Health.UNKNOWN, now, breaker.epoch)  # else one that is half open would wait for it for ever
+            raise
         return None
 
     def headers(self, pointer: Pointer, body: bytes) -> bytes | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from urllib.parse import urlsplit
 
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND
@@ -21,9 +20,11 @@ from penstock.router.core.change import Changes, changes
 from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
-from penstock.router.core.outcome import DEFAULT_DELAY, Failure, Outcome, Severity, Trouble, judge
-from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, LEAST_CAPACITY, Pool
+from penstock.router.core.moved import Moved
+from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Failure, Outcome, Severity, Trouble, judge
+from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, GRACE, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
+from penstock.router.core.target import shown_target
 from penstock.router.core.tracker import Tracker
 from penstock.router.core.tried import Tried
 from penstock.router.core.warnings import Category, Warnings
@@ -80,6 +81,7 @@ class Router:
         self._records = records
         self._steady = steady(self.clock)
         self._pools: dict[str, Pool] = {}
+        self._moved = Moved()
         self._batch = 0
         self._lock = asyncio.Lock()
         self._burials: set[asyncio.Task[None]] = set()
@@ -103,6 +105,10 @@ class Router:
             return
         if self._tried is not None:
             self._tried.recall(items)
+        if self._moved:
+            items = self._in_turn(feed, items, now)
+            if not items:
+                return
         routing = route(items, self.tracker, self._pools, self._default_pool, now)
         feed.in_flight += routing.accepted
         for code, pool in routing.pools.items():
@@ -133,16 +139,31 @@ class Router:
             source.nack(item.received, DEFAULT_DELAY)
         is_strict = self.options.fifo == "strict"
         for pool, item in routing.refused:
-            delay = self.runners[pool.code].refusal() if is_strict else DEFAULT_DELAY
-            pool.sent_back(item, now + delay * SECOND)
-            source.nack(item.received, delay)
-            if self._tried is not None:
-                self._tried.keep(item)
+            self._refuse(feed, pool, item, self.runners[pool.code].refusal() if is_strict else DEFAULT_DELAY, now)
         feed.metrics.deferred(len(routing.refused) + len(routing.repeated), wall)
         for code, count in routing.full.items():
             feed.fed(code, now)
             self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages go back to their queue", ROUTER)
             log.debug("pool %r had no room for %d messages of %r", code, count, feed.config.name)
+
+    def _refuse(self, feed: Feed, pool: Pool, item: Item, delay: int, now: int) -> None:
+        pool.sent_back(item, now + delay * SECOND)
+        feed.source.nack(item.received, delay)
+        if self._tried is not None:
+            self._tried.keep(item)
+
+    def _in_turn(self, feed: Feed, items: list[Item], now: int) -> list[Item]:
+        """Those that need not wait for messages of their group in a pool that is not theirs any more; the others go back."""
+        behind = [item for item in items if self._moved.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None]
+        for item in behind:
+            self._refuse(feed, self._pool_of(item), item, FAST_DELAY, now)
+        feed.metrics.deferred(len(behind), self.clock.now())
+        others = set(map(id, behind))
+        return [item for item in items if id(item) not in others]
+
+    def _pool_of(self, item: Item) -> Pool:
+        found = self._pools.get(item.pointer.pool)
+        return found if found is not None else self._default_pool()
 
     def _warn_of_unknown(self, routing: Routing) -> None:
         for code, count in routing.unknown.items():
@@ -170,22 +191,32 @@ class Router:
             feed.metrics.consumed(wall)
             feed.source.ack(item.received)
 
-    def send_back(self, item: Item, delay: int) -> None:
-        """A message leaves the router and comes again after so many seconds."""
-        if self.tracker.remove(item):
-            feed: Feed = item.origin
-            feed.in_flight -= 1
-            feed.metrics.failed(self.clock.now())
+    def send_back(self, item: Item, delay: int) -> bool:
+        """A message leaves the router and comes again after so many seconds; False when its queue could not be told."""
+        if not self.tracker.remove(item):
+            return True
+        feed: Feed = item.origin
+        feed.in_flight -= 1
+        feed.metrics.failed(self.clock.now())
+        if self._tried is not None:
+            self._tried.keep(item)
+        if self._moved and (back := self._moved.sent_back(item, self._steady() + delay * SECOND + GRACE)):
+            self._pool_of(item).wait_for(item.pointer.group, back)
+        try:
             feed.source.nack(item.received, delay)
-            if self._tried is not None:
-                self._tried.keep(item)
+        except Exception as error:  # whatever it is: those that go back with it do so all the same
+            log.warning("a message could not be given back to %r", feed.config.name, exc_info=error)
+            return False
+        return True
 
     def force_ack(self, item: Item) -> None:
         """An operator takes a message out: it is acked, not begun any more, and not tried again should its call fail."""
         self.ack(item, self.clock.now())
-        runner = self.runners.get(item.pointer.pool) or self.runners.get(DEFAULT_POOL)
-        if runner is not None and runner.pool.drop(item, self._steady()):
-            runner.run()
+        for code in (item.pointer.pool, DEFAULT_POOL):  # it may have come before its own pool was there
+            runner = self.runners.get(code)
+            if runner is not None and runner.pool.drop(item, self._steady()):
+                runner.run()
+                return
 
     def holds(self, item: Item) -> bool:
         """Whether a message is in the router; else an operator has taken it out."""
@@ -220,8 +251,10 @@ class Router:
         own: Callable[[Received, str, str], Awaitable[None]] | None = getattr(feed.source, "bury", None)
         try:
             await (self._records.bury(item, reason, error) if own is None else own(item.received, reason, error))
-        except PenstockError as problem:
-            text = f"a dead letter of {feed.config.name!r} could not be kept: {problem}"
+        except Exception as problem:  # whatever it is: neither the message nor its worker is lost to it
+            said = str(problem) if isinstance(problem, PenstockError) else type(problem).__name__
+            log.debug("a dead letter could not be kept", exc_info=problem)
+            text = f"a dead letter of {feed.config.name!r} could not be kept: {said}"
             self.warn(Category.PROCESSING, Severity.CRITICAL, text, ROUTER)
             then(False)  # it is not acked before it is safe
             return
@@ -248,18 +281,33 @@ class Router:
         """Take on a configuration (specification 001, "What Gets Applied"), while messages flow."""
         async with self._lock:
             found = changes(self.config, new)
+            before = self.runners.copy()
             for pool in found.pools_removed:
                 self._drain_pool(pool.code)
             for change in found.pools_changed:
                 self.update_pool(change.new)
-            for pool in found.pools_added:
-                self._admit_pool(pool)
+            added = {pool.code for pool in found.pools_added}
+            for pool in new.pools:
+                # Also one that there was no room for before: others may have gone.
+                if pool.code in added or pool.code not in self.runners:
+                    self._admit_pool(pool)
+            self._note_moves({code for code in before.keys() | added if self.runners.get(code) is not before.get(code)})
             for queue in (*found.queues_removed, *(change.old for change in found.queues_changed)):
                 await self._drain_feed(queue.name)
             for queue in (*(change.new for change in found.queues_changed), *found.queues_added):
                 self.add_feed(queue)
             self.config = new
             return found
+
+    def _note_moves(self, codes: set[str]) -> None:
+        """Messages that are in the router stay where they are, though others take their place from now on: in their order."""
+        if codes and self.options.fifo == "strict":
+            is_default = DEFAULT_POOL in codes
+            self._moved.add(
+                item
+                for item in self.tracker
+                if item.pointer.pool in codes or (is_default and item.pointer.pool not in self._pools)
+            )
 
     def update_pool(self, config: PoolConfig) -> None:
         """Other limits for a pool, at once."""
@@ -274,8 +322,10 @@ class Router:
         """Begin to poll a queue. One that cannot be opened is warned of, and the others go on."""
         try:
             source = self._open_source(config)
-        except PenstockError as error:
-            self.warn(Category.QUEUE_VALIDATION, Severity.ERROR, f"the queue {config.name!r} cannot be used: {error}", ROUTER)
+        except Exception as error:  # whatever it is, see above
+            said = str(error) if isinstance(error, PenstockError) else type(error).__name__
+            log.debug("the queue %r cannot be opened", config.name, exc_info=error)
+            self.warn(Category.QUEUE_VALIDATION, Severity.ERROR, f"the queue {config.name!r} cannot be used: {said}", ROUTER)
             return
         feed = self.feeds[config.name] = Feed(config, source, self, self.clock, self.options.large_batch)
         feed.start()
@@ -292,7 +342,10 @@ class Router:
         if count >= options.pool_warning_threshold:
             text = f"there are {options.pool_warning_threshold} pools or more, the limit is {options.max_pools}"
             self.warn(Category.POOL_LIMIT, Severity.WARN, text, ROUTER)
-        self._add_pool(config)
+        made = self._add_pool(config).pool
+        if DEFAULT_POOL in self._pools:  # what was to go there may be for this one: copied, as nobody knows of which it is
+            for group, ahead in self._pools[DEFAULT_POOL].awaited().items():
+                made.wait_for(group, ahead)
 
     def _add_pool(self, config: PoolConfig) -> Runner:
         pool = Pool(
@@ -313,7 +366,10 @@ class Router:
         if runner is None:
             return
         del self._pools[code]
+        awaited = runner.pool.awaited(self._steady())
         waiting = runner.pool.drain()
+        for group, ahead in awaited.items():
+            self._default_pool().wait_for(group, ahead)
         for item in waiting:
             self.send_back(item, 0)
         self.given_back += len(waiting)
@@ -330,8 +386,14 @@ class Router:
     # ── what is done now and then ────────────────────────────────────────────────────────────────────────────────────────
 
     async def restart_unhealthy(self) -> None:
-        """Replace the feeds that have not polled for a minute (specification 001, "Consumer Health Check")."""
+        """Replace the feeds that have not polled for a minute (specification 001, "Consumer Health Check").
+
+        Also queues are tried again that could not be opened.
+        """
         async with self._lock:
+            for queue in self.config.queues:
+                if queue.name not in self.feeds:
+                    self.add_feed(queue)
             for name, feed in list(self.feeds.items()):
                 if feed.is_healthy(self.clock.now()):
                     continue
@@ -348,8 +410,11 @@ class Router:
         async with self._lock:
             self.draining_runners = [runner for runner in self.draining_runners if not runner.pool.is_drained]
             ended = [feed for feed in self.draining_feeds if not feed.in_flight]
-            self.draining_feeds = [feed for feed in self.draining_feeds if feed.in_flight]
             await asyncio.gather(*(feed.close() for feed in ended))
+            # Not before: one whose closing is cut off, because the router stops, is closed then.
+            self.draining_feeds = [feed for feed in self.draining_feeds if feed not in ended]
+        self.tracker.forget_empty()
+        self._moved.forget(self.tracker.holds)
         now = self._steady()
         for runner in self.runners.values():
             runner.pool.sweep(now)
@@ -402,11 +467,11 @@ class Router:
                 await asyncio.wait(self._burials, timeout=drain_seconds)
             self._give_back()
             await asyncio.gather(*(feed.close() for feed in feeds))
-            await self._records.flush()
             self.feeds, self.runners, self._pools = {}, {}, {}
             self.draining_feeds, self.draining_runners = [], []
-            self.config = RouterConfig()
+            self.config, self._moved = RouterConfig(), Moved()
             self.mediator.is_stopping = False
+            await self._records.flush()
 
     async def _wait_for_calls(self, runners: Sequence[Runner], seconds: float) -> None:
         if runners:
@@ -418,12 +483,7 @@ class Router:
             log.warning("%d calls did not end within %g s and are cut off", late, seconds)
 
     def _give_back(self) -> None:
-        errors = 0
-        for item in list(self.tracker):
-            try:
-                self.send_back(item, 0)
-            except PenstockError:
-                errors += 1
+        errors = sum(not self.send_back(item, 0) for item in list(self.tracker))
         if errors:
             text = f"{errors} messages could not be given back to their queues; they come again by themselves"
             self.warn(Category.SHUTDOWN_CLEANUP_ERRORS, Severity.WARN, text, ROUTER)
@@ -435,12 +495,3 @@ _LEVELS = {
     Severity.ERROR: logging.ERROR,
     Severity.CRITICAL: logging.CRITICAL,
 }
-
-
-def shown_target(url: str) -> str:
-    """A target as it may be shown: without user, password and query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "a target that is no URL"
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

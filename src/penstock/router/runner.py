@@ -27,8 +27,8 @@ class Settle(Protocol):
     def ack(self, item: Item, wall: int) -> None:
         """A message is delivered. `wall` is the present."""
 
-    def send_back(self, item: Item, delay: int) -> None:
-        """A message goes back to its queue and comes again after so many seconds."""
+    def send_back(self, item: Item, delay: int) -> bool:
+        """A message goes back to its queue and comes again after so many seconds; False when the queue could not be told."""
 
     def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         """A message is dead; `then` is called when it is safe and acked, or with False when it could not be kept."""
@@ -94,7 +94,10 @@ class Runner:
             except Exception as error:  # noqa: BLE001  # whatever it is: the other messages go on, and this one comes again
                 outcome = self._settle.surprised(item, error)
             if outcome is not None:
-                self._follow(item, 0, outcome, now)
+                try:
+                    self._follow(item, 0, outcome, now)
+                except Exception as error:  # noqa: BLE001  # as above
+                    self._rescue(item, error, now)
         if pool.passed_over:
             self._send_back_passed_over()
         if pool.active < pool.concurrency and (due := pool.next_due) != FOREVER:
@@ -142,8 +145,17 @@ class Runner:
         return seconds - self._refused % (seconds // 4 + 1)
 
     def _ended(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
-        self._follow(item, calls, outcome, now)
+        try:
+            self._follow(item, calls, outcome, now)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._rescue(item, error, now)
         self._run(now)
+
+    def _rescue(self, item: Item, error: Exception, now: int) -> None:
+        """What follows from an outcome could not be done: neither a worker nor a message is lost to that."""
+        self._settle.surprised(item, error)
+        if item.started_at:  # it still has its worker
+            self._try_again(item, DEFAULT_DELAY, now)
 
     def _follow(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
         """Do what follows from an outcome."""
@@ -163,9 +175,11 @@ class Runner:
         self.metrics.errored(outcome.result)
         if not calls:
             item.attempts -= 1  # nothing was tried
-        if outcome.disposition is Disposition.UNDELIVERABLE:
+        if not self._settle.holds(item):
+            pool.finish(item, now)
+        elif outcome.disposition is Disposition.UNDELIVERABLE:
             self._settle.bury(item, "undeliverable", outcome, partial(self._buried, item))
-        elif self._max_attempts is not None and item.attempts >= self._max_attempts and self._settle.holds(item):
+        elif self._max_attempts is not None and item.attempts >= self._max_attempts:
             self._settle.bury(item, "max_attempts", outcome, partial(self._buried, item))
         else:
             self._try_again(item, outcome.effective_delay, now)

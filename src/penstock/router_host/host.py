@@ -20,7 +20,7 @@ from penstock.router.core.reach import Reach
 from penstock.router.inspection import Inspection
 from penstock.router.life import Life
 from penstock.router.options import RouterOptions
-from penstock.router.router import ROUTER, Router
+from penstock.router.router import DRAIN_SECONDS, ROUTER, Router
 from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.standby import Standby
 from penstock.router.transports.http import HttpTransport
@@ -34,6 +34,9 @@ CACHE = "router-config.json"
 
 class RouterHost:
     """One router in this process. Make it inside the running loop."""
+
+    stop_seconds = DRAIN_SECONDS
+    """How long calls that run may take to end at a stop."""
 
     def __init__(
         self,

@@ -116,7 +116,7 @@ class RemoteSource:
             await link.start()
             await self._make(link)
             self._link = link
-            await self._open()
+            await self._open(link)
         except BaseException:
             self._link = None
             await link.close()
@@ -133,12 +133,15 @@ class RemoteSource:
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.wait([self._teller])
-        channel, self._channel = self._channel, None
         with suppress(PenstockError, TimeoutError):  # what cannot be told comes again
             async with asyncio.timeout(STOP_SECONDS):
+                if self._channel is None and (self._acks or self._nacks):
+                    await self._open(link)
+                channel, self._channel = self._channel, None
                 if channel is not None:
                     await self._tell(channel)
                     await channel.close()
+        self._channel = None
         await link.close()
 
     @property
@@ -267,12 +270,10 @@ class RemoteSource:
         """The stream, opened again where it was lost; None when the source is stopped meanwhile."""
         async with self._opening:
             if self._channel is None and self._link is not None:
-                await self._open()
+                await self._open(self._link)
             return self._channel
 
-    async def _open(self) -> None:
-        link = self._link
-        assert link is not None, "it is started"
+    async def _open(self, link: RemoteLink) -> None:
         # What else the server believes to be here is given back at once: it never came, or to an earlier life.
         here = [received.receipt for received in self._held.values()]
         held = [*here, *(receipt for receipt, _ in self._parked.values()), *self._acks, *self._nacks]

@@ -144,6 +144,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
+        self._came = asyncio.Event()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost."""
 
@@ -158,6 +159,14 @@ class Connection(asyncio.Protocol):
         await self._room.wait()
         self._transport.write(data)
         await asyncio.sleep(0)
+
+    async def hear(self) -> bytes:
+        """What has come and was not heard yet, for who reads no requests; waits for something."""
+        await self._came.wait()
+        self._came.clear()
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
 
     def close(self) -> None:
         """End the connection when all is written."""
@@ -184,9 +193,11 @@ class Connection(asyncio.Protocol):
             self._run(self._greet(self))
 
     def data_received(self, data: bytes) -> None:
+        self._buffer += data
         if self._greet is None:
-            self._buffer += data
             self._serve()
+        else:
+            self._came.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._task is not None:

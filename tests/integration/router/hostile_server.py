@@ -1,4 +1,4 @@
-"""All hostile targets in a process of their own, so that what they need of memory and time is not the client's.
+"""All hostile targets of a version of HTTP in a process of their own, so that what they need of memory and time is not the client's.
 
 It says where they are (a line of JSON), and on each line that it gets how many requests and open connections each has.
 """
@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from penstock.testing.hostile import HOSTILE, authority
+from penstock.testing.hostile_http2 import HOSTILE_HTTP2
 from penstock.testing.target import Target
+
+
+TABLES = {"HTTP_1_1": HOSTILE, "HTTP_2": HOSTILE_HTTP2}
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Seen:
 class HostileServer:
     """The process. Use it as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
+        self._version = version
         self._process: subprocess.Popen[str]
         self.urls: dict[str, str] = {}
         self.authority = ""
@@ -49,7 +54,7 @@ class HostileServer:
         return found
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.integration.router.hostile_server"]
+        command = [sys.executable, "-m", "tests.integration.router.hostile_server", self._version]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         start = self._read()
         self.urls, self.authority = start["urls"], start["authority"]
@@ -63,7 +68,7 @@ class HostileServer:
 
 def main() -> None:
     with contextlib.ExitStack() as stack:
-        targets = {name: stack.enter_context(Target(behaviour)) for name, behaviour in HOSTILE.items()}
+        targets = {name: stack.enter_context(Target(behaviour)) for name, behaviour in TABLES[sys.argv[1]].items()}
         start = {"urls": {name: target.url for name, target in targets.items()}, "authority": authority().pem.decode()}
         print(json.dumps(start), flush=True)
         for _ in sys.stdin:

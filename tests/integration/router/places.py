@@ -200,7 +200,7 @@ class Nats(Place):
     async def _left(self) -> int:
         client = await nats.connect(f"nats://{self._server.place}")
         try:
-            # What the consumer says: a server that was killed may have forgotten that it had removed messages from the stream, and
+            # What the consumer says: a server that was killed may have forgotten that it removed messages from the stream, and
             # keep them for ever, though no consumer wants them.
             found = await client.jetstream().consumer_info("ORDERS", "router")
             return (found.num_pending or 0) + (found.num_ack_pending or 0)

@@ -175,22 +175,6 @@ def test_a_message_keeps_its_place_through_a_short_delay_and_a_restart(server: A
     play(server, scene)
 
 
-@pytest.mark.usefixtures("waits_here")
-def test_no_more_than_half_of_what_the_server_may_give_out_waits_here(server: ActiveMqServer) -> None:
-    async def scene(world: World) -> None:
-        await world.send(*(b"%d" % number for number in range(6)))
-        async with world.started("?prefetch=4") as source:
-            for received in await take(source, 4):
-                source.nack(received, 3)
-            last = await take(source, 2)
-            assert bodies_of(last) == [b"4", b"5"]
-            for received in last:
-                source.ack(received)
-            assert sorted(bodies_of(await take(source, 4))) == [b"0", b"1", b"2", b"3"]
-
-    play(server, scene)
-
-
 def test_what_a_killed_process_held_comes_first_and_in_order(server: ActiveMqServer) -> None:
     async def scene(world: World) -> None:
         sent = [b"%04d" % number for number in range(500)]

@@ -532,6 +532,23 @@ def test_a_server_that_hangs_is_given_up(server: NatsServer, stream: str, monkey
     asyncio.run(run())
 
 
+def test_what_is_sent_goes_to_a_subject_that_the_consumer_takes(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with client_of(server) as client:
+            config = StreamConfig(name=stream, subjects=[f"{stream}.mails.*", f"{stream}.orders.*.new"])
+            await client.jetstream().add_stream(config)
+        for options in ("", f"?subject={stream}.orders.*.new"):
+            consumer = f"c{len(options)}"
+            uri = f"nats://{server.place}/{stream}/{consumer}{options}"
+            async with started(NatsSource(QueueConfig("q", uri), SystemClock())) as source:
+                sent = await source.send(b"7", "any")
+                [received] = [one for one in await take(source, 1) if one.broker_id == sent]
+                source.ack(received)
+                await source.flush()
+
+    asyncio.run(run())
+
+
 def test_where_several_servers_are_named_the_first_that_answers_is_taken(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         hosts = f"127.0.0.1:{free_port()},{server.place}"

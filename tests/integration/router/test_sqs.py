@@ -83,6 +83,21 @@ def test_what_a_stopped_source_of_a_fifo_queue_held_comes_again_at_once_and_in_o
     asyncio.run(scenario())
 
 
+def test_what_is_sent_to_a_fifo_queue_is_kept_in_the_order_of_its_group(server: SqsServer) -> None:
+    async def scenario() -> None:
+        source = source_of(server.create_queue(is_fifo=True), server.endpoint)
+        await source.start()
+        ids = [await source.send(b'{"id":"%d"}' % number, group) for number, group in enumerate(["a", "a", "gr\u00fc\u00dfe, b"])]
+        (first,) = await source.poll(1, 1)
+        (other,) = await take(source, 1)
+        assert [first.broker_id, other.broker_id] == [ids[0], ids[2]]
+        source.ack(first)
+        assert [received.broker_id for received in await take(source, 1)] == [ids[1]]
+        await source.stop()
+
+    asyncio.run(scenario())
+
+
 def test_a_message_whose_lease_ran_out_is_acked_with_its_newest_receipt_handle(server: SqsServer) -> None:
     """Specification 001, "Receipt handle expiry"."""
 

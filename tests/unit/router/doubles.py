@@ -31,7 +31,7 @@ TARGET = "https://target.example/hook"
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop turn until something is true."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # what is waited for is a state of the code under test, not an event
             await asyncio.sleep(0)
 
 
@@ -64,7 +64,7 @@ def item(
 
 
 class MemorySource:
-    """A queue in memory, in order. A message that is handed out is hidden until its lease ends, it is nacked, or the source stops."""
+    """A queue in memory, in order. What is handed out is hidden until its lease ends, it is nacked, or the source stops."""
 
     def __init__(self, clock: Clock | None = None, *, lease_seconds: float | None = 120) -> None:
         self.clock: Clock = clock or ManualClock()
@@ -103,6 +103,11 @@ class MemorySource:
     def left(self) -> int:
         """How many messages the queue holds, handed out or not."""
         return len(self._bodies)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether every message was handed out at least once."""
+        return all(broker_id in self._counts for broker_id in self._bodies)
 
     def show(self, broker_id: str) -> None:
         """Let the lease of a message end now."""
@@ -166,10 +171,14 @@ class MemorySource:
             self._hidden[received.broker_id] = self.clock.now() + seconds * SECOND
 
     def _is_current(self, received: Received) -> bool:
-        is_current = self._counts.get(received.broker_id) == received.receipt
+        is_current: bool = self._counts.get(received.broker_id) == received.receipt
         if not is_current:
             self.stale.append(received.broker_id)
         return is_current
+
+    def was_extended(self, times: int) -> bool:
+        """Whether leases were extended so many times."""
+        return len(self.extended) >= times
 
     async def flush(self) -> None:
         pass
@@ -185,7 +194,9 @@ class MemorySource:
 class Request:
     """A call to a target."""
 
-    def __init__(self, transport: ScriptedTransport, url: str, headers: bytes, content: bytes, timeout: float, done: Done) -> None:
+    def __init__(
+        self, transport: ScriptedTransport, url: str, headers: bytes, content: bytes, timeout: float, done: Done
+    ) -> None:
         self.url = url
         self.headers = headers
         self.body = content
@@ -223,7 +234,7 @@ class ScriptedTransport:
         self.breaks: Exception | None = None
         """What `post` raises."""
 
-    def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> Request:  # noqa: ASYNC109  # as the port has it
+    def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> Request:  # as the port has it
         if self.breaks is not None:
             raise self.breaks
         request = Request(self, url, headers, body, timeout, done)
@@ -275,6 +286,10 @@ class KeptRecords:
 
     async def flush(self) -> None:
         self.flushes += 1
+
+    async def until(self, count: int, message_id: str | None = None) -> None:
+        """Wait for so many attempts, of any message or of this one."""
+        await until(lambda: sum(message_id in {None, attempt.message_id} for attempt in self.attempts) == count)
 
 
 class KeepsDeadSource(MemorySource):

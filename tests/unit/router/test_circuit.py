@@ -129,21 +129,24 @@ def test_circuit_breaker_half_open_a_call_from_before_is_no_probe(health: Health
     assert made.may(OPEN_FOR) == OPEN_FOR  # the probe is still under way
 
 
-def test_circuit_breaker_clean_is_one_whose_last_ten_calls_all_succeeded() -> None:
-    made = breaker(*[UP] * 9)
-    assert not made.is_clean
-    said(made, UP, 0)
-    assert made.is_clean
-    said(made, UNKNOWN, 0)
-    assert made.is_clean
-    said(made, DOWN, 0)
-    assert not made.is_clean
-    for _ in range(10):
-        said(made, UP, 0)
-    assert made.is_clean
+@pytest.mark.parametrize(
+    ("calls", "is_clean"),
+    [
+        ([UP] * 9, False),
+        ([UP] * 10, True),
+        ([UP] * 10 + [UNKNOWN], True),
+        ([UP] * 10 + [DOWN], False),
+        ([UP] * 10 + [DOWN] + [UP] * 9, False),
+        ([UP] * 10 + [DOWN] + [UP] * 10, True),
+        ([DOWN] * 10, False),
+    ],
+)
+def test_circuit_breaker_clean_is_one_whose_last_ten_calls_all_succeeded(calls: list[Health], is_clean: bool) -> None:
+    made = breaker(*calls)
+
+    assert made.is_clean is is_clean
     made.reset()
     assert not made.is_clean  # its window is empty: the next calls have to be counted
-    assert not opened().is_clean
 
 
 def test_decision_18_a_refusal_is_a_target_that_is_up() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.router.core.message import DEFAULT_GROUP, DEFAULT_POOL, Pointer, parse
+from penstock.router.core.message import DEFAULT_GROUP, DEFAULT_POOL, Pointer, Received, parse
 
 FULL = {
     "id": "01K9",
@@ -90,8 +90,8 @@ def test_message_pointer_fields_that_may_be_left_out_and_their_other_names(
         (body(id=None), "no id"),
         (body(id=...), "no id"),
         (body(id=""), "no id"),
-        (body(mediationTarget=...), "'1' has no mediationTarget"),
-        (body(mediationTarget=""), "'1' has no mediationTarget"),
+        (body(mediationTarget=...), "the message has no mediationTarget"),
+        (body(mediationTarget=""), "the message has no mediationTarget"),
     ],
 )
 def test_message_parsing_what_is_no_pointer_says_so_and_what_was_wanted(wrong: bytes, said: str) -> None:
@@ -104,4 +104,8 @@ def test_message_parsing_what_is_no_pointer_says_so_and_what_was_wanted(wrong: b
 def test_message_pointer_secrets_are_never_shown() -> None:
     shown = repr(parse(msgspec.json.encode(FULL)))
 
-    assert shown == "<01K9 of group order-123 for pool POOL-HIGH to https://target.example/hook>"
+    assert shown == "<01K9 of group order-123 for pool POOL-HIGH>"  # a target's query may hold a secret
+
+
+def test_received_its_body_with_the_secrets_in_it_is_never_shown() -> None:
+    assert repr(Received("b-1", msgspec.json.encode(FULL))) == f"<b-1, {len(msgspec.json.encode(FULL))} bytes>"

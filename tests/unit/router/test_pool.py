@@ -1,4 +1,4 @@
-"""Specification 001, "Process Pools", "Per-Group Virtual Threads", "Rate Limiting" and "FIFO Enforcement"; decisions 22, 23, 25, 26.
+"""Specification 001, "Process Pools", "Per-Group Virtual Threads", "Rate Limiting", "FIFO Enforcement"; decisions 22, 23, 25, 26.
 
 A pool here has lanes instead of threads: what the specification says of a group's thread holds of its lane.
 """
@@ -7,6 +7,7 @@ import pytest
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
+from penstock.router.core.lane import key_of
 from penstock.router.core.message import Item
 from penstock.router.core.pool import GRACE, IDLE_AFTER, Fate, Pool, capacity_of
 from penstock.router.core.rate_limit import MINUTE

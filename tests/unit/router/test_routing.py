@@ -60,7 +60,7 @@ def test_routing_phase_1_new_messages_go_in(is_strict: bool) -> None:
     routing = world.route(item("a"), item("b"))
 
     assert (routing.accepted, list(routing.pools), len(world.tracker)) == (2, ["P"], 2)
-    assert not (routing.redelivered or routing.requeued or routing.repeated or routing.refused or routing.full or routing.unknown)
+    assert not any([routing.redelivered, routing.requeued, routing.repeated, routing.refused, routing.full, routing.unknown])
 
 
 @BOTH

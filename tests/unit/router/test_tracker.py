@@ -134,3 +134,13 @@ def test_in_flight_tracking_renew_takes_over_the_receipt_and_leaves_nothing_behi
     assert tracker.of_queue(queue) == [first]
     assert tracker.remove(first)
     assert (len(tracker), tracker.of_queue("Q"), tracker.of_queue("R")) == (0, [], [])
+
+
+def test_in_flight_tracking_renew_does_not_push_out_another_message_of_the_same_id() -> None:
+    first, second = item("m", broker_id=""), item("n", broker_id="b")
+    tracker = tracking(first, second)
+
+    tracker.renew(first, item("m", broker_id="b"))
+
+    assert (tracker.remove(first), tracker.remove(second)) == (True, True)
+    assert tracker.of_queue("Q") == []

@@ -57,8 +57,14 @@ class World:
         await self.router.apply(config)
 
     async def settled(self) -> None:
-        """Wait until the router holds nothing."""
-        await until(lambda: not len(self.router.tracker) and not self.router._burials)
+        """Wait until the router holds nothing, and has seen all there is."""
+        await until(
+            lambda: (
+                all(source.is_seen for source in self.sources.values())
+                and not len(self.router.tracker)
+                and not self.router._burials
+            )
+        )
 
     async def tick(self, seconds: float) -> None:
         """Let time pass, and whoever waits for it see that."""

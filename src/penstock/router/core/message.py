@@ -28,7 +28,7 @@ class Pointer(msgspec.Struct, frozen=True, gc=False):
     """The message's own content as JSON, when the body carries one; nothing when it is a pointer alone."""
 
     def __repr__(self) -> str:
-        return f"<{self.message_id} of group {self.group} for pool {self.pool} to {self.target}>"
+        return f"<{self.message_id} of group {self.group} for pool {self.pool}>"
 
 
 class Received(msgspec.Struct, gc=False, eq=False):
@@ -41,6 +41,9 @@ class Received(msgspec.Struct, gc=False, eq=False):
     """What the source needs to settle this delivery; nobody else looks at it."""
     count: int = 1
     """How often the source has handed the message out, as far as it knows."""
+
+    def __repr__(self) -> str:
+        return f"<{self.broker_id}, {len(self.body)} bytes>"  # its body may hold a token
 
 
 class Item(msgspec.Struct, gc=False, eq=False):
@@ -111,7 +114,8 @@ def _parse_other(body: bytes) -> Pointer:
     if not message_id:
         raise InvalidArgument("the message has no id", hint=_WANTED)
     if not target:
-        raise InvalidArgument(f"the message {message_id!r} has no mediationTarget", hint=_WANTED)
+        # Without its id: a thousand of them are one warning.
+        raise InvalidArgument("the message has no mediationTarget", hint=_WANTED)
     group = found.message_group_id
     return Pointer(
         message_id,

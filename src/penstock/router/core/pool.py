@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
 from penstock.router.core.batch_groups import BatchGroups
-from penstock.router.core.lane import Lane
+from penstock.router.core.lane import Lane, key_of
 from penstock.router.core.message import Item
 from penstock.router.core.rate_limit import RateLimit
 
@@ -180,6 +180,23 @@ class Pool:
             lane = self.lanes[item.pointer.group] = Lane(item.pointer.group)
         self.away += not lane.away
         lane.sent_back(item, until + GRACE)
+
+    def awaited(self, now: int | None = None) -> dict[str, dict[str, int]]:
+        """By group: which messages are waited for, and until when. With `now` also those that wait here and will go back."""
+        found = {
+            group: {**({} if now is None else dict.fromkeys(map(key_of, lane.regular), now + GRACE)), **(lane.away or {})}
+            for group, lane in self.lanes.items()
+            if lane.away or (now is not None and lane.regular)
+        }
+        return {} if self.batches is not None else found
+
+    def wait_for(self, group: str, ahead: Mapping[str, int]) -> None:
+        """Messages of a group are on their way that come before all others of it."""
+        lane = self.lanes.get(group)
+        if lane is None:
+            lane = self.lanes[group] = Lane(group)
+        self.away += not lane.away
+        lane.away = {**ahead, **(lane.away or {})}
 
     # ── being worked on ──────────────────────────────────────────────────────────────────────────────────────────────────
 

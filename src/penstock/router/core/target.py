@@ -114,3 +114,12 @@ def _wrong(url: str, wanted: str, hint: str = _HINT) -> InvalidArgument:
     """The error. A query, a password and what follows them may be secret, so they are not shown."""
     shown = "a URL with a user" if "@" in url else re.split(r"[?#]", url, maxsplit=1)[0]
     return InvalidArgument.of("target", shown, wanted, hint=hint)
+
+
+def shown_target(url: str) -> str:
+    """A target as it may be shown: without user, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a target that is no URL"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -92,6 +92,8 @@ class Tracker:
         message_id = item.pointer.message_id
         key, new_key = item.received.broker_id or message_id, again.received.broker_id or message_id
         if key != new_key or item.queue != again.queue:
+            if new_key in self._by_queue.get(again.queue, _NONE):
+                return  # its queue gives two messages one id: neither is to be forgotten
             del same[key]
             self._by_queue.setdefault(again.queue, {})[new_key] = item
         item.received, item.queue, item.leased_at = again.received, again.queue, again.leased_at
@@ -103,6 +105,11 @@ class Tracker:
         del self._by_message[item.pointer.message_id]
         del self._by_queue[item.queue][item.received.broker_id or item.pointer.message_id]
         return True
+
+    def forget_empty(self) -> None:
+        """Forget queues of which nothing is in the router."""
+        for queue in [queue for queue, items in self._by_queue.items() if not items]:
+            del self._by_queue[queue]
 
     def holds(self, item: Item) -> bool:
         """Whether this very message is in the router."""

@@ -51,8 +51,8 @@ DRY: Final = 0.01
 """Seconds that a poll waits before it makes the server look for more."""
 FLUSH_LIMIT: Final = 10.0
 SHORT_DELAY: Final = 60
-"""Seconds of a delay that a message waits for here, unless too many do. A copy loses its place in the queue: after a restart of
-the router, which knows nothing of it, what came after it would come first."""
+"""Seconds of a delay that a message waits for here. A copy loses its place in the queue: after a restart of the router, which knows
+nothing of it, what came after it would come first. So many as `prefetch` says may wait; then the server gives nothing more."""
 
 _numbers = count(1)
 """Of connections and subscriptions."""
@@ -221,7 +221,7 @@ class ActiveMqSource:
         again = Received(received.broker_id, received.body, held, received.count + 1)
         if not due:
             self._return(again)
-        elif self._may_move and (delay > SHORT_DELAY or len(self._kept) >= self._address.prefetch // 2):
+        elif self._may_move and delay > SHORT_DELAY:
             self._move(again, due)
         else:
             self._keep(again, due)

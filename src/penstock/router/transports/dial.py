@@ -37,6 +37,10 @@ class Opening(asyncio.Protocol, ABC):
     async def ready(self) -> None:
         """Return when calls can be sent; ConnectionResetError when it was closed before."""
 
+    @abstractmethod
+    def discard(self) -> None:
+        """Close it. It has no call."""
+
 
 class NoConnection(Exception):
     """There is none; `failure` says why."""
@@ -98,11 +102,11 @@ class Dialer:
         name = self._host if self._tls else None
         try:
             async with asyncio.timeout(seconds):
-                transport, made = await loop.create_connection(protocol, address, self._port, ssl=self._tls, server_hostname=name)
+                _, made = await loop.create_connection(protocol, address, self._port, ssl=self._tls, server_hostname=name)
                 try:
                     await made.ready()
                 except BaseException:
-                    transport.abort()
+                    made.discard()
                     raise
         except TimeoutError:
             raise self._none(Trouble.CONNECT_TIMEOUT, f"no connection within {self._timeout:g} s") from None

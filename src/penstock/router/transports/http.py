@@ -149,6 +149,9 @@ class _Negotiated(Opening):
     async def ready(self) -> None:
         await self._chosen.ready()
 
+    def discard(self) -> None:
+        self._chosen.discard()
+
 
 CLOSED: Final = Failure(Trouble.CANCELLED, "the router stops")
 NOWHERE: Final = Target("", "", 0, "", "", "", b"")

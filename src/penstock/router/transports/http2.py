@@ -2,6 +2,9 @@
 
 The library `h2` knows the protocol and does no I/O; here its events are turned into answers. What it has to say is collected in
 one turn of the loop and written at once: TLS packs it into few records.
+
+The library takes tens of microseconds for a frame of nine bytes, so a target could keep it busy with frames that say nothing.
+`_noise` counts what came beside answers since the last one ended; too much of it, and the connection is given up.
 """
 
 from __future__ import annotations
@@ -31,6 +34,18 @@ except ModuleNotFoundError as error:
 LAST_STREAM: Final = 2**31 - 1
 WRITE_LIMIT: Final = 1 << 20
 """Bytes that may wait to be written: requests stop long before, so beyond are answers to a flood of PING and SETTINGS."""
+NOISE_LIMIT: Final = 16 * 1024
+"""Bytes that are not of a body, since an answer ended: as many headers as one answer may have."""
+NOISE_OF_CALL: Final = 4 * 1024
+"""As many more for each call under way."""
+FAIR_PACKING: Final = 2
+"""Bytes that may be sent for each of a body without being noise: those of frames of nine bytes or more."""
+SLICE: Final = 2 * 1024
+"""Bytes that are read in one turn of the loop."""
+TABLE_LIMIT: Final = 4096
+"""Bytes of the table in which sent headers are remembered. It is searched for each header: a target may not make it larger."""
+WINDOW: Final = 65_535
+"""Bytes of bodies that may be under way to us."""
 _SETTINGS: Final = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE}
 _CONFIGURATION: Final = H2Configuration(client_side=True, header_encoding=None)
 
@@ -69,6 +84,10 @@ class Http2Connection(Opening):
         self._h2.local_settings = Settings(client=True, initial_values=_SETTINGS)
         self._streams: dict[int, _Stream] = {}
         self._capacity = origin.shared_limit
+        self._allowed: int | None = None
+        """How many streams the target takes; None: it has not said."""
+        self._noise = 0
+        self._unread = bytearray()
         self._is_kept = False
         """Whether it has answered before: then it may be closed by now without our knowing."""
         self._is_retired = False
@@ -108,6 +127,8 @@ class Http2Connection(Opening):
 
     def discard(self) -> None:
         """Close it. It has no call."""
+        self._is_retired = True
+        self._unread.clear()
         self._transport.abort()
         self._origin.lost(self, calls=0)
 
@@ -134,15 +155,44 @@ class Http2Connection(Opening):
     def data_received(self, data: bytes) -> None:
         """Something came."""
         self._is_silent = False
+        if not self._unread:
+            if len(data) <= SLICE:
+                self._read(data)
+                return
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        self._unread += data
+
+    def _read_on(self) -> None:
+        """A slice more of what has come."""
+        if self._unread:
+            self._read_slice()
+        if self._unread:
+            self._loop.call_soon(self._read_on)
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _read_slice(self) -> None:
+        data = bytes(self._unread[:SLICE])
+        del self._unread[:SLICE]
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
         self._flush()  # the library forgets what is unsent when a GOAWAY comes
+        self._noise += len(data)
         try:
-            for event in self._h2.receive_data(data):
+            found = self._h2.receive_data(data)
+            if self._allowed not in {self._h2.remote_settings.max_concurrent_streams, None}:
+                self._resize()  # before an answer that came with it makes room for a call
+            for event in found:
                 self._take(event)
         except H2Error as error:
-            self._break(f"the answer is not HTTP/2: {error}")
+            self._break(f"the answer is not HTTP/2: {type(error).__name__}")
             return
         self._flush()
-        if self._transport.get_write_buffer_size() > WRITE_LIMIT:
+        if self._noise > NOISE_LIMIT + NOISE_OF_CALL * len(self._streams):
+            self._break("too much comes beside the answers")
+        elif self._transport.get_write_buffer_size() > WRITE_LIMIT:
             self._break("the target asks for more than it reads")
 
     def pause_writing(self) -> None:
@@ -161,6 +211,8 @@ class Http2Connection(Opening):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is closed, by the target or by us."""
+        while self._unread:
+            self._read_slice()
         streams, self._streams = self._streams, {}
         self._tell_ready(False)
         self._origin.lost(self, calls=len(streams))
@@ -176,7 +228,7 @@ class Http2Connection(Opening):
             case events.ResponseReceived(stream_id=number, headers=headers):
                 if stream := self._streams.get(number):
                     found = dict(headers)
-                    stream.status = int(found[b":status"])
+                    stream.status = _status(found[b":status"])
                     stream.retry_after = value.decode("latin-1") if (value := found.get(b"retry-after")) is not None else None
             case events.DataReceived(stream_id=number, data=data, flow_controlled_length=length):
                 self._h2.acknowledge_received_data(length, number)
@@ -188,6 +240,8 @@ class Http2Connection(Opening):
                     self._leave(number)
                     self._send_again(stream, code == ErrorCodes.REFUSED_STREAM, f"the target reset the stream ({_word(code)})")
             case events.RemoteSettingsChanged():
+                encoder = self._h2.encoder
+                encoder.header_table_size = min(encoder.header_table_size, TABLE_LIMIT)
                 self._resize()
                 self._send_bodies()
             case events.WindowUpdated():
@@ -200,9 +254,11 @@ class Http2Connection(Opening):
         if stream is None:
             return
         stream.body += data
+        self._noise = max(self._noise - len(data) * FAIR_PACKING, 0)
         if len(stream.body) > self._body_limit:
             del stream.body[self._body_limit :]
             self._end(number)
+            self._noise = -WINDOW  # what is under way of it
 
     def _end(self, number: int) -> None:
         """The answer is there, or enough of it."""
@@ -210,9 +266,13 @@ class Http2Connection(Opening):
         if stream is None:
             return
         self._is_kept = True
+        self._noise = 0
         self._reset(number)
         self._leave(number)
-        stream.call.finish(Answer(stream.status, bytes(stream.body), stream.retry_after))
+        if stream.status:
+            stream.call.finish(Answer(stream.status, bytes(stream.body), stream.retry_after))
+        else:
+            stream.call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the answer has no status"))
 
     def _go_away(self, last: int, code: object) -> None:
         """The target takes no more calls here, and has not looked at those after `last`."""
@@ -225,7 +285,8 @@ class Http2Connection(Opening):
 
     def _resize(self) -> None:
         """The target may have changed how many streams it takes."""
-        self._capacity = min(self._h2.remote_settings.max_concurrent_streams, self._origin.shared_limit)
+        self._allowed = self._h2.remote_settings.max_concurrent_streams
+        self._capacity = min(self._allowed, self._origin.shared_limit)
         if len(self._streams) >= self._capacity:
             self._origin.retire(self)
         elif not self._is_retired and not self.is_free:
@@ -262,6 +323,8 @@ class Http2Connection(Opening):
     def _break(self, why: str) -> None:
         """Give the connection up, with all that is on it."""
         streams, self._streams = self._streams, {}
+        self._unread.clear()
+        self._is_retired = True
         self._flush()
         self._transport.abort()
         self._origin.lost(self, calls=len(streams))
@@ -303,7 +366,7 @@ class Http2Connection(Opening):
 
     def _flush(self) -> None:
         self._will_flush = False
-        if data := self._h2.data_to_send():
+        if (data := self._h2.data_to_send()) and not self._transport.is_closing():
             self._transport.write(data)
 
 
@@ -326,6 +389,11 @@ def _head(target: Target) -> list[tuple[bytes, bytes]]:
         (b"accept", b"application/json"),
         (b"user-agent", USER_AGENT.encode()),
     ]
+
+
+def _status(value: bytes) -> int:
+    """The status of an answer; 0 for what is none."""
+    return int(value) if len(value) == 3 and value.isdigit() and value >= b"200" else 0
 
 
 def _word(code: object) -> str:

@@ -121,6 +121,7 @@ class Origin:
         """A connection is made; it is offered when it can take calls."""
         self._is_shared = is_shared
         self._open.add(connection)
+        connection.idle_since = self._sweep
 
     def offer(self, connection: Connection) -> None:
         """This connection can take calls."""
@@ -139,6 +140,7 @@ class Origin:
         self.retire(connection)
         self._open.discard(connection)
         if self._waiting:
+            self._serve()
             self._grow()
 
     def again(self, call: HttpCall) -> None:
@@ -152,7 +154,7 @@ class Origin:
 
     def distrust(self) -> None:
         """A kept connection turned out closed: those that were idle as long are likely to be closed as well."""
-        for connection in self._idle():
+        for connection in [each for each in self._free if not each.load]:
             connection.discard()
 
     def drop(self, call: HttpCall) -> None:
@@ -162,11 +164,12 @@ class Origin:
     def sweep(self) -> bool:
         """Close what was idle for several sweeps; whether the origin has anything left."""
         self._sweep += 1
-        for connection in self._idle():
-            if connection.idle_since < self._sweep - SWEEPS_KEPT:
-                connection.discard()
         for connection in list(self._open):
-            connection.check()
+            # Also one that is not free though it has no call: its target takes none.
+            if not connection.load and connection.idle_since < self._sweep - SWEEPS_KEPT:
+                connection.discard()
+            else:
+                connection.check()
         return bool(self._open or self._connecting or self._waiting)
 
     async def close(self) -> None:
@@ -181,9 +184,6 @@ class Origin:
     def stats(self) -> OriginStats:
         """What there is at the moment."""
         return OriginStats(self.name, len(self._open), len(self._connecting), self._busy, len(self._waiting))
-
-    def _idle(self) -> list[Connection]:
-        return [connection for connection in self._free if not connection.load]
 
     def _serve(self) -> None:
         """Give waiting calls to connections that have room."""

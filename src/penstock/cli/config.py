@@ -33,7 +33,7 @@ def run(found: argparse.Namespace) -> int:
 
 def _plain(value: object) -> object:
     if isinstance(value, str) and "://" in value:
-        return shown_uri(value)
+        return _without_secrets(value)
     return str(value) if isinstance(value, Path) else value
 
 
@@ -46,6 +46,11 @@ def _shown(value: object) -> str:
         case tuple():
             return ",".join(value)
         case str() if "://" in value:
-            return shown_uri(value)
+            return _without_secrets(value)
         case _:
             return str(value)
+
+
+def _without_secrets(addresses: str) -> str:
+    """One address, or several with commas between them."""
+    return ",".join(shown_uri(address) for address in addresses.split(","))

@@ -13,6 +13,7 @@ from penstock.cli.arguments import whole
 from penstock.cli.command import Verbs
 from penstock.cli.output import say, say_json, table
 from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, ServerUnreachable, Unauthenticated
+from penstock.router.core.config import shown_uri
 
 SERVER = "http://127.0.0.1:8095"
 SERVER_VARIABLE = "PENSTOCK_ROUTER"
@@ -134,6 +135,7 @@ class _Router:
             is_whole = self._parts.scheme in {"http", "https"} and bool(self._parts.hostname) and self._parts.port != 0
         except ValueError:
             is_whole = False
+        self._url = shown_uri(self._url)  # from here on it is only shown
         if not is_whole:
             raise InvalidArgument.of("--server", self._url, f"an address such as {SERVER}")
 

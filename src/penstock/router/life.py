@@ -134,12 +134,12 @@ class Life:
 
     async def _primacy_changed(self, is_primary: bool) -> None:
         if is_primary:
-            log.info("this router is the primary")
             if self._begun is not None:
                 self._begun.cancel()
             self._begun = asyncio.create_task(self._begin())
         else:
-            log.warning("this router is not the primary: it stops working and stands by")
+            if not self.is_stopping:
+                log.warning("this router is not the primary any more: it stops working and stands by")
             await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
 
     async def _prepare(self) -> None:

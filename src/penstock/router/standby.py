@@ -131,9 +131,11 @@ class Standby:
                     self._all_told.clear()
                     await self._all_told.wait()
             finally:
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                running = set(self._tasks)
+                while running:  # an answer that comes at the moment of a cancel may swallow it: then the lock would be kept
+                    for task in running:
+                        task.cancel()
+                    _, running = await asyncio.wait(running, timeout=self._call_timeout)
                 self._tasks = []
                 self._lease.refused(self._now())
                 await self._release()

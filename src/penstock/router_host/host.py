@@ -85,8 +85,12 @@ class RouterHost:
 
 def with_redriven(config: RouterConfig) -> RouterConfig:
     """The same with the queues in which redriven dead letters are ready."""
-    more = [found for queue in config.queues if (found := redriven(queue)) is not None]
-    return msgspec.structs.replace(config, queues=(*config.queues, *more))
+    known = {queue.name: queue for queue in config.queues}
+    for queue in config.queues:
+        found = redriven(queue)
+        if found is not None:
+            known.setdefault(found.name, found)  # two queues may have their dead letters in one place
+    return msgspec.structs.replace(config, queues=tuple(known.values()))
 
 
 def options_of(settings: Settings) -> RouterOptions:
@@ -111,11 +115,18 @@ def options_of(settings: Settings) -> RouterOptions:
 
 def _secret(file: Path) -> str:
     try:
-        return file.read_text("utf-8").strip()
+        secret = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise FailedPrecondition(
-            f"the file of the signing secret {str(file)!r} cannot be read: {error}", hint="write the secret into it, alone"
+            f"the file of the signing secret {str(file)!r} cannot be read: {why}", hint="write the secret into it, alone"
         ) from None
+    if not secret or len(secret.split()) > 1:
+        raise FailedPrecondition(
+            f"the file of the signing secret {str(file)!r} holds {'more than one word' if secret else 'nothing'}",
+            hint="write the secret into it, alone",
+        )
+    return secret
 
 
 def _place(router: str | None) -> tuple[Path | None, str | None]:

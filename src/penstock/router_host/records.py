@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core import events
 from penstock.broker.core.events import Texts, column, text_column
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import plain_text
+from penstock.broker.core.message import MAX_ATTRIBUTE_VALUE_BYTES, plain_text
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.queue_manager import QueueManager
 from penstock.router.core.config import QueueConfig, shown_uri
@@ -47,7 +48,8 @@ _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
 
 def dead_letter_queue(queue: str) -> str:
     """The name of the work queue that keeps the dead letters of a router's queue."""
-    return f"{PREFIX}{_NAME.sub('-', shown_uri(queue)).strip('-')}"[:MAX_NAME]
+    plain = _NAME.sub("-", shown_uri(queue)).strip("-")
+    return f"{PREFIX}{plain or sha256(queue.encode()).hexdigest()[:16]}"[:MAX_NAME]
 
 
 def redriven(config: QueueConfig) -> QueueConfig | None:
@@ -86,7 +88,7 @@ class BrokerRecords:
             "router.pool": pointer.pool,
             "router.target": plain_target(pointer.target),
         }
-        message = NewMessage(received.body, headers={key: _cut(text) for key, text in headers.items() if text}, delay=HIDDEN)
+        message = NewMessage(received.body, headers={key: _header(text) for key, text in headers.items() if text}, delay=HIDDEN)
         batch = self._manager.batch(name, [message], self._broker.clock.now())
         placed = await self._aio.publish(Catalog.work_stream, name, batch)
         self._aio.advance()
@@ -143,8 +145,11 @@ class BrokerRecords:
         pointers = [item.pointer for item in items]
         if stream is not None:
             leases: list[Lease] = [item.received.receipt for item in items]
-            offsets = [lease.offset for lease in leases]
-            published = column([lease.message.publish_at for lease in leases])
+            try:
+                offsets = [lease.offset for lease in leases]
+                published = column([lease.message.publish_at for lease in leases])
+            except AttributeError:
+                number = offsets = None  # some are of a queue that had this name before, elsewhere: they hold no leases
         outcomes = [one.came for one in attempts]
         return events.Attempted(
             number,
@@ -183,6 +188,11 @@ def _each(change: Callable[[str], str], texts: Texts) -> Texts:
 
 def _all_cut(texts: list[str]) -> list[str]:
     return texts if max(map(len, texts)) <= MAX_TEXT else [_cut(text) for text in texts]
+
+
+def _header(text: str) -> str:
+    """Text that a message may carry, cut to so many bytes."""
+    return text if len(text) * 4 <= MAX_ATTRIBUTE_VALUE_BYTES else text.encode()[:MAX_TEXT].decode(errors="ignore")
 
 
 def _cut(text: str) -> str:

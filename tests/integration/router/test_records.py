@@ -13,13 +13,15 @@ from penstock import Broker, NewMessage, PubSub, QueueManager
 from penstock import QueueConfig as Settings
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
+from penstock.config import Settings as ServerSettings
 from penstock.errors import FailedPrecondition
-from penstock.router.core.config import QueueConfig
+from penstock.router.core.config import QueueConfig, RouterConfig
 from penstock.router.core.message import Item, Pointer, Received
 from penstock.router.core.outcome import Answer, Outcome, judge
 from penstock.router.records import Attempt
 from penstock.router.source import Source
 from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router_host.host import options_of, with_redriven
 from penstock.router_host.local import BrokerQueues
 from penstock.router_host.records import BrokerRecords, dead_letter_queue, plain_target, redriven
 
@@ -227,6 +229,7 @@ def test_a_work_queue_keeps_its_own_dead_letters_with_the_reason() -> None:
         ("https://sqs.eu-west-1.amazonaws.com/123/orders.fifo", "router.https-sqs.eu-west-1.amazonaws.com-123-orders.fifo"),
         ("nats://user:secret@host:4222/S/C", "router.nats-host-4222-S-C"),
         ("x" * 300, "router." + "x" * 193),
+        ("заказы", "router.c359203e8db39396"),
     ],
 )
 def test_the_queue_of_dead_letters_has_a_plain_name_without_secrets(queue: str, name: str) -> None:
@@ -247,3 +250,49 @@ def test_the_queue_of_dead_letters_has_a_plain_name_without_secrets(queue: str, 
 )
 def test_a_target_is_written_down_without_its_secrets(target: str, plain: str) -> None:
     assert plain_target(target) == plain
+
+
+def test_a_dead_message_with_long_texts_of_many_bytes_is_kept() -> None:
+    async def run() -> None:
+        async with desk() as made:
+            text = "п" * 2_000
+            dead = Item(Pointer(text, text, f"https://shop/{text}"), text, Received(text, b"body"), attempts=1)
+            await made.records.bury(dead, "undeliverable", text)
+
+            (letter,) = made.queues.dead_letters(dead_letter_queue(text))
+            assert letter.message.payload == b"body"
+
+    asyncio.run(run())
+
+
+def test_attempts_of_a_queue_that_was_another_one_before_are_written_down() -> None:
+    async def run() -> None:
+        async with desk() as made:
+            made.local.numbers["orders"] = (1, 1)
+            made.records.attempted(attempt("m", received=Received("nats:7", b"", b"a receipt of NATS")))
+            await made.records.flush()
+
+    asyncio.run(run())
+
+
+def test_two_queues_whose_dead_letters_are_in_one_place_have_one_source_of_redriven_ones() -> None:
+    config = RouterConfig((QueueConfig("a b", "nats://h/S/a"), QueueConfig("a-b", "nats://h/S/b")))
+
+    widened = with_redriven(config)
+
+    assert [queue.name for queue in widened.queues] == ["a b", "a-b", "router.a-b"]
+    assert with_redriven(widened) == widened
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "holds nothing"), (b" \n", "holds nothing"), (b"one two\n", "more than one"), (b"\xff", "not text")],
+)
+def test_a_file_that_holds_no_signing_secret_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+
+    with pytest.raises(FailedPrecondition, match=said) as refused:
+        options_of(ServerSettings(memory=True, router_signing_secret_file=file))
+
+    assert "two" not in str(refused.value)

@@ -1,6 +1,6 @@
 """Hot standby with a real Redis: one primary at a time, whatever happens to it, to Redis or to the lock.
 
-The times are those of production divided by 25. Every instant counts: whoever is primary is asked every few milliseconds.
+The times are those of production divided by 12: a busy machine that stands still for a moment must not cost the lock. Every instant counts: whoever is primary is asked every few milliseconds.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ from tests.integration.router.redis_server import RedisServer, needs_redis, redi
 
 pytestmark = needs_redis
 
-TTL, RENEW, RETRY, MARGIN, CALL = 1.2, 0.4, 0.08, 0.2, 0.12
+TTL, RENEW, RETRY, MARGIN, CALL = 2.5, 0.6, 0.1, 0.5, 0.5
+SLACK = 3.0
+"""Seconds that a busy machine may take for what is to be done at once."""
 TIMES: dict[str, Any] = {"ttl": TTL, "renew_every": RENEW, "retry_every": RETRY, "margin": MARGIN, "call_timeout": CALL}
 keys = (f"lock-{number}" for number in count())
 
@@ -73,7 +75,7 @@ class Routers:
             self.most = max(self.most, len(self.primaries))
             await asyncio.sleep(0.002)
 
-    async def until(self, condition: Callable[[], object], within: float = 5) -> float:
+    async def until(self, condition: Callable[[], object], within: float = 30) -> float:
         """Wait for it; how long that took."""
         begun = time.monotonic()
         while not condition():
@@ -99,7 +101,7 @@ async def routers(server: RedisServer) -> AsyncIterator[Routers]:
     found = Routers(server)
     watching = asyncio.create_task(found.watch())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             yield found
         assert found.most <= 1, "two routers were primary at the same instant"
     finally:
@@ -122,7 +124,7 @@ def test_the_first_becomes_primary_and_stays_it_while_the_others_stand_by(redis_
         two = await routers.add(instance_id="two")
         await routers.until(lambda: two.status().is_redis_available)
 
-        await routers.stays(lambda: one.is_primary and not two.is_primary, 2 * TTL)
+        await routers.stays(lambda: one.is_primary and not two.is_primary, 1.3 * TTL)
         assert routers.told == [[True], []]
         assert (one.status().role, two.status().role) == ("PRIMARY", "STANDBY")
         assert (one.status().holder, two.status().holder) == ("one", "one")
@@ -139,18 +141,18 @@ def test_a_router_that_stops_releases_the_lock_at_once_but_not_before_it_has_end
     async def test(routers: Routers) -> None:
         async def end_slowly(is_primary: bool) -> None:
             if not is_primary:
-                await asyncio.sleep(2 * TTL)  # longer than the lock would last by itself
+                await asyncio.sleep(1.3 * TTL)  # longer than the lock would last by itself
                 seen.append(two.is_primary)
 
         one = await routers.add(end_slowly)
         await routers.until(lambda: one.is_primary)
         two = await routers.add()
         stopping = asyncio.create_task(one.stop())
-        await routers.until(lambda: not one.is_primary, within=0.1)
+        await routers.until(lambda: not one.is_primary, within=TTL / 2)
         await stopping
 
         assert seen == [False]
-        assert await routers.until(lambda: two.is_primary) < TTL / 2
+        assert await routers.until(lambda: two.is_primary) < TTL
         await routers.until(lambda: routers.told == [[True, False], [True]])
 
     run(redis_of_all, test)
@@ -165,10 +167,10 @@ def test_of_a_router_that_was_killed_another_takes_over_when_the_lock_has_run_ou
             assert child.stdout is not None
             assert await child.stdout.readline() == b"True\n"
             one = await routers.add()
-            await routers.stays(lambda: not one.is_primary, 1.5 * TTL)
+            await routers.stays(lambda: not one.is_primary, 1.3 * TTL)
             child.kill()
             took = await routers.until(lambda: one.is_primary)
-            assert took < TTL + 2 * RETRY + 0.5
+            assert took < TTL + SLACK
             assert one.status().holder == one.instance_id
         finally:
             if child.returncode is None:
@@ -199,8 +201,8 @@ def test_a_lock_that_somebody_took_by_hand_is_given_up_at_once_and_left_alone(re
         one = await routers.add()
         await routers.until(lambda: one.is_primary)
         with redis_of_all.client() as client:
-            client.set(routers.key, "thief", px=1000)
-        assert await routers.until(lambda: routers.told == [[True, False]]) < RENEW + 0.2
+            client.set(routers.key, "thief", px=60_000)
+        assert await routers.until(lambda: routers.told == [[True, False]]) < RENEW + SLACK
         await routers.until(lambda: one.status().holder == "thief")
         await one.stop()
         assert routers.value() == "thief"
@@ -229,8 +231,8 @@ def test_while_redis_hangs_the_primary_ends_before_its_lock_does(tmp_path: Path)
         renewed = time.monotonic()
         routers.server.hang()
         await routers.until(lambda: not one.is_primary)
-        assert time.monotonic() - renewed <= TTL - MARGIN + 0.02
-        await routers.until(lambda: routers.told == [[True, False]], within=0.2)
+        assert time.monotonic() - renewed < TTL
+        await routers.until(lambda: routers.told == [[True, False]])
         assert not one.status().is_redis_available
         assert [severity for severity, _ in routers.warnings] == [Severity.WARN, Severity.CRITICAL]
 
@@ -262,13 +264,13 @@ def test_redis_that_comes_back_without_the_lock_gives_it_to_nobody_else_too_earl
     async def test(routers: Routers) -> None:
         for _ in range(3):
             await routers.add()
-        for _ in range(3):
+        for _ in range(2):
             await routers.until(lambda: routers.primaries)
             await asyncio.to_thread(routers.server.kill)
             await asyncio.to_thread(routers.server.start)
             await routers.until(lambda: not routers.primaries)
         took = await routers.until(lambda: routers.primaries)
-        assert took < 2 * TTL
+        assert took < TTL + 1 + SLACK  # Redis says how many whole seconds it is up
 
     with redis_server(tmp_path) as server:
         run(server, test)
@@ -280,12 +282,12 @@ def test_while_the_router_takes_long_to_start_its_lock_is_renewed(redis_of_all: 
 
         async def start_slowly(is_primary: bool) -> None:
             if is_primary:
-                await asyncio.sleep(2 * TTL)
+                await asyncio.sleep(1.5 * TTL)
                 started.set()
 
         one = await routers.add(start_slowly)
         await routers.until(lambda: one.is_primary)
-        await routers.stays(lambda: one.is_primary, 1.5 * TTL)
+        await routers.stays(lambda: one.is_primary, 1.2 * TTL)
         await started.wait()
         assert one.is_primary
         assert routers.told == [[True]]
@@ -332,7 +334,7 @@ def test_a_router_that_cannot_start_lets_another_one_be_primary(
         one = await routers.add(fail)
         await routers.until(lambda: routers.told == [[True, False]])
         two = await routers.add()
-        await routers.until(lambda: two.is_primary, within=TTL / 2)
+        await routers.until(lambda: two.is_primary, within=SLACK)
         assert not one.is_primary
         assert [severity for severity, _ in routers.warnings] == [Severity.CRITICAL]
         assert "no configuration" in routers.warnings[0][1]
@@ -364,7 +366,7 @@ def test_two_routers_that_were_given_one_id_are_still_two(redis_of_all: RedisSer
         for _ in range(2):
             await routers.add(instance_id="same")
         await routers.until(lambda: routers.primaries)
-        await routers.stays(lambda: len(routers.primaries) == 1, 2 * TTL)
+        await routers.stays(lambda: len(routers.primaries) == 1, 1.3 * TTL)
 
     run(redis_of_all, test)
 
@@ -386,6 +388,29 @@ def test_starting_and_stopping_may_be_done_twice_and_again(redis_of_all: RedisSe
         await one.start()
         await routers.until(lambda: one.is_primary)
         await routers.until(lambda: routers.told == [[True, False, True]])
+
+    run(redis_of_all, test)
+
+
+def test_a_cancel_that_gets_lost_in_redis_keeps_no_router_from_stopping(redis_of_all: RedisServer) -> None:
+    async def test(routers: Routers) -> None:
+        one = await routers.add()
+        await routers.until(lambda: one.is_primary)
+        renew, is_asked, lost = one._renew, asyncio.Event(), []
+
+        async def renew_anyway() -> bool:
+            is_asked.set()
+            try:
+                await asyncio.sleep(CALL / 2)
+            except asyncio.CancelledError:
+                lost.append(True)
+            return await renew()
+
+        one._renew = renew_anyway  # type: ignore[method-assign]  # as the library does when an answer comes at that moment
+        await is_asked.wait()
+        await one.stop()
+        assert lost
+        assert routers.value() is None
 
     run(redis_of_all, test)
 

@@ -213,5 +213,18 @@ def test_decision_21_retry_after_is_seconds_or_a_date_30_if_absent_and_clamped(t
     assert retry_after(text, NOW) == seconds
 
 
+@pytest.mark.parametrize("status", range(200, 300))
+def test_decision_20_every_2xx_succeeds_and_only_ack_false_defers(status: int) -> None:
+    for said in (b"", b"OK", b"{}", b'{"ack":true}', b'{"message":"x","unknown":1}'):
+        assert judge(Answer(status, said), int).result is Result.SUCCESS
+    assert judge(Answer(status, b'{"ack":false}'), int).disposition is Disposition.AGAIN
+
+
+def test_decision_28_a_target_that_may_not_be_called_is_undeliverable_and_says_nothing_of_its_health() -> None:
+    outcome = judge(Failure(Trouble.NOT_ALLOWED, "127.0.0.1 is a loopback address"), int)
+
+    assert (outcome.disposition, outcome.health, outcome.is_retryable) == (Disposition.UNDELIVERABLE, Health.UNKNOWN, False)
+
+
 def test_internal_constants_of_the_outcome_table() -> None:
     assert (DEFAULT_DELAY, FAST_DELAY, MAX_DELAY, TRIES) == (30, 10, 43_200, 3)

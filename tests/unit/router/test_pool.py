@@ -403,6 +403,19 @@ def test_decision_22_those_that_were_here_are_waited_for_before_those_that_never
     assert [made.is_in_turn(item(name, "g"), 0, set()) for name in "abc"] == [True, False, False]
 
 
+@pytest.mark.parametrize("has_messages", [True, False])
+def test_decision_22_those_ahead_of_all_others_are_waited_for_first(has_messages: bool) -> None:
+    made = pool()
+    if has_messages:
+        submitted(made, item("x", "g"))
+        made.sent_back(item("c", "g"), 10)
+
+    made.wait_for("g", {key_of(item("a", "g")): GRACE, key_of(item("b", "g")): GRACE})
+
+    assert made.away == 1
+    assert [made.is_in_turn(item(name, "g"), 0, set()) for name in "abc"] == [True, False, False]
+
+
 def test_decision_22_the_same_by_many_at_once() -> None:
     made, head, second = pool(), item("a", "g"), item("b", "g")
     submitted(made, head, second)

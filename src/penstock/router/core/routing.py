@@ -46,7 +46,7 @@ def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], de
     for pool, wanted in _by_pool(items, tracker, pools, default, routing):
         chosen = _in_turn(pool, wanted, routing, now)
         room = pool.room
-        if room < len(chosen) - 1:
+        if room < len(chosen):
             # A batch that never fits is taken as far as it goes, or it would go round for ever.
             fitting = room if len(chosen) > pool.capacity else 0
             routing.full[pool.code] = len(chosen) - fitting

@@ -51,8 +51,8 @@ DRY: Final = 0.01
 """Seconds that a poll waits before it makes the server look for more."""
 FLUSH_LIMIT: Final = 10.0
 SHORT_DELAY: Final = 60
-"""Seconds of a delay that a message waits for here. A copy loses its place in the queue: after a restart of the router, which knows
-nothing of it, what came after it would come first. So many as `prefetch` says may wait; then the server gives nothing more."""
+"""Seconds of a delay that a message waits for here. A copy loses its place in the queue: after a restart of the router, which
+knows nothing of it, what came after it would come first. As many as `prefetch` may wait; then the server gives nothing more."""
 
 _numbers = count(1)
 """Of connections and subscriptions."""

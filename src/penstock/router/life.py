@@ -73,6 +73,7 @@ class Life:
         self.is_initialised = False
         """Whether the first configuration is applied, or this router has nothing to do at present."""
         self.is_stopping = False
+        self._drain_seconds = DRAIN_SECONDS
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """Has the reason why the router cannot start: there is no configuration, and none is kept from before."""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -96,13 +97,14 @@ class Life:
         else:
             self._begun = asyncio.create_task(self._begin())
 
-    async def stop(self) -> None:
-        """End in good order: no more checks, then the four steps of the router. Safe to call twice."""
+    async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
+        """End in good order: no more checks, then the four steps of the router, whose calls have so long. Safe to call twice."""
         self.is_stopping = True
+        self._drain_seconds = drain_seconds
         if self.primacy is not None:
             # It tells us to end before it lets another one begin: nobody else takes what is still worked on here.
             await self.primacy.stop()
-        await self._end(DRAIN_SECONDS)
+        await self._end(drain_seconds)
 
     async def reload(self) -> bool:
         """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
@@ -140,7 +142,7 @@ class Life:
         else:
             if not self.is_stopping:
                 log.warning("this router is not the primary any more: it stops working and stands by")
-            await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
+            await self._end(self._drain_seconds if self.is_stopping else HASTY_SECONDS)
 
     async def _prepare(self) -> None:
         try:
@@ -149,16 +151,16 @@ class Life:
             log.warning("no configuration yet: %s", error)
 
     async def _begin(self) -> None:
+        known = self.configuration.current
         try:
-            config = self.configuration.current or await self.configuration.first()
-            await self._apply(config)
+            await self._apply(known or await self.configuration.first())
         except Exception as error:  # noqa: BLE001  # whatever it is, a router that does nothing must not look as if it worked
             if not self.failed.done():
                 self.failed.set_exception(error)
             return
         self.is_initialised = True
         self._tasks = [
-            asyncio.create_task(self._follow()),
+            asyncio.create_task(self._follow(is_old=known is not None)),
             self._each(HEALTH_SECONDS, self.router.restart_unhealthy),
             self._each(CLEAN_UP_SECONDS, self.router.clean_up),
             self._each(LEAK_SECONDS, self._check_for_leaks),
@@ -173,10 +175,14 @@ class Life:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.router.stop(drain_seconds)
 
-    async def _follow(self) -> None:
+    async def _follow(self, *, is_old: bool) -> None:
         interval = self.router.options.sync_interval
         while True:
             try:
+                if is_old:  # it was fetched before this router stood by, which may be long ago
+                    is_old = False
+                    if (found := await self.configuration.again(tries=1)) is not None:
+                        await self._apply(found)
                 async for config in self.configuration.follow(interval):
                     await self._apply(config)
             except Exception as error:  # noqa: BLE001  # whatever it is: the next configuration may do

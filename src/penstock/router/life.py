@@ -73,7 +73,6 @@ class Life:
         self.is_initialised = False
         """Whether the first configuration is applied, or this router has nothing to do at present."""
         self.is_stopping = False
-        self._drain_seconds = DRAIN_SECONDS
         self.failed: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         """Has the reason why the router cannot start: there is no configuration, and none is kept from before."""
         self._tasks: list[asyncio.Task[Any]] = []
@@ -97,14 +96,13 @@ class Life:
         else:
             self._begun = asyncio.create_task(self._begin())
 
-    async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
-        """End in good order: no more checks, then the four steps of the router, whose calls have so long. Safe to call twice."""
+    async def stop(self) -> None:
+        """End in good order: no more checks, then the four steps of the router. Safe to call twice."""
         self.is_stopping = True
-        self._drain_seconds = drain_seconds
         if self.primacy is not None:
             # It tells us to end before it lets another one begin: nobody else takes what is still worked on here.
             await self.primacy.stop()
-        await self._end(drain_seconds)
+        await self._end(DRAIN_SECONDS)
 
     async def reload(self) -> bool:
         """Fetch the configuration now and apply it; whether it had changed. FailedPrecondition while the router does not work."""
@@ -142,7 +140,7 @@ class Life:
         else:
             if not self.is_stopping:
                 log.warning("this router is not the primary any more: it stops working and stands by")
-            await self._end(self._drain_seconds if self.is_stopping else HASTY_SECONDS)
+            await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
 
     async def _prepare(self) -> None:
         try:

@@ -88,6 +88,7 @@ class H2Wire(asyncio.Protocol):
                 if self._target.reads_bodies:
                     self.h2.acknowledge_received_data(length, number)
             case events.StreamEnded(stream_id=number):
+                self._target.whole += 1
                 self._target.react(self.streams[number])
             case events.StreamReset(stream_id=number):
                 self.streams[number].is_reset = True
@@ -103,6 +104,8 @@ class H2Target:
         self.wires: list[H2Wire] = []
         self.streams: list[Stream] = []
         self.open = self.most_running = 0
+        self.whole = 0
+        """Requests that came whole; only then may they be answered from outside."""
         self._tls = tls
         self._tls.set_alpn_protocols(["h2", "http/1.1"])
 

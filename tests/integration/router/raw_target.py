@@ -13,7 +13,7 @@ from penstock.router.options import RouterOptions
 from penstock.router.transports.call import HttpCall
 from penstock.router.transports.http import HttpTransport
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Everywhere:

@@ -10,6 +10,8 @@ import pytest
 import uvloop
 
 from penstock.router.core.outcome import Answer, Failure, Trouble
+from penstock.router.options import RouterOptions
+from penstock.router.transports.http import HttpTransport
 from penstock.testing.certificates import Authority, self_signed
 from tests.integration.router.raw_target import PATIENCE, Caller, Everywhere, RawTarget, Talk, Wire, transport, until
 
@@ -730,6 +732,21 @@ def _reset(wire: Wire) -> None:
     found: socket.socket = wire.writer.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wire.writer.transport.abort()
+
+
+def test_messages_for_many_targets_leave_few_connections_open(
+    run: Callable[[Play], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async with RawTarget(says(OK)) as target:
+            Names({f"host-{number}.test": ["127.0.0.1"] for number in range(100)}).install(monkeypatch)
+            caller = Caller(HttpTransport(RouterOptions(), Everywhere(), most_kept=20))
+            for number in range(100):
+                assert await caller.one(f"http://host-{number}.test:{target.port}/") == Answer(200)
+                assert sum(origin.open for origin in caller.transport.stats()) <= 25
+            await caller.transport.close()
+
+    run(play)
 
 
 def test_the_machines_own_name_service_is_asked(run: Callable[[Play], None]) -> None:

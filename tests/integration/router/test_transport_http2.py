@@ -99,7 +99,7 @@ def test_another_connection_is_opened_when_all_are_busy_and_a_target_gets_its_sh
             caller = Caller(transport(tls=authority.client(), per_target=250), target.url)
             for _ in range(300):
                 caller.post()
-            await until(lambda: len(target.streams) == 250)
+            await until(lambda: target.whole == 250)
             assert sorted(len(wire.streams) for wire in target.wires) == [50, 100, 100]
             stats = caller.transport.stats()[0]
             assert (stats.open, stats.in_flight, stats.waiting) == (3, 250, 50)
@@ -122,7 +122,8 @@ def test_no_more_streams_are_opened_than_the_target_takes(run: Callable[[Play], 
             target.react = keeps_silent
             for _ in range(60):
                 caller.post()
-            await until(lambda: caller.transport.stats()[0].in_flight == 24)
+            await until(lambda: target.whole == 25)
+            assert caller.transport.stats()[0].in_flight == 24
             assert caller.transport.stats()[0].open == 8
             target.react = answers
             for stream in list(target.streams)[1:]:
@@ -131,6 +132,55 @@ def test_no_more_streams_are_opened_than_the_target_takes(run: Callable[[Play], 
             await caller.transport.close()
 
         assert len(target.wires) == 8
+
+    run(play)
+
+
+def test_an_answer_that_comes_with_a_smaller_limit_makes_no_room_beyond_it(
+    run: Callable[[Play], None], authority: Authority
+) -> None:
+    async def play() -> None:
+        async with H2Target(keeps_silent, authority.server(), {SettingCodes.MAX_CONCURRENT_STREAMS: 3}) as target:
+            caller = Caller(transport(tls=authority.client(), per_target=3), target.url)
+            for _ in range(6):
+                caller.post()
+            await until(lambda: target.whole == 3)
+            wire, (first, *others) = target.wires[0], list(target.streams)
+            wire.h2.send_headers(first.number, [(":status", "200")], end_stream=True)
+            wire.h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: 1})
+            wire.flush()  # both in one piece
+            await caller.wait(1)
+            target.react = answers
+            for stream in others:
+                stream.answer()
+            assert await caller.wait(6) == [Answer(200)] * 6
+            assert caller.transport.stats()[0].in_flight == 0
+            await caller.transport.close()
+
+    run(play)
+
+
+def test_a_target_that_takes_no_streams_keeps_no_connection(run: Callable[[Play], None], authority: Authority) -> None:
+    async def play() -> None:
+        async with H2Target(answers, authority.server(), {SettingCodes.MAX_CONCURRENT_STREAMS: 0}) as target:
+            caller = Caller(transport(tls=authority.client(), idle=0.2), target.url)
+            assert trouble(await caller.one(seconds=1)) is Trouble.TIMEOUT
+            await until(lambda: target.open == 0 and not caller.transport.stats())
+            await caller.transport.close()
+
+    run(play)
+
+
+def test_a_target_cannot_make_the_table_of_headers_grow(run: Callable[[Play], None], authority: Authority) -> None:
+    async def play() -> None:
+        async with H2Target(answers, authority.server(), {SettingCodes.HEADER_TABLE_SIZE: 2**32 - 1}) as target:
+            caller = Caller(transport(tls=authority.client()), target.url)
+            assert await caller.one() == Answer(200)
+            for number in range(200):
+                assert await caller.one(headers=b"X-Long: %d%b\r\n" % (number, b"x" * 200)) == Answer(200)
+            [wire] = target.wires
+            assert wire.h2.decoder.header_table._current_size <= 4096
+            await caller.transport.close()
 
     run(play)
 

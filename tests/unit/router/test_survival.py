@@ -14,7 +14,7 @@ from penstock.router.core.message import DEFAULT_POOL, Received
 from penstock.router.core.outcome import Answer, Failure, Severity, Trouble
 from penstock.router.records import Attempt
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until
-from tests.unit.router.test_life import CONFIG, Lived
+from tests.unit.router.test_life import CONFIG, Lived, Lock
 from tests.unit.router.test_mediator import Desk
 from tests.unit.router.worlds import World, open_calls, run, running
 
@@ -448,6 +448,21 @@ def test_start_twice_begins_once() -> None:
 
         assert lived.place.asked == 1
         assert len(lived.world.opened) == 1
+        await lived.life.stop()
+
+    run(test)
+
+
+def test_standby_what_was_configured_before_it_stood_by_is_looked_at_again() -> None:
+    async def test() -> None:
+        lived = Lived(primacy=Lock)
+        await lived.life.start()
+        await until(lambda: lived.configuration.current is not None)
+        lived.place.said = RouterConfig(CONFIG.queues, (PoolConfig("NEW", 1),))
+
+        await lived.lock.become(True)
+
+        await until(lambda: "NEW" in lived.world.router.runners)
         await lived.life.stop()
 
     run(test)

@@ -18,6 +18,8 @@ from penstock.router.transports.http2 import Http2Connection
 from penstock.router.transports.origin import SWEEPS_KEPT, Origin, OriginStats
 
 IDLE_TIMEOUT: Final = 60.0
+MOST_KEPT: Final = 1_000
+"""Connections to all targets together; while there are more, none is kept without a call. Pools bound those with calls."""
 KNOWN_TARGETS: Final = 4096
 
 
@@ -31,6 +33,7 @@ class HttpTransport:
         *,
         tls: ssl.SSLContext | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
+        most_kept: int = MOST_KEPT,
     ) -> None:
         self._options = options
         self._reach = reach
@@ -43,6 +46,9 @@ class HttpTransport:
         self._origins: dict[str, Origin] = {}
         self._pause = idle_timeout / SWEEPS_KEPT
         self._sweeper: asyncio.TimerHandle | None = None
+        self._most_kept = most_kept
+        self._opened = 0
+        """Connections since they were last counted."""
         self._is_closed = False
 
     def post(self, url: str, headers: bytes, body: bytes, timeout: float, done: Done) -> HttpCall:
@@ -105,6 +111,7 @@ class HttpTransport:
             limit=options.per_target,
             protocol=self._negotiated if is_open else self._plain,
             is_shared=None if is_open else False,
+            grew=self._grew,
         )
 
     def _plain(self, origin: Origin) -> Opening:
@@ -119,6 +126,16 @@ class HttpTransport:
             self._context_made = self._tls or ssl.create_default_context()
             self._context_made.set_alpn_protocols(["h2", "http/1.1"] if self._options.http_version == "HTTP_2" else ["http/1.1"])
         return self._context_made
+
+    def _grew(self) -> None:
+        """A connection was opened. Every so often all are counted: messages may name any number of targets, sockets are few."""
+        self._opened += 1
+        if self._opened * 4 < self._most_kept:
+            return
+        self._opened = 0
+        if sum(origin.open for origin in self._origins.values()) > self._most_kept:
+            for origin in self._origins.values():
+                origin.close_idle()
 
     def _sweep(self) -> None:
         """Close what is idle for too long, and forget the origins that have nothing left."""

@@ -151,7 +151,7 @@ class Http1Connection(Opening):
         if exc is None and self._status and _Headers(self._head).is_closed_by_end:
             call.finish(self._answer())
         elif self._is_kept and not self._head and not call.is_replaced:
-            self._origin.distrust()
+            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
             self._origin.again(call)
         else:
             call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))

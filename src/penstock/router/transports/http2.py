@@ -217,7 +217,7 @@ class Http2Connection(Opening):
         self._tell_ready(False)
         self._origin.lost(self, calls=len(streams))
         if streams and self._is_kept:
-            self._origin.distrust()
+            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
         for stream in reversed(streams.values()):  # each goes before the others
             self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
 

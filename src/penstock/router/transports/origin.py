@@ -72,11 +72,14 @@ class Origin:
         limit: int,
         protocol: Callable[[Origin], Opening],
         is_shared: bool | None,
+        grew: Callable[[], None],
     ) -> None:
         self.name = name
         self._dialer = dialer
         self._limit = limit
         self._protocol = protocol
+        self._grew = grew
+        """Told of each connection that is opened."""
         self._is_shared = is_shared
         """Whether HTTP/2 is spoken; None: the first connection will tell."""
         self.shared_limit = max(FEW_STREAMS, -(-limit // MOST_SHARED))
@@ -122,6 +125,7 @@ class Origin:
         self._is_shared = is_shared
         self._open.add(connection)
         connection.idle_since = self._sweep
+        self._grew()
 
     def offer(self, connection: Connection) -> None:
         """This connection can take calls."""
@@ -152,8 +156,13 @@ class Origin:
         self._serve()
         self._grow()
 
-    def distrust(self) -> None:
-        """A kept connection turned out closed: those that were idle as long are likely to be closed as well."""
+    @property
+    def open(self) -> int:
+        """How many connections it has."""
+        return len(self._open)
+
+    def close_idle(self) -> None:
+        """Close what is kept for calls to come."""
         for connection in [each for each in self._free if not each.load]:
             connection.discard()
 

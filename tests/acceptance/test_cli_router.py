@@ -322,3 +322,21 @@ def test_a_wrong_call_is_told_with_what_was_meant(flags: str, said: str, penstoc
 
     assert done.code == 2
     assert said in done.err
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_password_in_any_of_several_addresses_is_not_shown_among_the_settings(
+    penstock: Penstock, flags: tuple[str, ...]
+) -> None:
+    shown = penstock("config", "--router", "http://u:hush@a/x,http://u:hush@b/y", "--router-standby", "redis://:hush@c", *flags)
+
+    assert "b/y" in shown.out
+    assert "hush" not in shown.out
+
+
+@pytest.mark.parametrize("server", ["http://u:hush@127.0.0.1:1", "ftp://u:hush@x"])
+def test_a_password_in_the_address_of_a_router_is_not_shown(penstock: Penstock, server: str) -> None:
+    failed = penstock("router", "status", "--server", server)
+
+    assert failed.code != 0
+    assert "hush" not in failed.out + failed.err

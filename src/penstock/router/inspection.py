@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from itertools import islice
 
 from penstock.clock import Clock, steady
@@ -15,6 +17,8 @@ from penstock.router.core.warnings import Warnings
 from penstock.router.feed import Feed
 from penstock.router.life import Life
 from penstock.router.router import Router
+
+FLUSH_SECONDS = 5.0
 
 
 class Inspection:
@@ -105,7 +109,9 @@ class Inspection:
         shown = self._shown(item)
         self._router.force_ack(item)
         feed: Feed = item.origin
-        await feed.source.flush()
+        with suppress(TimeoutError):  # a queue that is away is told when it is back
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await feed.source.flush()
         return Forced(shown, None if feed.source.is_healthy else "the queue is not reached at present")
 
     async def update_pool(self, code: str, concurrency: int | None, rate_per_minute: int | None) -> PoolConfig:

@@ -22,6 +22,7 @@ from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Item, Pointer
 from penstock.router.core.outcome import DELIVERED, TRIES, Answer, Failure, Health, Outcome, Trouble, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
+from penstock.router.core.target import MAX_LENGTH
 from penstock.router.options import RouterOptions
 from penstock.router.transport import Call, Transport
 
@@ -29,8 +30,12 @@ log = logging.getLogger("penstock.router")
 
 GLOBAL = "http-mediator"
 """The name of the one breaker, where there is one for all targets."""
+MALFORMED = "malformed"
+"""That of the breaker of all targets that are no URLs."""
 KEPT_URLS = 10_000
 KEPT_TOKENS = 1_000
+KEPT_TOKEN = 8_192
+"""Characters of a token that is kept: messages come from anybody, and may be large."""
 IDLE_BREAKER = 3600 * SECOND
 
 Done = Callable[[Item, int, Outcome, int], None]
@@ -115,6 +120,8 @@ class Delivery:
             return
         self.calls += 1
         self._epoch = self._breaker.epoch
+        # Signed anew: the first call may have taken longer than a target believes a signature's time.
+        self._headers = mediator.headers(self.item.pointer, self._body) or self._headers
         try:
             self._call = mediator.transport.post(
                 self.item.pointer.target, self._headers, self._body, mediator.options.request_timeout, self._answered
@@ -209,7 +216,8 @@ class Mediator:
             found = self.breakers[name] = Breaker()
         if len(self._by_url) >= KEPT_URLS:
             self._by_url.clear()
-        self._by_url[url] = found
+        if name != MALFORMED:
+            self._by_url[url] = found
         return found
 
     def breaker_name(self, url: str) -> str:
@@ -218,9 +226,11 @@ class Mediator:
             return GLOBAL
         try:
             parts = urlsplit(url)
-            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
         except ValueError:
-            return "malformed"
+            return MALFORMED
+        if len(url) > MAX_LENGTH or not parts.netloc:
+            return MALFORMED
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
 
     def forget_idle(self, now: int) -> None:
         """Forget breakers that nobody has asked for an hour."""
@@ -234,5 +244,6 @@ class Mediator:
         line = b"Authorization: Bearer %b\r\n" % token.encode() if token.isascii() and token.isprintable() else None
         if len(self._tokens) >= KEPT_TOKENS:
             self._tokens = {"": b""}
-        self._tokens[token] = line
+        if len(token) <= KEPT_TOKEN:
+            self._tokens[token] = line
         return line

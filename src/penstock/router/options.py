@@ -37,8 +37,7 @@ class RouterOptions:
     max_pools: int = 10_000
     pool_warning_threshold: int = 5_000
     sync_interval: float = 300
-    poll_batch: int = 10
-    """Messages asked for at a time of a queue whose server takes no more (SQS); others are asked for `large_batch`."""
     large_batch: int = 200
+    """Messages asked for at a time of a queue; a server may give less (SQS: 10)."""
     is_development: bool = False
     """Opens the targets and seeds for trying it out."""

@@ -140,7 +140,9 @@ class Router:
         is_strict = self.options.fifo == "strict"
         for pool, item in routing.refused:
             self._refuse(feed, pool, item, self.runners[pool.code].refusal() if is_strict else DEFAULT_DELAY, now)
-        feed.metrics.deferred(len(routing.refused) + len(routing.repeated), wall)
+        for pool, item in routing.waiting:
+            self._refuse(feed, pool, item, DEFAULT_DELAY, now)
+        feed.metrics.deferred(len(routing.refused) + len(routing.waiting) + len(routing.repeated), wall)
         for code, count in routing.full.items():
             feed.fed(code, now)
             self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages go back to their queue", ROUTER)
@@ -148,7 +150,7 @@ class Router:
 
     def _refuse(self, feed: Feed, pool: Pool, item: Item, delay: int, now: int) -> None:
         pool.sent_back(item, now + delay * SECOND)
-        feed.source.nack(item.received, delay)
+        getattr(feed.source, "refuse", feed.source.nack)(item.received, delay)
         if self._tried is not None:
             self._tried.keep(item)
 

@@ -12,12 +12,12 @@ from penstock.durations import FOREVER, SECOND
 from penstock.router.core.message import Item
 from penstock.router.core.metrics import PoolMetrics
 from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Disposition, Outcome
-from penstock.router.core.pool import Fate, Pool
+from penstock.router.core.pool import Pool
 from penstock.router.mediator import Mediator
 from penstock.router.records import Attempt, Records
 
 SKEW_KEPT = SECOND // 10
-LONGEST_REFUSAL = 30
+LONGEST_REFUSAL = 10
 """Seconds after which a message comes again that a full pool had no room for, at most."""
 
 
@@ -188,10 +188,12 @@ class Runner:
         if self.is_stopped or not self._settle.holds(item):
             self.pool.finish(item, now)
             return
-        fate, back = self.pool.retry(item, delay * SECOND, now)
-        if fate is Fate.SENT_BACK:
-            for one in back:
-                self._settle.send_back(one, delay)
+        back = self.pool.retry(item, delay * SECOND, now)[1]
+        if self.pool.batches is None and not self.pool.is_draining:
+            # There was no room for it here: it comes again later than what is held, and keeps nobody waiting behind it.
+            delay = max(delay, DEFAULT_DELAY)
+        for one in back:
+            self._settle.send_back(one, delay)
 
     def _buried(self, item: Item, is_kept: bool) -> None:
         now = self._steady()

@@ -77,6 +77,13 @@ class Source(Protocol):
         """How much is in the queue; None where the server does not say."""
 
 
+class CountsTries(Protocol):
+    """A source whose queue counts how often a message was tried, and lets it die after so many times."""
+
+    def refuse(self, received: Received, delay: int) -> None:
+        """As `nack`, but nobody has tried the message: there was no room for it."""
+
+
 class TakesMessages(Protocol):
     """A source whose queue can be written to from here: for trying a router out."""
 

@@ -40,6 +40,8 @@ MAX_ERROR = 1_000
 SETTINGS = Settings(max_depth=10_000_000, max_retries=1_000_000, dead_letter_max_size=1_000_000)
 """Of a queue that the router makes: how often a message is tried is the router's to say."""
 MAX_CONSUMER = 200
+MOST_AT_ONCE = 8
+"""Sources of one queue that are open at a time: each change of its settings opens it again, while an older one is drained."""
 
 _PLAIN = PlainDelivery()
 
@@ -58,6 +60,8 @@ class BrokerQueues:
         self._rules = rules or _PLAIN
         self.numbers: dict[str, tuple[int, int]] = {}
         """(queue, stream) of the queues that are taken from, by their names in the router."""
+        self.consumers: set[str] = set()
+        """Those of the sources that are open."""
 
     def open(self, kind: Kind, name: str, config: QueueConfig) -> Source:
         """A source of one of them, not started."""
@@ -86,7 +90,9 @@ class LocalSource:
         self._find, self._name = find, name
         self._alias = config.name
         self._lease = config.visibility_timeout * SECOND
-        self._consumer = consumer_name(config)
+        name = consumer_name(config)
+        self._names = [name, *(f"{name}#{number}" for number in range(2, MOST_AT_ONCE + 1))]
+        self._consumer = name
         self._bell: Bell | None = None
         """There is one from start to stop."""
         self._number = 0
@@ -113,7 +119,11 @@ class LocalSource:
             self._rules.check_pulled(queue)
             self._bell = Bell()
             self._hang(queue)
-            self._give_back(queue, now)
+            # A queue that is opened again, while the router still works on what came from it, is another consumer's.
+            is_alone = self._queues.consumers.isdisjoint(self._names)
+            self._consumer = next((name for name in self._names if name not in self._queues.consumers), self._names[-1])
+            self._queues.consumers.add(self._consumer)
+            self._give_back(queue, now, self._names if is_alone else [self._consumer])
         self._rest.enter_context(self._rules.in_use(queue.number))
 
     async def stop(self) -> None:
@@ -122,6 +132,7 @@ class LocalSource:
         if bell is None:
             return
         self._rest.close()
+        self._queues.consumers.discard(self._consumer)
         try:
             self._carry_out()
             now = self._aio.advance()
@@ -132,8 +143,9 @@ class LocalSource:
             queue = self._broker.catalog.queues.get(self._number)
             self._broker.bells.take_down(self._number, self._ring)
             if queue is not None:
-                self._give_back(queue, now)
-        self._queues.numbers.pop(self._alias, None)
+                self._give_back(queue, now, [self._consumer])
+        if self._queues.consumers.isdisjoint(self._names):
+            self._queues.numbers.pop(self._alias, None)
         bell.ring()
 
     @property
@@ -174,6 +186,11 @@ class LocalSource:
         self._verdicts.setdefault(("nack", delay), []).append(received)
         if not self._is_due:
             self._soon()
+
+    def refuse(self, received: Received, delay: int) -> None:
+        """Back to the queue in a while, and no try is counted: it is held until then."""
+        self.extend(received, delay + self._lease // SECOND)
+        asyncio.get_running_loop().call_later(delay, self.nack, received, 0)
 
     def extend(self, received: Received, seconds: int) -> None:
         """Another deadline."""
@@ -219,10 +236,11 @@ class LocalSource:
         if (bell := self._bell) is not None:
             bell.ring()
 
-    def _give_back(self, queue: Queue, now: int) -> None:
+    def _give_back(self, queue: Queue, now: int, consumers: Sequence[str]) -> None:
         # Exactly once: a delivery that somebody may have worked on ends by its deadline alone.
         if not queue.policy.exactly_once:
-            release(self._broker, queue, self._consumer, now)
+            for consumer in consumers:
+                release(self._broker, queue, consumer, now)
 
     def _grant(self, want: int) -> tuple[Queue, list[Lease]]:
         try:
@@ -311,7 +329,7 @@ class LocalSource:
     def _holds(self, queue: Queue, lease: Lease, received: Received) -> bool:
         """Whether a lease is of the same message, and this router's."""
         # A message that is done with is done with, however often it was handed out meanwhile.
-        return _is_of(queue, lease, received) and lease.consumer is not None and lease.consumer.consumer_id == self._consumer
+        return _is_of(queue, lease, received) and lease.consumer is not None and lease.consumer.consumer_id in self._names
 
 
 class LocalWorkSource(LocalSource):

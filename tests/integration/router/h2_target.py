@@ -55,6 +55,7 @@ class H2Wire(asyncio.Protocol):
         self._target.wires.append(self)
         self._target.open += 1
         self.h2.local_settings = Settings(client=False, initial_values=self._target.settings)
+        self.h2.decoder.max_allowed_table_size = self.h2.local_settings.header_table_size
         self.h2.initiate_connection()
         self.flush()
 

@@ -1,4 +1,4 @@
-"""All hostile targets of a version of HTTP in a process of their own, so that what they need of memory and time is not the client's.
+"""All hostile targets of one HTTP version in a process of their own: what they need of memory and time is not the client's.
 
 It says where they are (a line of JSON), and on each line that it gets how many requests and open connections each has.
 """
@@ -15,7 +15,6 @@ from typing import Any, Self
 from penstock.testing.hostile import HOSTILE, authority
 from penstock.testing.hostile_http2 import HOSTILE_HTTP2
 from penstock.testing.target import Target
-
 
 TABLES = {"HTTP_1_1": HOSTILE, "HTTP_2": HOSTILE_HTTP2}
 

@@ -123,12 +123,12 @@ def weather(version: Version, server: HostileServer, run: Runner, *, calls: int 
         return run(storm(version, server, healthy, calls, timeout))
 
 
-async def storm(version: Version, server: HostileServer, healthy: Target, calls: int, timeout: float) -> Storm:
-    found = Storm(before=server.seen(), timeout=timeout)
-    options = RouterOptions(connect_timeout=timeout * 2 / 3, body_limit=BODY_LIMIT, http_version=version)
+async def storm(version: Version, server: HostileServer, healthy: Target, calls: int, seconds: float) -> Storm:
+    found = Storm(before=server.seen(), timeout=seconds)
+    options = RouterOptions(connect_timeout=seconds * 2 / 3, body_limit=BODY_LIMIT, http_version=version)
     trusted = ssl.create_default_context(cadata=server.authority)
     transport = HttpTransport(options, Reach(["127.0.0.0/8"]), tls=trusted)
-    caller = Caller(transport, timeout)
+    caller = Caller(transport, seconds)
     await caller.call(healthy.url, found.healthy)  # what is needed only once is not counted
     gc.collect()
     start = resident()
@@ -153,5 +153,3 @@ async def storm(version: Version, server: HostileServer, healthy: Target, calls:
         if not any(seen.connections for seen in found.after.values()) or monotonic() > deadline:
             return found
         await asyncio.sleep(0.02)
-
-

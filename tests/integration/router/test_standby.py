@@ -1,6 +1,7 @@
 """Hot standby with a real Redis: one primary at a time, whatever happens to it, to Redis or to the lock.
 
-The times are those of production divided by 12: a busy machine that stands still for a moment must not cost the lock. Every instant counts: whoever is primary is asked every few milliseconds.
+The times are those of production divided by 12: a busy machine that stands still for a moment must not cost the lock.
+Every instant counts: whoever is primary is asked every few milliseconds.
 """
 
 import asyncio

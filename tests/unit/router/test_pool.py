@@ -367,7 +367,7 @@ def test_decision_22_a_failed_head_is_held_and_nothing_of_its_group_overtakes_it
     made.take(0)
 
     assert made.retry(head, 30 * SECOND, 5) == (Fate.HELD, [])
-    assert (made.held, made.queued, made.active, made.next_due) == (1, 2, 0, 30 * SECOND + 5)
+    assert (made.held, made.queued, made.active, made.next_due) == (2, 2, 0, 30 * SECOND + 5)
     submitted(made, item("c", "g", batch=2), item("u", "g", batch=2, is_urgent=True), item("d", "h"))
     assert names(taken(made, 30 * SECOND + 4)) == "d"
     assert taken(made, 30 * SECOND + 5) == [head]
@@ -449,6 +449,32 @@ def test_decision_22_no_more_than_half_of_a_pool_is_held() -> None:
     made.take(0)
 
     assert made.retry(last, SECOND, 0) == (Fate.SENT_BACK, [last])
+
+
+def test_decision_22_of_a_long_group_that_is_held_only_half_a_pool_stays_and_the_rest_goes_back_in_order() -> None:
+    made = pool(concurrency=1)
+    group = [item(f"m{number}", "g", is_urgent=number == 40) for number in range(49)]
+    submitted(made, *group)
+    made.take(0)
+
+    fate, back = made.retry(group[0], 30 * SECOND, 0)
+    assert (fate, back) == (Fate.HELD, group[25:])
+    assert (made.held, made.queued, made.away, made.has_held_enough) == (25, 25, 1, True)
+    assert made.must_wait(group[25])
+    assert taken(made, 30 * SECOND) == [group[0]]
+    assert (made.held, made.has_held_enough, made.must_wait(group[25])) == (0, False, False)
+
+
+def test_decision_22_what_comes_for_a_held_group_counts_as_held() -> None:
+    made, head = pool(concurrency=1), item("a", "g")
+    submitted(made, head)
+    made.take(0)
+    made.retry(head, 30 * SECOND, 0)
+    submitted(made, item("b", "g"))
+    made.submit(item("c", "g"))
+    submitted(made, item("d", "other"))
+
+    assert (made.held, made.queued) == (3, 4)
 
 
 def test_decision_22_what_is_held_beside_a_full_pool_makes_no_room() -> None:

@@ -420,7 +420,7 @@ def test_decision_23_a_waiting_worker_wakes_at_once_for_a_high_priority_message(
 # ── room ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refusal_is_as_long_as_the_pool_seems_to_need_and_30_seconds_at_most() -> None:
+def test_refusal_is_as_long_as_the_pool_seems_to_need_and_10_seconds_at_most() -> None:
     async def test() -> None:
         async with running(World(open_calls), PoolConfig("P", 1)) as world:
             runner = world.router.runners["P"]
@@ -428,10 +428,10 @@ def test_refusal_is_as_long_as_the_pool_seems_to_need_and_30_seconds_at_most() -
             world.source.put(*(body(str(number)) for number in range(11)))
             await until(lambda: world.transport.open)
             assert runner.pool.queued == 10
-            world.clock.advance(2)
-            assert {runner.refusal() for _ in range(20)} == set(range(15, 21))  # spread, so that they do not come together
+            world.clock.advance(0.8)
+            assert {runner.refusal() for _ in range(20)} == {6, 7, 8}  # spread, so that they do not come together
             world.clock.advance(60)
-            assert max(runner.refusal() for _ in range(20)) == LONGEST_REFUSAL == 30
+            assert max(runner.refusal() for _ in range(20)) == LONGEST_REFUSAL == 10
 
     run(test)
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import Unavailable
 from penstock.router import feed as feeds
+from penstock.router import inspection
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import DEFAULT_POOL, Received
@@ -126,6 +127,33 @@ def test_a_second_call_that_cannot_be_made_ends_the_attempt() -> None:
 
         assert calls == 3
         assert "a bug" not in outcome.error
+
+    run(test)
+
+
+def test_every_call_of_an_attempt_is_signed_with_its_own_time() -> None:
+    async def test() -> None:
+        desk = Desk(open_calls, signing_secret="whsec_c2VjcmV0")
+        desk.deliver()
+        desk.clock.advance(900)  # the first call may take as long
+        desk.transport.one("m").answer(Answer(503))
+        await until(lambda: len(desk.transport.requests) > 1)
+        first, second = (request.headers.partition(b"webhook-timestamp: ")[2][:10] for request in desk.transport.requests)
+
+        assert int(second) - int(first) == 900
+
+    run(test)
+
+
+@pytest.mark.parametrize("target", ["no url", "", "http://[", "https://" + "x" * 10_000])
+def test_targets_and_tokens_of_any_size_are_not_remembered(target: str) -> None:
+    async def test() -> None:
+        desk = Desk()
+        await desk.outcome(target=target, auth_token="t" * 100_000)
+
+        assert list(desk.mediator.breakers) == ["malformed"]
+        assert desk.mediator._by_url == {}
+        assert list(desk.mediator._tokens) == [""]
 
     run(test)
 
@@ -485,5 +513,30 @@ def test_leases_are_extended_again_after_an_error(monkeypatch: pytest.MonkeyPatc
                 await until(lambda: is_warned(world))
             world.clock.advance(1)
             await until(lambda: source.extended)
+
+    run(test)
+
+
+def test_force_ack_does_not_wait_for_a_queue_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "FLUSH_SECONDS", 0.01)
+
+    class Away(MemorySource):
+        async def flush(self) -> None:
+            await asyncio.Event().wait()
+
+    async def test() -> None:
+        lived = Lived(world=World(open_calls, source=Away()))
+        await lived.life.start()
+        await until(lambda: lived.world.sources)
+        lived.world.source.put(body("a"))
+        await until(lambda: lived.world.transport.open)
+        lived.world.source.is_healthy = False
+
+        forced = await inspection.Inspection(lived.life).force_ack("a")
+
+        assert forced is not None
+        assert lived.world.source.acked == ["b-1"]
+        lived.world.transport.one("a").answer()
+        await lived.life.stop()
 
     run(test)

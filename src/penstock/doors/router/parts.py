@@ -15,6 +15,7 @@ from penstock.doors.router.view import RouterView
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import NotFound
 from penstock.router.core.circuit import State
+from penstock.router.core.config import MAX_CONCURRENCY, MAX_RATE
 from penstock.router.core.snapshot import BreakerState, ConsumerState, Role
 
 
@@ -56,8 +57,8 @@ class AllReset(msgspec.Struct):
 class PoolAsked(msgspec.Struct, forbid_unknown_fields=True):
     """What to change. A concurrency of 0, or none, leaves it; a rate of 0 lifts the limit, none leaves it."""
 
-    concurrency: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    rate_limit_per_minute: Annotated[int, Meta(ge=0, le=1_000_000_000)] | None = None
+    concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
+    rate_limit_per_minute: Annotated[int, Meta(ge=0, le=MAX_RATE)] | None = None
 
 
 class PoolValues(msgspec.Struct):

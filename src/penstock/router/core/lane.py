@@ -61,6 +61,13 @@ class Lane:
             self.urgent.clear()
         return found
 
+    def cut(self, keep: int) -> list[Item]:
+        """Let go of all but the first so many that wait; returns those, in order. Not where priority counts inside a group."""
+        rest = [self.regular.pop() for _ in range(len(self.regular) - keep)]
+        rest.reverse()
+        self.urgents -= sum(item.pointer.is_urgent for item in rest)
+        return rest
+
     def is_awaited(self, item: Item) -> bool:
         """Whether a message is one that went back to its queue."""
         return self.away is not None and key_of(item) in self.away

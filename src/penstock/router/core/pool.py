@@ -84,6 +84,7 @@ class Pool:
         """Messages that wait, those that are held among them."""
         self.active = 0
         self.held = 0
+        """Those of them whose group waits for the next attempt of its first one."""
         self.away = 0
         """Groups that wait for messages which went back to their queue."""
         self.is_draining = False
@@ -118,6 +119,16 @@ class Pool:
         self.away -= not lane.away
         return is_in_turn
 
+    def must_wait(self, item: Item) -> bool:
+        """Whether the group of a message waits for its first one, and enough of the pool is taken by such groups."""
+        lane = self.lanes.get(item.pointer.group)
+        return lane is not None and lane.is_held and self.has_held_enough
+
+    @property
+    def has_held_enough(self) -> bool:
+        """Whether half of the pool is taken by groups that have to wait: the other half is for those that can move."""
+        return self.held >= max(self.capacity // 2, 1)
+
     def submit(self, item: Item) -> bool:
         """Take a message in, last of its group; False when there is no room, or the pool is being drained."""
         if self.is_draining or self.queued >= self.capacity:
@@ -142,7 +153,9 @@ class Pool:
             lane.regular.append(item)
             if pointer.is_urgent:
                 lane.urgents += 1
-        if not lane.is_busy and not lane.is_held and (not lane.is_ready or pointer.is_urgent):
+        if lane.is_held:
+            self.held += 1
+        elif not lane.is_busy and (not lane.is_ready or pointer.is_urgent):
             self._make_ready(lane, is_urgent=pointer.is_urgent)
         return True
 
@@ -161,11 +174,14 @@ class Pool:
                 lane.came_back(item)
                 self.away -= not lane.away
             lane.regular.append(item)
-            if pointer.is_urgent:
-                lane.urgents += 1
-                if not lane.is_busy and not lane.is_held:
-                    self._make_ready(lane, is_urgent=True)
-            elif not lane.is_busy and not lane.is_held and not lane.is_ready:
+            lane.urgents += pointer.is_urgent
+            if lane.is_held:
+                self.held += 1
+            elif lane.is_busy:
+                continue
+            elif pointer.is_urgent:
+                self._make_ready(lane, is_urgent=True)
+            elif not lane.is_ready:
                 lane.is_ready = True
                 regular.append(lane)
         self.queued += len(items)
@@ -252,8 +268,8 @@ class Pool:
     def retry(self, item: Item, delay: int, now: int) -> tuple[Fate, list[Item]]:
         """A message failed and is to be tried again after a delay: what becomes of it, and what has to go back to its queue.
 
-        In strict order those that go back begin with the message itself, and go in this order; in batch order it is the message
-        alone, and what follows it is passed over when its turn comes.
+        In strict order those that go back go in this order: the message with all of its group, or, when it is held, what there is
+        no room for behind it. In batch order it is the message alone, and what follows it is passed over when its turn comes.
         """
         if self.batches is not None:
             self.batches.fail(item.batch, item.pointer.group)
@@ -262,16 +278,20 @@ class Pool:
         lane = self._ended(item)
         if self.is_draining or lane is None:
             return Fate.SENT_BACK, [item]
-        if delay <= self.hold_limit and self.held < max(self.capacity // 2, 1):
+        if delay <= self.hold_limit and not self.has_held_enough:
+            back = lane.cut(max(self.capacity // 2, 1) - self.held - 1)
             lane.regular.appendleft(item)
             lane.urgents += item.pointer.is_urgent
-            self.queued += 1
-            self.held += 1
+            self.queued += 1 - len(back)
+            self.held += len(lane.regular)
             lane.is_held = True
             item.due = now + delay
             self._number += 1
             heapq.heappush(self._by_due, (item.due, self._number, lane))
-            return Fate.HELD, []
+            if back:
+                self.away += not lane.away
+                lane.sent_back_first(back, item.due + GRACE)
+            return Fate.HELD, back
         back = [item, *lane.clear()]
         self.queued -= len(back) - 1
         self.away += not lane.away
@@ -285,13 +305,14 @@ class Pool:
         if lane is None or not lane.remove(item):
             return False
         self.queued -= 1
+        self.held -= lane.is_held
         if self.batches is not None:
             self.batches.done(item.batch, item.pointer.group)
         else:
             lane.urgents -= item.pointer.is_urgent
         if item.due:
             item.due, lane.is_held = 0, False
-            self.held -= 1
+            self.held -= len(lane.regular)
             self._by_due = [entry for entry in self._by_due if entry[2] is not lane]
             heapq.heapify(self._by_due)
         if lane.is_empty:
@@ -373,7 +394,7 @@ class Pool:
         while self._by_due and self._by_due[0][0] <= now:
             lane = heapq.heappop(self._by_due)[2]
             lane.is_held = False
-            self.held -= 1
+            self.held -= len(lane.regular)
             lane.regular[0].due = 0
             self._make_ready(lane, is_urgent=bool(lane.urgents))
 

@@ -34,6 +34,8 @@ class Routing(msgspec.Struct, gc=False):
     """Messages that came twice within the batch: to be sent back."""
     refused: list[tuple[Pool, Item]] = []
     """Messages that could not go in, in order: to be sent back."""
+    waiting: list[tuple[Pool, Item]] = []
+    """The same of groups whose first message waits for its next attempt: to be sent back for longer."""
     full: dict[str, int] = {}
     """By pool: how many messages it had no room for."""
     unknown: dict[str, int] = {}
@@ -95,8 +97,8 @@ def _by_pool(
 
 
 def _in_turn(pool: Pool, items: list[Item], routing: Routing, now: int) -> list[Item]:
-    """Those whose group does not wait for an earlier message that went back to its queue."""
-    if pool.away == 0:
+    """Those whose group does not wait for an earlier message that went back to its queue, or has no room while it waits."""
+    if pool.away == 0 and not pool.has_held_enough:
         return items
     chosen: list[Item] = []
     behind: set[str] = set()
@@ -104,7 +106,10 @@ def _in_turn(pool: Pool, items: list[Item], routing: Routing, now: int) -> list[
     for item in items:
         group = item.pointer.group
         # One that is waited for is older than those of the batch that are refused: it does not wait for them.
-        if (group in behind and not pool.is_awaited(item)) or not pool.is_in_turn(item, now, coming):
+        if pool.must_wait(item):
+            behind.add(group)
+            routing.waiting.append((pool, item))
+        elif (group in behind and not pool.is_awaited(item)) or not pool.is_in_turn(item, now, coming):
             behind.add(group)
             routing.refused.append((pool, item))
         else:

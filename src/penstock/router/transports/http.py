@@ -21,6 +21,8 @@ IDLE_TIMEOUT: Final = 60.0
 MOST_KEPT: Final = 1_000
 """Connections to all targets together; while there are more, none is kept without a call. Pools bound those with calls."""
 KNOWN_TARGETS: Final = 4096
+KEPT_LENGTH: Final = 1024
+"""Characters of a URL that is remembered: longer ones are few, or somebody wants our memory."""
 
 
 class HttpTransport:
@@ -97,8 +99,9 @@ class HttpTransport:
                 self._sweeper = self._loop.call_later(self._pause, self._sweep)
         if len(self._targets) >= KNOWN_TARGETS:
             self._targets.clear()
-        known = self._targets[url] = target, origin
-        return known
+        if len(url) <= KEPT_LENGTH:
+            self._targets[url] = target, origin
+        return target, origin
 
     def _new_origin(self, target: Target) -> Origin:
         options = self._options

@@ -1,0 +1,76 @@
+"""A router on Penstock's own queues while its configuration changes and its pools are full."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock import Broker, QueueManager
+from penstock.broker.aio import AsyncBroker
+from penstock.clock import SystemClock
+from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
+from penstock.router.core.outcome import Answer
+from penstock.router.options import RouterOptions
+from penstock.router.records import NoRecords
+from penstock.router.router import Router
+from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router_host.local import BrokerQueues
+from tests.unit.router.doubles import Request, ScriptedTransport, body
+
+SENT = 600
+GROUPS = 50
+
+
+def config(connections: int, concurrency: int) -> RouterConfig:
+    queue = QueueConfig("orders", "penstock:///queues/orders", connections)
+    return RouterConfig((queue,), (PoolConfig("P", concurrency),))
+
+
+async def delivered(fifo: str, concurrency: int, changes: Callable[[Router], Awaitable[None]]) -> list[str]:
+    """What was delivered, in order, of a queue whose messages die after three tries."""
+    with Broker() as broker:
+        aio, manager = AsyncBroker(broker), QueueManager(broker=broker)
+        context = SourceContext(environment={}, clock=SystemClock(), local=BrokerQueues(aio))
+
+        def script(request: Request) -> None:
+            asyncio.get_running_loop().call_later(0.002, request.answer, Answer(200))
+
+        transport, records = ScriptedTransport(script), NoRecords()
+        options = RouterOptions(fifo=fifo)  # type: ignore[arg-type]  # one of two
+        router = Router(lambda queue: open_source(queue, context), transport, records, options)
+        manager.create("orders")
+        for number in range(SENT):
+            manager.publish("orders", body(str(number), str(number % GROUPS)))
+        await router.apply(config(1, concurrency))
+        await changes(router)
+        async with asyncio.timeout(30):
+            while manager.stats("orders").acked_total < SENT:
+                assert not manager.stats("orders").dead_letters
+                await asyncio.sleep(0.02)
+        await router.stop(1)
+        aio.close()
+        return transport.called
+
+
+@pytest.mark.parametrize("fifo", ["strict", "batch"])
+def test_a_queue_that_is_opened_again_while_much_of_it_is_worked_on_delivers_nothing_twice(fifo: str) -> None:
+    async def changes(router: Router) -> None:
+        for connections in (2, 1, 3, 1):
+            await asyncio.sleep(0.01)
+            await router.apply(config(connections, 20))
+            await asyncio.sleep(0.01)
+            await router.clean_up()
+
+    called = asyncio.run(delivered(fifo, 20, changes))
+
+    assert sorted(called, key=int) == [str(number) for number in range(SENT)]
+
+
+def test_messages_that_a_full_pool_has_no_room_for_do_not_die_of_it() -> None:
+    async def changes(_router: Router) -> None:
+        pass
+
+    called = asyncio.run(delivered("strict", 1, changes))
+
+    for group in range(GROUPS):
+        assert [number for number in map(int, called) if number % GROUPS == group] == list(range(group, SENT, GROUPS))

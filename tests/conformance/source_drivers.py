@@ -59,6 +59,7 @@ class MemoryDriver:
 
     async def crash(self, source: Source) -> None:
         """The broker lives on, as that of a server does: only its consumer is gone."""
+        self._queues = BrokerQueues(self._aio)
 
     async def send(self, bodies: Sequence[bytes]) -> None:
         manager = QueueManager(broker=self._broker)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock import Broker, QueueManager
+from penstock import QueueConfig as Settings
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
@@ -27,7 +28,7 @@ def config(connections: int, concurrency: int) -> RouterConfig:
 
 
 async def delivered(fifo: str, concurrency: int, changes: Callable[[Router], Awaitable[None]]) -> list[str]:
-    """What was delivered, in order, of a queue whose messages die after three tries."""
+    """What was delivered, in order, of a queue whose messages die when they failed once."""
     with Broker() as broker:
         aio, manager = AsyncBroker(broker), QueueManager(broker=broker)
         context = SourceContext(environment={}, clock=SystemClock(), local=BrokerQueues(aio))
@@ -38,7 +39,7 @@ async def delivered(fifo: str, concurrency: int, changes: Callable[[Router], Awa
         transport, records = ScriptedTransport(script), NoRecords()
         options = RouterOptions(fifo=fifo)  # type: ignore[arg-type]  # one of two
         router = Router(lambda queue: open_source(queue, context), transport, records, options)
-        manager.create("orders")
+        manager.create("orders", Settings(max_retries=0))
         for number in range(SENT):
             manager.publish("orders", body(str(number), str(number % GROUPS)))
         await router.apply(config(1, concurrency))

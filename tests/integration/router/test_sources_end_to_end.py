@@ -12,8 +12,8 @@ from tests.integration.router.places import PLACES, QUEUE, Place
 from tests.integration.router.proof import body_of
 from tests.integration.router.router_process import RouterProcess, until
 
-MESSAGES = 1_000
-GROUPS = 100
+MESSAGES = 500
+GROUPS = 50
 POOL = "P"
 
 

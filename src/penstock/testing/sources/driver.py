@@ -24,7 +24,7 @@ EARLY: Final = 0.3
 PATIENCE: Final = 20.0
 """Seconds after which what should come at once counts as not coming."""
 TIME_LIMIT: Final = 90.0
-MANY: Final = 3_000
+MANY: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

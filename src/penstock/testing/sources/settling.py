@@ -114,12 +114,12 @@ async def what_is_extended_stays_away_for_longer(driver: SourceDriver) -> None:
     async with started(driver, SHORT) as source:
         other, first = sorted(await take(source, 2), key=lambda received: received.body)
         began = monotonic()
-        source.extend(first, SHORT + 3)
+        source.extend(first, SHORT + 2)
         (early,) = await take(source, 1)
         equal(early.body, other.body, "the one that was not extended comes first")
         source.ack(early)
         (again,) = await take(source, 1)
-        holds(elapsed(began) >= SHORT + 3 - EARLY, f"it stays away for {SHORT + 3} s, not for {elapsed(began):.2f} s")
+        holds(elapsed(began) >= SHORT + 2 - EARLY, f"it stays away for {SHORT + 2} s, not for {elapsed(began):.2f} s")
         same_again(driver, first, again)
         source.ack(again)
         await source.flush()
@@ -132,9 +132,9 @@ async def what_is_extended_again_and_again_never_comes(driver: SourceDriver) -> 
     await driver.send([b"long work"])
     async with started(driver, SHORT) as source:
         (received,) = await take(source, 1)
-        for _ in range(4):
+        for _ in range(5):  # longer than a lease; each time long before its end, on a busy machine too
             source.extend(received, SHORT)
-            equal(list(await source.poll(1, SHORT / 2)), [], "it stays away")
+            equal(list(await source.poll(1, SHORT / 4)), [], "it stays away")
         source.ack(received)
         await source.flush()
         await emptied(driver)

@@ -88,9 +88,14 @@ class RouterTarget:
 
 
 @contextmanager
-def router_target(kind: str = "empty") -> Iterator[RouterTarget]:
-    """Such a target in a process of its own."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.router_target", kind], stdout=subprocess.PIPE, text=True) as process:
+def router_target(kind: str = "empty", *, spins: bool = False) -> Iterator[RouterTarget]:
+    """Such a target in a process of its own.
+
+    One that spins never sleeps: a sender does not have to wake it up, as it would not have to for a target on another machine.
+    On this one that is dearer than the request, and only a sender that is slower than the target pays for it.
+    """
+    command = [sys.executable, "-m", "benchmarks.router_target", kind, *(["spins"] if spins else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "it is piped"
         try:
             yield RouterTarget(int(process.stdout.readline()), process.pid)
@@ -98,7 +103,13 @@ def router_target(kind: str = "empty") -> Iterator[RouterTarget]:
             process.kill()
 
 
-async def serve(kind: str) -> None:
+def _spin(loop: asyncio.AbstractEventLoop) -> None:
+    loop.call_soon(_spin, loop)
+
+
+async def serve(kind: str, *, spins: bool) -> None:
+    if spins:
+        _spin(asyncio.get_running_loop())
     _Connection.answer = ANSWERS.get(kind, b"")
     server = await asyncio.get_running_loop().create_server(KINDS.get(kind, _Connection), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -106,7 +117,7 @@ async def serve(kind: str) -> None:
 
 
 def main() -> None:
-    uvloop.run(serve(sys.argv[1]))
+    uvloop.run(serve(sys.argv[1], spins="spins" in sys.argv))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a router did, written down by a broker: attempts in its event log, dead letters in a queue of their own.
 
-Attempts of one moment become one record for each queue. A message that is dead and came from somebody else's queue goes
+Attempts of one turn of the loop become one record for each queue. A message that is dead and came from somebody else's queue goes
 into the work queue `router.<queue>`, among its dead letters, where it can be looked at and redriven like any other. Redriven, it
 is ready in that queue, which is one more source of the router (see `redriven`).
 """
@@ -39,9 +39,6 @@ HIDDEN: Final = 600
 """Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
 way, its message is not acked, and comes again; the letter is delivered once more then, and does no harm."""
 
-WRITTEN_WITHIN: Final = 0.01
-"""Seconds until an attempt is in the event log: those of that time are one record."""
-
 _NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
 _OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
 
@@ -71,9 +68,10 @@ class BrokerRecords:
         self._attempts: list[Attempt] = []
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write an attempt down with the others of this moment."""
+        """Write an attempt down with the others of this turn of the loop."""
         if not self._attempts:
-            self._loop.call_later(WRITTEN_WITHIN, self._write)
+            # Before what is told to the source in this turn: an attempt stands in the log before the ack that follows from it.
+            self._loop.call_soon(self._write)
         self._attempts.append(attempt)
 
     async def bury(self, item: Item, reason: str, error: str) -> None:

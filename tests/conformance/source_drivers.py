@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from penstock.router_host.local import BrokerQueues
 from penstock.router_host.remote import ServerQueues
 from penstock.testing.server import ServerProcess
 from penstock.testing.sources.driver import Abilities
+from tests.ports import free_port
 
 IN_PROCESS = Abilities(restarts=False, has_connection=False, keeps_dead=True)
 
@@ -125,9 +125,7 @@ class RemoteDriver:
     can = Abilities(keeps_dead=True)
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
+        self._port = free_port()
         self._server = ServerProcess(folder, native_port=self._port)
 
     @classmethod
@@ -153,9 +151,7 @@ class RemoteDriver:
         return self._source(self._port, lease_seconds)
 
     def open_elsewhere(self) -> Source:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            return self._source(found.getsockname()[1], 30)
+        return self._source(free_port(), 30)
 
     async def crash(self, source: Source) -> None:
         link = source._link  # type: ignore[attr-defined]  # a kill has no other way in

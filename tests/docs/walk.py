@@ -16,7 +16,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import NamedTuple, Self
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from tests.docs.pages import Block, blocks
+from tests.ports import free_port
 
 PATIENCE_SECONDS = 30
 PORTS = ("8085", "8086", "8087")
@@ -94,7 +94,7 @@ class Walk:
     def __init__(self, directory: Path, *, ports: Sequence[str] = PORTS, settings: Mapping[str, str] = SETTINGS) -> None:
         self.directory = directory
         # The free ones in the order of the page's: what is sorted by its address stays sorted.
-        self._ports = dict(zip(sorted(ports, key=int), map(str, sorted(_free_ports(len(ports)))), strict=True))
+        self._ports = dict(zip(sorted(ports, key=int), map(str, sorted({free_port() for _ in range(len(ports))})), strict=True))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK_", "PUBSUB_"))}
         self._environment = environment | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
@@ -198,12 +198,3 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         if pipe is not None:
             pipe.close()
     return code
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; taken together, so that they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

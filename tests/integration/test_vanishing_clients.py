@@ -23,6 +23,7 @@ from penstock.clock import monotonic
 from penstock.doors.pubsub import messages
 from penstock.testing.server import ServerProcess
 from tests.integration.raw_pubsub import RawClient, resident_megabytes
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 10.0
@@ -88,12 +89,6 @@ class House:
         with self.connect("rpc"):
             pass
         assert monotonic() - began < PROMPT * 1e6
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,12 +17,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.google.real_client import PATIENCE, Google, Listener, bodies
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+from tests.ports import free_port
 
 
 def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:

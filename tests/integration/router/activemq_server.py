@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final, Self
@@ -23,6 +23,7 @@ from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.sources.stomp_connection import Login, StompConnection, open_connection
 from penstock.router.sources.stomp_frames import Frame, escape, frame, headers
 from penstock.testing.sources.driver import Abilities
+from tests.ports import free_port
 
 HOME: Final = Path("/usr/share/activemq")
 START_LIMIT: Final = 60.0
@@ -64,15 +65,6 @@ _LOGIN = (
     '<authorizationEntry topic=">" read="all,anonymous,readers" write="all,anonymous,readers" admin="all,anonymous,readers"/>'
     "</authorizationEntries></authorizationMap></map></authorizationPlugin>"
 )
-
-
-def free_port() -> int:
-    """One that the system gives to nobody who does not ask for it: a server that is killed gets it again."""
-    while True:
-        port = _ports.randrange(15_000, 32_000)
-        with socket.socket() as taken, suppress(OSError):
-            taken.bind(("127.0.0.1", port))
-            return port
 
 
 class ActiveMqServer:

@@ -23,15 +23,10 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.source import Source
 from penstock.router.sources.nats import NatsSource
 from penstock.testing.sources.driver import Abilities
+from tests.ports import free_port
 
 SERVER = shutil.which("nats-server") or "/usr/sbin/nats-server"
 START_SECONDS = 15.0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class NatsServer:

@@ -22,8 +22,9 @@ from penstock.router_host.records import dead_letter_queue
 from penstock.testing.proxy import FaultyProxy
 from penstock.testing.server import ServerProcess
 from tests.integration.router.activemq_server import ActiveMqServer, Client
-from tests.integration.router.nats_server import NatsServer, free_port
+from tests.integration.router.nats_server import NatsServer
 from tests.integration.router.sqs_server import KEYS, SqsServer
+from tests.ports import free_port
 
 QUEUE = "orders"
 """What the queue is called, at its server and in the router."""

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.ports import free_port
+
 PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
 
@@ -20,9 +21,7 @@ class RedisServer:
     """One server, always on the same port; what it held is gone when it is started again."""
 
     def __init__(self, folder: Path, password: str = "") -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._folder = folder
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None

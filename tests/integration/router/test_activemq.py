@@ -20,16 +20,8 @@ from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.message import Received
 from penstock.router.sources import activemq, stomp_connection
 from penstock.router.sources.activemq import ActiveMqSource
-from tests.integration.router.activemq_server import (
-    PASSWORD,
-    USER,
-    ActiveMqServer,
-    Client,
-    break_connection,
-    free_port,
-    running,
-    source_of,
-)
+from tests.integration.router.activemq_server import PASSWORD, USER, ActiveMqServer, Client, break_connection, running, source_of
+from tests.ports import free_port
 
 LIMIT = 30
 QUEUES = count(1)

@@ -28,7 +28,8 @@ from penstock.router.source import Depth
 from penstock.router.sources.nats import NatsSource
 from penstock.router.sources.nats_address import NatsAddress
 from penstock.router.sources.nats_connection import NatsConnection
-from tests.integration.router.nats_server import NatsServer, crash, free_port
+from tests.integration.router.nats_server import NatsServer, crash
+from tests.ports import free_port
 
 PATIENCE = 20.0
 

@@ -20,7 +20,8 @@ from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.sources.nats import NatsSource
 from penstock.router.sources.nats_address import NatsAddress, parse_address
-from tests.integration.router.nats_server import NatsServer, free_port
+from tests.integration.router.nats_server import NatsServer
+from tests.ports import free_port
 
 
 def connects(uri: str, *, runs: Callable[[Coroutine[None, None, bool]], bool] = asyncio.run) -> bool:

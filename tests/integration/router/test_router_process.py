@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from penstock.testing.target import Target, respond
-from tests.integration.router.nats_server import free_port
 from tests.integration.router.places import QUEUE, OwnQueue, dead_of, fill_work_queue, left_in_work_queue
 from tests.integration.router.proof import body_of
 from tests.integration.router.router_process import SERVE, RouterProcess, until
+from tests.ports import free_port
 
 SOON = 20.0
 QUICK = {"config_pause": 0.01}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from penstock.worker import Worker
 from tests.integration.client.quiet import run
 from tests.integration.client.stats import stats_are
 from tests.integration.worker.processes import WorkerProcess
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_second_signal_stops_at_once_and_gives_everything_back(server: LocalSe
 
 @pytest.mark.crash
 def test_a_worker_outlives_its_server(tmp_path: Path) -> None:
-    ports: dict[str, Any] = {"port": _free(), "native_port": _free()}
+    ports: dict[str, Any] = {"port": free_port(), "native_port": free_port()}
     (tmp_path / "app").mkdir()
     with ServerProcess(tmp_path / "data", **ports) as first:
         send(first.url, *(f"early-{number}" for number in range(20)))
@@ -154,10 +154,3 @@ def test_a_worker_outlives_its_server(tmp_path: Path) -> None:
 
                 run(scenario)
     assert len(late) == 20
-
-
-def _free() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port

@@ -161,14 +161,16 @@ class RouterRules(RuleBasedStateMachine):
             assert self.inside[name][1].received is by_name[name].received
         assert not routing.requeued
         assert not routing.repeated
-        refused = [item.pointer.message_id for _, item in routing.refused]
+        went_back = [*routing.refused, *routing.waiting]
+        assert self.is_strict or not routing.waiting
+        refused = [item.pointer.message_id for _, item in went_back]
         assert len(refused) == len(set(refused))
         for sent in chosen:
             if sent.name not in again and sent.name not in refused:
                 self.queue.remove(sent)
                 sent.batch = self.batch
                 self.inside[sent.name] = sent, by_name[sent.name]
-        for pool, item in routing.refused:
+        for pool, item in went_back:
             pool.sent_back(item, self.now + REFUSAL)
             sent = next(one for one in chosen if one.name == item.pointer.message_id)
             sent.is_back, sent.visible_at = True, self.now + REFUSAL
@@ -212,8 +214,9 @@ class RouterRules(RuleBasedStateMachine):
             return
         self.failed.add((sent.batch, group))
         fate, back = self.pool.retry(item, delay * SECOND, self.now)
-        assert (fate is Fate.HELD) is (not back)
+        assert (item in back) is (fate is Fate.SENT_BACK)
         assert self.is_strict or back == [item]
+        assert self.pool.held <= max(self.pool.capacity // 2, 1) or not back
         for one in back:
             self.give_back(one, delay * SECOND)
 

@@ -199,8 +199,7 @@ def _settings(master: str | None, driver_memory: str | None, given: dict[str, st
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # workers with another Python never connect
             os.environ.setdefault(name, sys.executable)
     settings["spark.driver.memory"] = driver_memory or memory_for(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    # Spark looks through long texts with regular expressions, which Java matches by recursion: the usual stack may not be enough.
-    quiet = f"-Xss4m -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     options = given.pop("spark.driver.extraJavaOptions", "")
     settings["spark.driver.extraJavaOptions"] = options if "log4j2.configurationFile" in options else f"{quiet} {options}".strip()
     return settings | given

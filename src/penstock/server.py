@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from penstock import __version__
-from penstock.access import ClientRates, Keyring, RateLimit
+from penstock.access import ClientRates, Keyring
 from penstock.api.queues import Queues
 from penstock.api.rules import DeliveryRules
 from penstock.api.service import Service
@@ -49,6 +49,7 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.logs import set_up_logs
 from penstock.projects import Projects
+from penstock.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from penstock.router_host.host import RouterHost

@@ -26,6 +26,7 @@ PURE_KERNEL = frozenset(
         "penstock.errors",
         "penstock.ids",
         "penstock.projects",
+        "penstock.rate_limit",
         "penstock.retold",
         "penstock.shown",
     }

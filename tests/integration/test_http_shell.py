@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from penstock.access import ANYONE, ClientRates, Keyring, Principal, RateLimit, Verb
+from penstock.access import ANYONE, ClientRates, Keyring, Principal, Verb
 from penstock.doors.http import (
     GOOGLE_ERRORS,
     ErrorBody,
@@ -22,6 +22,7 @@ from penstock.doors.http import (
     open_websocket,
 )
 from penstock.errors import BrokerClosed, InvalidArgument, Unauthenticated
+from penstock.rate_limit import RateLimit
 from penstock.testing import ManualClock
 from tests.integration.http_client import connected, echo, route, scenario, serving, who
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from penstock.access import ClientRates, RateLimit
+from penstock.access import ClientRates
 from penstock.doors.http import TokenGate
+from penstock.rate_limit import RateLimit
 from tests.integration.http_client import connected, scenario, serving
 from tests.integration.test_http_shell import Doorman
 

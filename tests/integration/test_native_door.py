@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock import Broker, Message, SubscriptionOptions
-from penstock.access import ANYONE, ClientRates, Keyring, RateLimit, Verb
+from penstock.access import ANYONE, ClientRates, Keyring, Verb
 from penstock.api import feed
 from penstock.api.operations import Operations
 from penstock.broker.core.policy import QueueConfig
@@ -27,6 +27,7 @@ from penstock.doors.http import Gate, TokenGate
 from penstock.doors.native import NativeDoor, NativeLimits
 from penstock.embedded import embedded_service
 from penstock.errors import InvalidArgument, PermissionDenied, SchemaNotFound, ServerUnreachable, Unauthenticated
+from penstock.rate_limit import RateLimit
 from penstock.testing.server import LocalServer
 from tests.integration.raw_native import (
     CALL,

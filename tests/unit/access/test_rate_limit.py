@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.access import ClientRates, RateLimit
+from penstock.access import ClientRates
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
+from penstock.rate_limit import RateLimit
 
 NOW = 1_700_000_000 * SECOND
 

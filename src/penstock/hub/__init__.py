@@ -1,0 +1,1 @@
+"""The hub: realtime publish and subscribe over WebSocket (specification 002)."""

@@ -1,0 +1,33 @@
+"""Who somebody is, and what they may do: what a token says, once it has been checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.hub.core.topic import covers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """An actor as its token describes it."""
+
+    address: str | None = None
+    """The only address it may register; None for any."""
+    capabilities: tuple[str, ...] = ()
+    publish: tuple[str, ...] | None = None
+    """Patterns of the topics it may publish to; None for all."""
+    subscribe: tuple[str, ...] | None = None
+    """Patterns that cover what it may subscribe to; None for all."""
+    expires_at: int | None = None
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether it may publish to a topic."""
+        return self.publish is None or any(covers(pattern, topic) for pattern in self.publish)
+
+    def may_subscribe(self, pattern: str) -> bool:
+        """Whether everything that a topic or pattern covers is within what it may see."""
+        return self.subscribe is None or any(covers(allowed, pattern) for allowed in self.subscribe)
+
+
+ANYBODY = Identity()
+"""Where nobody is asked for a token."""

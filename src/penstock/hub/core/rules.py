@@ -1,0 +1,62 @@
+"""What one hub allows: every limit and every span, with its default. Spans are microseconds, as everywhere in a core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.durations import SECOND
+from penstock.rate_limit import RateLimit
+
+MINUTE = 60 * SECOND
+MIN_TTL = SECOND
+DEFAULT_TTL = 5 * MINUTE
+MAX_TTL = 60 * MINUTE
+"""How long a registration lasts without being renewed: specification 002's registration domain."""
+MAX_TOPIC = 256
+MAX_DEPTH = 64
+"""How deep the data of a message may be nested: far beyond use, far below what some client's parser bears."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubRules:
+    """The limits of a hub."""
+
+    max_message_bytes: int = 1024 * 1024
+    """Of one frame, in bytes, before it is parsed."""
+    max_connections_per_address: int = 10_000
+    """Of one IP address."""
+    max_actors: int = 50_000
+    max_subscriptions: int = 1_000
+    """Of one actor."""
+    max_broadcast: int = 1_000
+    """Recipients of one broadcast."""
+    max_outbox_bytes: int = 1024 * 1024
+    """What may wait for one connection; one message always may."""
+    max_outbox_messages: int = 10_000
+    stall: int = 30 * SECOND
+    """How long a connection may take nothing of what waits for it."""
+    rate: RateLimit | None = field(default_factory=lambda: RateLimit(1_000, 2_000))
+    """Messages of one session; None for no limit."""
+    flood: int = 1_000
+    """How many messages in a row may be refused for their rate before the connection is closed."""
+    connect_timeout: int = 10 * SECOND
+    """How long a connection may take to say hub:connect."""
+    heartbeat: int = 5 * MINUTE
+    """How often a client is asked to give a sign of life."""
+    idle: int = 10 * MINUTE
+    """How long a client may say nothing."""
+    leaving: int = 30 * SECOND
+    """How long a connection may take to close."""
+    sweep: int = 60 * SECOND
+    """How often registrations that ran out are removed, beside whenever somebody meets one."""
+    max_recovered: int = 10_000
+    """How many missed messages are sent to one that returns; who missed more is told `recovered: false`."""
+    max_unacked: int = 1_000
+    """How many messages of durable subscriptions one connection may hold unacknowledged."""
+    max_appends: int = 1_000
+    """How many publishes of one connection may wait for the log."""
+    remember: int = 60 * SECOND
+    max_remembered: int = 10_000
+    """How long, and how many, ids of publishes are remembered, so that one that is sent again is not forwarded again."""
+    max_plain_topics: int = 65_536
+    """Of how many topics without history the last position is known."""

@@ -1,0 +1,90 @@
+"""The names of topics, and the patterns that subscriptions may use instead.
+
+A topic is 1 to 256 letters, digits, `_`, `-` and `/`. In a pattern a level may be `+`, any one level, and the last may be `#`, any
+number of further levels, none included: `orders/#` covers `orders` and `orders/eu/new`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import MAX_TOPIC
+
+_TOPIC = re.compile(r"[a-zA-Z0-9/_-]{1,%d}" % MAX_TOPIC).fullmatch
+_LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch
+RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
+
+
+def is_topic(text: object) -> bool:
+    """Whether this may be published to."""
+    return isinstance(text, str) and _TOPIC(text) is not None
+
+
+def is_pattern(text: object) -> bool:
+    """Whether this may be subscribed to: a topic, or a pattern with `+` or `#` as whole levels, `#` last."""
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_TOPIC:
+        return False
+    levels = text.split("/")
+    if levels[-1] == "#":
+        levels.pop()
+    return all(_LEVEL(level) is not None for level in levels)
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether a pattern covers more than the topic it names."""
+    return "+" in pattern or "#" in pattern
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether a pattern covers a topic, or everything that another pattern covers."""
+    wanted, given = pattern.split("/"), other.split("/")
+    if given[-1] == "#":
+        if wanted[-1] != "#":
+            return False
+        given.pop()
+    if wanted[-1] == "#":
+        wanted.pop()
+        given = given[: len(wanted)]
+    return len(wanted) == len(given) and all(want in {"+", have} for want, have in zip(wanted, given, strict=True))
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether there is a topic that both patterns cover."""
+    left, right = one.split("/"), other.split("/")
+    for index in range(max(len(left), len(right))):
+        have = left[index] if index < len(left) else None
+        want = right[index] if index < len(right) else None
+        if have == "#" or want == "#":
+            return True
+        if have is None or want is None or (have != want and "+" not in {have, want}):
+            return False
+    return True
+
+
+def checked_topic(topic: object) -> str:
+    """The topic of a publish, or a refusal in the specification's words."""
+    if isinstance(topic, str) and _TOPIC(topic) is not None:
+        return topic
+    if is_pattern(topic):
+        raise Refusal(
+            "internal_error",
+            "topic is required",
+            reason="wildcard_topic",
+            resolution="publish to one topic; + and # are for subscriptions only",
+            details={"topic": topic},
+        )
+    raise _invalid(topic, RESOLUTION)
+
+
+def checked_pattern(pattern: object) -> str:
+    """The topic or pattern of a subscription, or a refusal in the specification's words."""
+    if isinstance(pattern, str) and is_pattern(pattern):
+        return pattern
+    raise _invalid(pattern, f"{RESOLUTION}; in a subscription a level may be +, and the last one #")
+
+
+def _invalid(topic: object, resolution: str) -> Refusal:
+    details = {"topic": topic[: MAX_TOPIC + 1]} if isinstance(topic, str) else {}
+    reason = "missing_topic" if topic is None else "invalid_topic"
+    return Refusal("internal_error", "topic is required", reason=reason, resolution=resolution, details=details)

@@ -1,0 +1,73 @@
+"""What the core cannot do by itself, since somebody has to wait for it: it returns a wish, and is told what became of it.
+
+While a wish is carried out nothing more is read from that session, but for an `Append`, of which many may be under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Find out whose token this is; `Hub.verified` or `Hub.refused` goes on. Without a token, None."""
+
+    request: Envelope
+    token: str | None
+    claimed: str | None
+    """Who the client says it is, which counts where nobody is asked for a token."""
+    is_refresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write a message to a log; `Hub.appended` or `Hub.refused` goes on."""
+
+    request: Envelope
+    binding: Binding
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Read the messages from `start` up to, not including, `stop`; `Hub.recovered` goes on, with None when they are not kept."""
+
+    request: Envelope
+    binding: Binding
+    pattern: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Begin, or resume, the durable subscription of an actor to a pattern, on these logs; `Hub.retained` goes on."""
+
+    request: Envelope
+    address: str
+    pattern: str
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End durable subscriptions of an actor for good; `Hub.released` goes on."""
+
+    request: Envelope
+    address: str
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Messages of durable subscriptions are done; nothing has to be waited for."""
+
+    address: str
+    message_ids: tuple[str, ...]
+
+
+Wish = Verify | Append | Recover | Retain | Release | Settle

@@ -1,0 +1,54 @@
+"""What a hub needs of a log. A broker fulfils it (`penstock.hub_host`); without one, no topic has a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.errors import PenstockError
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Position
+
+Appended = Callable[[Position | PenstockError], None]
+Forward = Callable[[Binding, Sequence[Message]], None]
+Deliver = Callable[[Sequence[Message]], None]
+
+
+class Retained(Protocol):
+    """A durable subscription that is being delivered to one connection. All methods belong to the event loop."""
+
+    def ack(self, message_ids: Sequence[str]) -> None:
+        """These are done and are not delivered again. Unknown ones are passed over."""
+
+    def close(self) -> None:
+        """Deliver no more; what was not acknowledged is delivered again to whoever resumes the subscription. Safe twice."""
+
+
+class Feed(Protocol):
+    """The logs behind bound topics. Made by the host, used by one hub in one event loop."""
+
+    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[str]:
+        """Fill in where the logs are, and forward from there on: each message once, in the order of its log.
+
+        `everything` is the log of topics that are not bound and have durable subscriptions. Returns the patterns of the durable
+        subscriptions that exist from earlier runs.
+        """
+
+    def append(self, binding: Binding, message: Message, done: Appended) -> None:
+        """Write a message; `done` is told its position once it is safe, or what went wrong. Order of calls is order of offsets."""
+
+    async def read(self, binding: Binding, start: int, stop: int) -> list[Message] | None:
+        """The messages of a range of offsets that have a topic of the hub, or None when some are not kept any more."""
+
+    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> Retained:
+        """Begin or resume a durable subscription: `deliver` gets what was published since it was made and is not acknowledged.
+
+        At most `HubRules.max_unacked` messages are out at a time.
+        """
+
+    async def release(self, address: str, patterns: Sequence[str]) -> None:
+        """End durable subscriptions for good; those that do not exist are passed over."""
+
+    def stop(self) -> None:
+        """Forward and deliver nothing more. Safe twice, and before a start."""

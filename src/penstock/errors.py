@@ -9,7 +9,7 @@
     ├── NotFound (5)
     │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
     │   ├── QueueNotFound · MessageNotFound · ConsumerNotFound
-    │   └── SchemaNotFound · TokenNotFound · CursorNotFound · PartNotFound
+    │   └── SchemaNotFound · TokenNotFound · CursorNotFound · PartNotFound · ActorNotFound
     ├── AlreadyExists (6)
     ├── PermissionDenied (7)       the token does not allow this
     ├── ResourceExhausted (8)      transient: room may come back
@@ -226,6 +226,14 @@ class PartNotFound(NotFound):
     reason = "part_not_found"
     kind = "Staged part"
     hint = "stage it again: it is kept for a day after the last part came, and until its write is committed or aborted"
+
+
+class ActorNotFound(NotFound):
+    """Nobody is registered at the hub by that address."""
+
+    reason = "actor_not_found"
+    kind = "Actor"
+    hint = "it is not connected now, or its address is another; `penstock hub actors` shows who is there"
 
 
 class AlreadyExists(PenstockError):

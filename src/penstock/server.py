@@ -33,7 +33,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.writes import Writes
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
-from penstock.config.settings import is_loopback
+from penstock.config.together import is_loopback
 from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
 from penstock.doors.http.sites import ANY_HOST
 from penstock.doors.http.traffic import Traffic

@@ -55,6 +55,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.broker.journals.readonly": ANY | KERNEL | {"penstock.broker", "apsw"},
     "penstock.hub": ANY | KERNEL | {"penstock.runtime"},
     "penstock.hub.core": PURE | PURE_KERNEL,
+    "penstock.hub.keys": ANY | KERNEL | {"penstock.hub", "jwt"},
+    "penstock.hub.jwks": ANY | KERNEL | {"penstock.hub", "aiohttp"},
     "penstock.router": ANY | KERNEL | {"penstock.runtime"},
     "penstock.router.core": PURE | PURE_KERNEL,
     "penstock.router.sources.sqs_credentials": ANY | KERNEL | {"penstock.router", "botocore"},
@@ -66,8 +68,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router_host": ANY | KERNEL | FACES | {"penstock.api", "penstock.broker", "penstock.client", "penstock.router"},
     # what may be asked of a broker; the client asks it in its own process, or over the native door
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
-    "penstock.client": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access", "penstock.api", "penstock.embedded"},
-    "penstock.client.core": PURE | PURE_KERNEL,
+    "penstock.client": ANY
+    | KERNEL
+    | FACES
+    | {"penstock.broker", "penstock.access", "penstock.api", "penstock.embedded", "penstock.hub.core"},
+    "penstock.client.core": PURE | PURE_KERNEL | {"penstock.hub.core"},
+    "penstock.client.hub_socket": ANY | KERNEL | {"penstock.client", "aiohttp"},
     "penstock.sync": ANY | KERNEL | {"penstock", "penstock.client"},
     # a worker takes from queues through the client
     "penstock.worker": ANY | KERNEL | FACES | {"penstock.broker", "penstock.api", "penstock.client", "uvloop"},

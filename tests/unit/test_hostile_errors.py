@@ -47,6 +47,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "TokenNotFound": errors.TokenNotFound("abcd"),
     "CursorNotFound": errors.CursorNotFound("archive"),
     "PartNotFound": errors.PartNotFound("0-1 of write w"),
+    "ActorNotFound": errors.ActorNotFound("@(browser/ui)"),
     "AlreadyExists": errors.AlreadyExists("Topic", "orders"),
     "ResourceExhausted": errors.ResourceExhausted("no more numbers"),
     "SubscriptionFull": errors.SubscriptionFull("billing", "orders"),

@@ -1,7 +1,7 @@
-"""Who waits for a queue, and how they are told that something may be deliverable.
+"""Who waits for a queue or reads a topic's log, and how they are told that there may be something new.
 
 A ring is a function that returns at once: it notifies a thread or schedules work in an event loop. One that waits hangs its ring
-on one queue, so a publish wakes those who can use it and nobody else.
+on one queue or topic, so a publish wakes those who can use it and nobody else. No two of these have the same number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Bells:
 
     def __init__(self) -> None:
         self.rings: dict[int, OrderedDict[Ring, None]] = {}
-        """By the number of the queue; empty when nobody waits, so that a publisher can look without a call."""
+        """By the number of the queue or topic; empty when nobody waits, so that a publisher can look without a call."""
 
     def hang(self, queue: int, ring: Ring) -> None:
         """Ring when something may be deliverable in a queue."""

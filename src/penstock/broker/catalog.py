@@ -195,10 +195,10 @@ class Catalog:
         self.departed = {number: gone for number, gone in self.departed.items() if gone.deleted_at >= before}
 
     def concerned(self, event: Event) -> Iterable[int]:
-        """The queues whose consumers a change concerns; nobody waits for a topic, a document or a snapshot."""
+        """Whose bells a change rings: of queues, and of a topic that is gone; nobody waits for a document or a snapshot."""
         match event:
             case events.TopicDeleted():
-                return [queue.number for queue in self.queues.values() if queue.stream == event.stream]
+                return [event.stream, *(queue.number for queue in self.queues.values() if queue.stream == event.stream)]
             case (
                 events.TopicCreated()
                 | events.TopicUpdated()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.broker.core import events
 from penstock.broker.core.chunk import size_of
 from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE
+from penstock.broker.core.image import QUEUE, TOPIC
 from penstock.broker.core.message import Batch, StoredMessage, joined, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
@@ -276,6 +276,8 @@ class Commits:
             self._retention.shed(stream)
         bells = self._broker.bells
         if bells.rings:
+            if stream.kind == TOPIC:  # a work queue has its stream's number
+                bells.ring(stream.number)
             for queue in stream.queues:
                 bells.ring(queue.number)
 

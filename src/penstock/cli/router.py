@@ -41,7 +41,7 @@ def configure(parser: Parser) -> None:
     _add_places(run)
     add_flags(
         run,
-        {option.name for option in OPTIONS} - _HELD_BACK,
+        {option.name for option in OPTIONS if not option.name.startswith("hub")} - _HELD_BACK,
         file_flag="--settings",
         prefix=_PREFIX,
         defaults={"data_dir": f"./{DATA_DIR}", "port": str(PORT), "native_port": "a free one"},
@@ -74,7 +74,7 @@ def run_router(found: argparse.Namespace) -> int:
     """Serve a router, with the ports and the directory of a router where nobody says otherwise."""
     settings, origins = settings_of(found, prefix=_PREFIX)
     places = _places(found)
-    own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0}
+    own: dict[str, object] = {"port": PORT, "grpc_port": 0, "native_port": 0, "hub": False}
     if not settings.memory:
         own["data_dir"] = DATA_DIR
     changed = {name: value for name, value in own.items() if origins[name] == DEFAULT}

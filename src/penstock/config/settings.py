@@ -6,17 +6,18 @@ docs/configuration.md are all made from it. No option is a secret: secrets are k
 
 from __future__ import annotations
 
-import ipaddress
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from penstock.config.together import JWT_ISSUER, JWT_MAX_AGE, check_together
 from penstock.config.values import (
+    BINDING,
     FLAG,
     HOST,
     HOST_PATTERN,
+    JWKS,
     ORIGIN,
     PATH,
     PLACES,
@@ -24,7 +25,9 @@ from penstock.config.values import (
     PROJECT,
     REDIS,
     TARGET_PATTERN,
+    TOPIC_PREFIX,
     URL,
+    WORD,
     Kind,
     choice,
     duration,
@@ -33,10 +36,10 @@ from penstock.config.values import (
     size,
     whole,
 )
-from penstock.errors import InvalidArgument
 from penstock.projects import DEFAULT_PROJECT
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,108 @@ class Settings:
         default=False, metadata=_row(FLAG, "router.development", "serve targets and seeds for trying the router out")
     )
 
+    hub: bool = field(default=True, metadata=_row(FLAG, "hub.enabled", "serve the hub, realtime messages over WebSocket, at /ws"))
+    hub_bind: tuple[str, ...] = field(
+        default=(),
+        metadata=_row(
+            several(BINDING),
+            "hub.bind",
+            "hub topics bound both ways to a topic that services use, as in orders/#=orders",
+            shown="none",
+        ),
+    )
+    hub_history: tuple[str, ...] = field(
+        default=(),
+        metadata=_row(
+            several(TOPIC_PREFIX),
+            "hub.history",
+            "hub topics that are kept, so that who comes back misses nothing: chat keeps chat and all below it",
+            shown="none",
+        ),
+    )
+    hub_history_retention: float = field(
+        default=7 * DAY, metadata=_row(duration(600, 31 * DAY), "hub.history_retention", "how long they are kept", shown="7d")
+    )
+    hub_durable_expiry: float = field(
+        default=31 * DAY,
+        metadata=_row(
+            duration(DAY, 366 * DAY), "hub.durable_expiry", "how long a durable subscription waits for its actor", shown="31d"
+        ),
+    )
+    hub_rate_limit: float = field(
+        default=1_000,
+        metadata=_row(number(0, 1_000_000), "hub.rate_limit", "messages a second that each session may send; 0: no limit"),
+    )
+    hub_rate_burst: int = field(
+        default=2_000, metadata=_row(whole(1, 1_000_000), "hub.rate_burst", "messages that a session may send at once")
+    )
+    hub_max_message_bytes: int = field(
+        default=2**20, metadata=_row(size(1024, 10 * 2**20), "hub.max_message_bytes", "the largest frame", shown="1MiB")
+    )
+    hub_max_outbox_bytes: int = field(
+        default=2**20,
+        metadata=_row(
+            size(1024, 2**30),
+            "hub.max_outbox_bytes",
+            "what may wait for one connection; one that does not read it is closed",
+            shown="1MiB",
+        ),
+    )
+    hub_max_actors: int = field(
+        default=50_000, metadata=_row(whole(1, 1_000_000), "hub.max_actors", "how many actors may be registered")
+    )
+    hub_max_subscriptions: int = field(
+        default=1_000, metadata=_row(whole(1, 1_000_000), "hub.max_subscriptions", "topics and patterns of one actor")
+    )
+    hub_max_broadcast: int = field(
+        default=1_000, metadata=_row(whole(1, 1_000_000), "hub.max_broadcast", "recipients of one broadcast")
+    )
+    hub_max_per_address: int = field(
+        default=10_000, metadata=_row(whole(1, 1_000_000), "hub.max_per_address", "connections of one IP address")
+    )
+    hub_idle: float = field(
+        default=600, metadata=_row(duration(1, DAY), "hub.idle", "how long a client may say nothing before it is disconnected")
+    )
+    hub_heartbeat: float = field(
+        default=300, metadata=_row(duration(0.1, DAY), "hub.heartbeat", "how often clients are asked for a sign of life")
+    )
+    hub_origins: tuple[str, ...] = field(
+        default=(),
+        metadata=_row(
+            several(ORIGIN),
+            "hub.origins",
+            "the web pages that may connect, beside the server's own and cors_origins",
+            shown="none",
+        ),
+    )
+    hub_jwt_secret_file: Path | None = field(
+        default=None,
+        metadata=_row(
+            PATH,
+            "hub.jwt_secret_file",
+            "the file of the secret that tokens are signed with (HS256), 32 bytes or more",
+            shown="none",
+        ),
+    )
+    hub_jwt_key_file: Path | None = field(
+        default=None,
+        metadata=_row(PATH, "hub.jwt_key_file", "the public key that tokens are checked with (RS256), PEM", shown="none"),
+    )
+    hub_jwks_url: str | None = field(
+        default=None,
+        metadata=_row(JWKS, "hub.jwks_url", "where the public keys of an identity provider are (RS256, ES256)", shown="none"),
+    )
+    hub_jwt_issuer: str = field(
+        default=JWT_ISSUER, metadata=_row(WORD, "hub.jwt_issuer", "who must have issued a token: its iss")
+    )
+    hub_jwt_audience: str | None = field(
+        default=None, metadata=_row(WORD, "hub.jwt_audience", "whom a token must be for: its aud", shown="not asked")
+    )
+    hub_jwt_max_age: float = field(
+        default=JWT_MAX_AGE,
+        metadata=_row(duration(60, 366 * DAY), "hub.jwt_max_age", "how long ago a token may have been issued", shown="24h"),
+    )
+
     log_level: str = field(
         default="info", metadata=_row(choice("debug", "info", "warning", "error"), "log.level", "the least urgent line to log")
     )
@@ -261,41 +366,3 @@ OPTIONS = tuple(
     )
     for entry in fields(Settings)
 )
-
-
-def check_together(values: Mapping[str, Any], label: Callable[[str], str]) -> None:
-    """Refuse values that are right alone and wrong together; `label` says what to call an option in the error."""
-    if values.get("memory") and values.get("data_dir") is not None:
-        raise InvalidArgument(
-            f"{label('memory')} and {label('data_dir')} exclude each other",
-            hint="messages are kept in memory or on disk; take one",
-        )
-    for given, missing in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
-        if values.get(given) is not None and values.get(missing) is None:
-            raise InvalidArgument(f"{label(given)} is set without {missing}", hint="TLS needs the certificate and its key")
-    ports = [name for name in ("port", "grpc_port", "native_port", "resp_port", "rpc_port") if values.get(name)]
-    for index, name in enumerate(ports):
-        for other in ports[:index]:
-            if values[name] == values[other]:
-                raise InvalidArgument(
-                    f"{label(other)} and {label(name)} are both {values[name]}", hint="each needs a port of its own"
-                )
-    if values["auth"] == "token" and values.get("memory") and values.get("token_file") is None:
-        raise InvalidArgument(
-            f"{label('auth')} is 'token', and a server in memory has no data directory for the tokens", hint="set token_file"
-        )
-    if values["auth"] == "none" and not values["insecure"] and not is_loopback(values["host"]):
-        raise InvalidArgument(
-            f"{label('host')} is {values['host']!r}: others could reach this server, and nothing would ask who they are",
-            hint="ask for tokens with auth = 'token' (--auth token), or say that it is meant with insecure = true (--insecure)",
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name that is not `localhost` may lead anywhere."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

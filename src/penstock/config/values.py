@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from penstock.durations import duration_seconds, scaled
 from penstock.errors import InvalidArgument
@@ -180,15 +180,27 @@ def _check_host(value: object) -> str:
     return _check_name(value)
 
 
-def _check_url(value: object) -> str:
+def _http_address(value: object, why_bare: str) -> SplitResult:
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,2000}", value, re.ASCII):
         raise ValueError
     parts = urlsplit(value)
     if parts.username is not None or parts.password is not None:
-        raise ValueError("take the user and the password out: this address is shown to others")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.port == 0:
+        raise ValueError(f"take the user and the password out: {why_bare}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.fragment or parts.port == 0:
         raise ValueError
-    return value.rstrip("/")
+    return parts
+
+
+def _check_url(value: object) -> str:
+    parts = _http_address(value, "this address is shown to others")
+    if parts.query:
+        raise ValueError
+    return str(value).rstrip("/")
+
+
+def _check_jwks(value: object) -> str:
+    _http_address(value, "these keys are public")
+    return str(value)
 
 
 def _check_redis(value: object) -> str:
@@ -231,3 +243,17 @@ TARGET_PATTERN = Kind(
 )
 REDIS = Kind("a Redis such as redis://127.0.0.1:6379/0", _check_redis, metavar="URL", is_hidden=True)
 PLACES = Kind("a file, or addresses with commas between them", _check_places, metavar="FILE|URL", is_hidden=True)
+JWKS = Kind("an address such as https://login.example/.well-known/jwks.json", _check_jwks, metavar="URL", is_hidden=True)
+WORD = Kind("1 to 512 letters, digits and signs without spaces", _matching(r"[!-~]{1,512}"), metavar="TEXT")
+_LEVEL = r"[0-9a-z_-]*|\+"
+BINDING = Kind(
+    "PATTERN=TOPIC such as orders/#=orders: a pattern of hub topics, and a topic of 3 to 255 letters, digits and -_.~+%, which"
+    " starts with a letter and is none of the hub's own (hub, hub.…)",
+    _matching(rf"(?=[^=]{{1,256}}=)(({_LEVEL})/)*({_LEVEL}|#)=(?!goog|hub(\.|$))[a-z][0-9a-z._~+%-]{{2,254}}"),
+    metavar="PATTERN=TOPIC",
+)
+TOPIC_PREFIX = Kind(
+    "the beginning of hub topics, such as chat or chat/eu: up to 200 letters, digits, _ - and /",
+    _matching(r"(?=.{1,200}$)[0-9a-z_-]+(/[0-9a-z_-]+)*"),
+    metavar="PREFIX",
+)

@@ -28,18 +28,21 @@ class Retained(Protocol):
 class Feed(Protocol):
     """The logs behind bound topics. Made by the host, used by one hub in one event loop."""
 
-    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[str]:
+    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
         """Fill in where the logs are, and forward from there on: each message once, in the order of its log.
 
-        `everything` is the log of topics that are not bound and have durable subscriptions. Returns the patterns of the durable
-        subscriptions that exist from earlier runs.
+        `everything` is the log of topics that are not bound and have durable subscriptions. Returns address and
+        pattern of the durable subscriptions that exist from earlier runs.
         """
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
-        """Write a message; `done` is told its position once it is safe, or what went wrong. Order of calls is order of offsets."""
+        """Write a message; `done` is told its position once it is safe, or what went wrong. Offsets follow the order of calls."""
 
-    async def read(self, binding: Binding, start: int, stop: int) -> list[Message] | None:
-        """The messages of a range of offsets that have a topic of the hub, or None when some are not kept any more."""
+    async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
+        """Messages from `start` on that have a topic of the hub, and the offset to go on from: `stop`, or less when they are many.
+
+        At most about 256 KiB come at once, at least one offset is passed. None when some are not kept any more.
+        """
 
     async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> Retained:
         """Begin or resume a durable subscription: `deliver` gets what was published since it was made and is not acknowledged.

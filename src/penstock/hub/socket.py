@@ -9,7 +9,7 @@ from penstock.hub.core.closing import Close
 
 
 class Socket(Protocol):
-    """One WebSocket, seen from the side that sends. All methods belong to the event loop and return at once, but for `drained`."""
+    """One WebSocket, seen from the side that sends. All methods belong to the event loop and return at once, save `drained`."""
 
     def room(self) -> int:
         """How many bytes may be written now without piling up inside the transport; 0 or less when it is full."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import OPTIONS, Settings, find_file, load
-from penstock.config.settings import is_loopback
+from penstock.config.together import is_loopback
 from penstock.errors import InvalidArgument
 from tests.docs.pages import ROOT, table_rows
 
@@ -102,9 +102,34 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "router_sync_interval": ("30s", '"30s"', 30),
     "router_max_pools": ("6", "6", 6),
     "router_development": ("on", "true", True),
+    "hub": ("off", "false", False),
+    "hub_bind": ("orders/#=orders,a/+/b=Other.1", '["orders/#=orders", "a/+/b=Other.1"]', ("orders/#=orders", "a/+/b=Other.1")),
+    "hub_history": ("chat,news/eu", '["chat", "news/eu"]', ("chat", "news/eu")),
+    "hub_history_retention": ("1d", '"1d"', 86_400),
+    "hub_durable_expiry": ("2d", '"2d"', 172_800),
+    "hub_rate_limit": ("0", "0", 0),
+    "hub_rate_burst": ("10", "10", 10),
+    "hub_max_message_bytes": ("64KiB", '"64KiB"', 2**16),
+    "hub_max_outbox_bytes": ("64KiB", '"64KiB"', 2**16),
+    "hub_max_actors": ("11", "11", 11),
+    "hub_max_subscriptions": ("12", "12", 12),
+    "hub_max_broadcast": ("13", "13", 13),
+    "hub_max_per_address": ("14", "14", 14),
+    "hub_idle": ("20m", '"20m"', 1_200),
+    "hub_heartbeat": ("30s", '"30s"', 30),
+    "hub_origins": ("https://a.example", '["https://a.example"]', ("https://a.example",)),
+    "hub_jwt_secret_file": ("secret", '"secret"', Path("secret")),
+    "hub_jwt_key_file": ("key.pem", '"key.pem"', Path("key.pem")),
+    "hub_jwks_url": ("https://a.example/keys?p=1", '"https://a.example/keys?p=1"', "https://a.example/keys?p=1"),
+    "hub_jwt_issuer": ("https://a.example", '"https://a.example"', "https://a.example"),
+    "hub_jwt_audience": ("penstock", '"penstock"', "penstock"),
+    "hub_jwt_max_age": ("1h", '"1h"', 3_600),
     "log_level": ("debug", '"debug"', "debug"),
     "log_format": ("json", '"json"', "json"),
 }
+
+# What must be said too, for an option that means nothing alone.
+NEEDED = {name: {"PENSTOCK_HUB_JWT_KEY_FILE": "key.pem"} for name in ("hub_jwt_issuer", "hub_jwt_audience", "hub_jwt_max_age")}
 
 
 def test_the_table_above_has_every_option_but_those_of_tls() -> None:
@@ -123,7 +148,7 @@ def test_every_option_is_read_from_every_source(option: Any, tmp_path: Path) -> 
         ({}, {option.variable: text}, None, option.variable, value),
         ({}, {}, file, f"{file}: [{section}] {key}", in_file),
     ):
-        settings, origins = load(flags, environ, chosen)
+        settings, origins = load(flags, {**environ, **NEEDED.get(option.name, {})}, chosen)
         assert getattr(settings, option.name) == wanted
         assert origins[option.name] == origin
 
@@ -178,6 +203,20 @@ def test_what_depends_on_other_settings_is_filled_in() -> None:
         ({"max_request_bytes": "1"}, {}, "--max-request-bytes is '1', wanted a size from 1024"),
         ({"rate_limit": "-1"}, {}, "--rate-limit is '-1'"),
         ({"data_dir": ""}, {}, "--data-dir is '', wanted a path"),
+        ({"hub_bind": "orders"}, {}, "--hub-bind is 'orders', wanted a list, each PATTERN=TOPIC such as orders/#=orders"),
+        ({"hub_bind": "a=one-topic,a=other"}, {}, "--hub-bind has both 'a=one-topic' and 'a=other'"),
+        ({"hub_bind": "a=orders,b=orders"}, {}, "has both 'a=orders' and 'b=orders' | a pattern is bound to one topic"),
+        ({"hub_history": "c,a/b,a-b,a"}, {}, "--hub-history has both 'a' and 'a/b' | 'a' keeps all below it"),
+        ({"hub_history": "a,a"}, {}, "--hub-history has both 'a' and 'a'"),
+        ({"hub_idle": "60"}, {}, "hub_heartbeat is 300 s and --hub-idle is 60 s: clients would be disconnected"),
+        (
+            {"hub_jwt_issuer": "me"},
+            {},
+            "--hub-jwt-issuer is set, and there is no key to check tokens with | set one of",
+        ),
+        ({}, {"PENSTOCK_HUB_JWT_AUDIENCE": "me"}, "PENSTOCK_HUB_JWT_AUDIENCE is set, and there is no key"),
+        ({"hub_jwt_max_age": "1h"}, {}, "--hub-jwt-max-age is set, and there is no key"),
+        ({"hub_jwks_url": "http://a.example/keys"}, {}, "--hub-jwks-url begins with http: on the way somebody could put other"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_origin(flags: dict[str, object], environ: dict[str, str], said: str) -> None:
@@ -255,6 +294,23 @@ def test_listening_beyond_this_machine_needs_tokens_or_a_word(host: str) -> None
 def test_a_loopback_address_is_known(host: str) -> None:
     assert is_loopback(host)
     assert load({"host": host}, {})[0].host == host
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"hub_jwks_url": "http://127.0.0.1:9000/keys"},
+        {"hub_jwks_url": "http://[::1]/keys"},
+        {"hub_jwks_url": "http://a.example/keys", "insecure": True},
+        {"hub_jwks_url": "https://a.example/keys", "hub_jwt_key_file": "key.pem", "hub_jwt_secret_file": "secret"},
+        {"hub_idle": "1s", "hub_heartbeat": "0.5"},
+        {"hub_history": "chat,chat-room,chat_room/eu"},
+        {"hub_bind": "#=orders"},
+    ],
+    ids=str,
+)
+def test_options_of_the_hub_that_go_together(flags: dict[str, object]) -> None:
+    load(flags, {})
 
 
 def test_what_kubernetes_says_about_a_service_called_penstock_is_no_setting() -> None:

@@ -8,14 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config.values import (
+    BINDING,
     FLAG,
     HOST,
     HOST_PATTERN,
+    JWKS,
     ORIGIN,
     PATH,
     PORT,
     PROJECT,
+    TOPIC_PREFIX,
     URL,
+    WORD,
     Kind,
     choice,
     duration,
@@ -36,6 +40,10 @@ KINDS: dict[str, Kind[Any]] = {
     "url": URL,
     "origin": ORIGIN,
     "host pattern": HOST_PATTERN,
+    "jwks": JWKS,
+    "word": WORD,
+    "binding": BINDING,
+    "topic prefix": TOPIC_PREFIX,
     "number": number(0, 100),
     "choice": choice("text", "json"),
     "duration": duration(0, 86_400),
@@ -74,6 +82,13 @@ def test_a_size_is_bytes_or_has_a_unit(text: str, octets: int) -> None:
         ("origin", "*", "*"),
         ("origin", "http://localhost:3000", "http://localhost:3000"),
         *(("host pattern", text, text) for text in ("*", "*.example.com", "127.0.0.1:9000", "[::1]:80")),
+        ("jwks", "https://login.example/keys/?p=1", "https://login.example/keys/?p=1"),
+        ("word", "https://login.example/tenant", "https://login.example/tenant"),
+        *(
+            ("binding", text, text)
+            for text in ("orders/#=orders", "#=all", "+=one", "a/+/c/#=A.b~c", "a//b=abc", "/=abc", "a" * 256 + "=abc", "a=hubs")
+        ),
+        *(("topic prefix", text, text) for text in ("chat", "Chat/eu_1/x-y", "a" * 200)),
         ("number", "2.5", 2.5),
         ("ports", "1, 2,,3", (1, 2, 3)),
         ("ports", "", ()),
@@ -97,6 +112,43 @@ def test_text_is_read(kind: str, text: str, value: object) -> None:
         ),
         *(("origin", text) for text in ("", "app.example", "https://app.example/", "https://app.example/path", "null")),
         *(("host pattern", text) for text in ("", "http://a", "a/b", "a b")),
+        *(
+            ("jwks", text)
+            for text in ("", "login.example", "file:///keys", "https://", "https://a#b", "https://a:0", "http://a b")
+        ),
+        *(("word", text) for text in ("", "a b", "ä", "a\n", "x" * 513)),
+        *(
+            ("binding", text)
+            for text in (
+                *(
+                    "",
+                    "=",
+                    "orders",
+                    "orders=",
+                    "=orders",
+                    "a=ab",
+                    "a=1bc",
+                    "a=a b",
+                    "a=" + "b" * 256,
+                    "a" * 257 + "=abc",
+                    "a=abc=d",
+                    "a=goog1",
+                ),
+                *(
+                    "a=hub",
+                    "a=hub.chat",
+                    "a=HUB",
+                    "#/a=abc",
+                    "a#=abc",
+                    "a+/b=abc",
+                    "a.b=abc",
+                    "ä=abc",
+                    "a" * 257 + "=abc",
+                    "a=abc\n",
+                ),
+            )
+        ),
+        *(("topic prefix", text) for text in ("", "/", "/a", "a/", "a//b", "a/#", "+", "a.b", "ä", "a\n", "a" * 201)),
         *(("number", text) for text in ("nan", "inf", "-1", "101", "1e1", "")),
         *(("choice", text) for text in ("", "JSON", "xml")),
         *(("duration", text) for text in ("", "-1s", "1 week", "s", "1d1h", "2d", "nan", "1e3", "9" * 400)),

@@ -24,7 +24,7 @@ ROUND_SECONDS = 1.0
 class Connection(web.RequestHandler):
     """aiohttp's connection, with what the watch has to know."""
 
-    __slots__ = ("request", "since", "stuck_bytes", "stuck_since", "traffic")
+    __slots__ = ("is_heard", "is_minded", "request", "since", "stuck_bytes", "stuck_since", "traffic")
 
     def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, traffic: Traffic, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
@@ -35,6 +35,10 @@ class Connection(web.RequestHandler):
         """When the request, or else the head that is arriving, began; None while nothing arrives."""
         self.stuck_bytes = 0
         self.stuck_since = 0.0
+        self.is_minded = False
+        """Whether whoever serves it looks after a client that does not read, so that the watch need not."""
+        self.is_heard = False
+        """Set by whatever comes; for whoever minds it to look at, and to take back."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count it, and go on."""
@@ -48,6 +52,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Note when a head begins, and go on."""
+        self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
         super().data_received(data)
@@ -141,6 +146,8 @@ class Watch:
             and now - since > limits.body_seconds + request.content.total_bytes / limits.min_body_rate
         ):
             return "body"
+        if connection.is_minded:
+            return None
         waiting = transport.get_write_buffer_size()
         if waiting == 0 or waiting < connection.stuck_bytes or not connection.stuck_bytes:
             connection.stuck_bytes, connection.stuck_since = waiting, now

@@ -75,18 +75,22 @@ async def open_websocket(
     protocols: Iterable[str] = (),
     max_message_bytes: int | None = None,
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    is_minded: bool = False,
 ) -> web.WebSocketResponse:
     """Upgrade a request. The socket is the server's too: it is closed with 1001 when the server stops.
 
     Messages above `max_message_bytes` (the limit of request bodies, if not given) end it with 1009; a client that does not
-    answer pings is cut.
+    answer pings is cut. With `is_minded` the caller does the rest: answers pings and closes, and cuts clients that do not read or
+    are not heard of any more.
     """
     if request.headers.get("Upgrade", "").lower() != "websocket":
         hint = "connect with a WebSocket client: ws://… or wss://…"
         raise Refusal(426, "this path speaks WebSocket", reason="upgrade_required", hint=hint, headers={"Upgrade": "websocket"})
     socket = web.WebSocketResponse(
         protocols=protocols,
-        heartbeat=heartbeat_seconds,
+        heartbeat=None if is_minded else heartbeat_seconds,
+        autoping=not is_minded,
+        autoclose=not is_minded,
         max_msg_size=max_message_bytes or request.client_max_size,
         compress=False,  # its memory for each connection costs more than the bytes saved on a server's network
         timeout=2.0,

@@ -29,7 +29,8 @@ class Route:
 
     Without `is_open` the caller is authenticated, and must be allowed `verb` when there is one; what a call touches by name is
     for the door to check. `is_page` is for what a browser shows: pages of other sites may link to it. `max_bytes` is the limit
-    of its body, if it has one of its own.
+    of its body, if it has one of its own. `origins` are web origins whose pages may call this beside those that may call
+    everything.
     """
 
     method: str
@@ -41,6 +42,7 @@ class Route:
     is_page: bool = False
     verb: Verb | None = None
     max_bytes: int | None = None
+    origins: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.method not in METHODS or self.method in {"HEAD", "OPTIONS"}:

@@ -107,7 +107,10 @@ class Shell:
         try:
             route, request.match_info, allowed = self._table.find(request.method, request.raw_path)
             request.route = route
-            self._sites.check(headers, is_page=route is not None and route.is_page)
+            if route is None:
+                self._sites.check(headers)
+            else:
+                self._sites.check(headers, is_page=route.is_page, origins=route.origins)
             if route is None:
                 response = self._without_route(request, allowed, origin)
             else:

@@ -41,8 +41,11 @@ class Sites:
         """Whether pages of this origin may call, and read the answers."""
         return self._allows_all or origin in self._origins
 
-    def check(self, headers: Mapping[str, str], *, is_page: bool) -> None:
-        """Return when a request with these headers may go on. `is_page` says that it is for a page for people."""
+    def check(self, headers: Mapping[str, str], *, is_page: bool = False, origins: Collection[str] = ()) -> None:
+        """Return when a request with these headers may go on.
+
+        `is_page` says that it is for a page for people; `origins` are further ones whose pages may send this very request.
+        """
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if self._asks_host and host and not self._is_known(host):
             raise Refusal(
@@ -53,9 +56,10 @@ class Sites:
                 word="PERMISSION_DENIED",
             )
         if origin is not None:
-            if not self.allows(origin) and not self._is_own(origin, host):
+            if not (self.allows(origin) or self._is_own(origin, host) or origin in origins or "*" in origins):
                 raise _not_allowed(
-                    "requests of web pages of this origin are not allowed", "add the origin to the server's cors_origins"
+                    "requests of web pages of this origin are not allowed",
+                    "add the origin to the server's cors_origins, or for the hub alone to its hub_origins",
                 )
         elif headers.get("Sec-Fetch-Site") in _FOREIGN and not self._allows_all:
             if is_page and headers.get("Sec-Fetch-Mode") == "navigate":

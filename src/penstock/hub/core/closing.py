@@ -24,9 +24,7 @@ STOPPING = Close(1001, "server_shutdown", "the server stops; it says hub:disconn
 TOO_LARGE = Close(1009, "message_too_large", "a frame beyond the limit and beyond being refused", may_reconnect=False)
 FAILED = Close(1011, "internal_error", "an error inside the server", may_reconnect=True)
 NOT_CONNECTED = Close(4000, "connect_timeout", "no hub:connect came in time", may_reconnect=True)
-UNAUTHORIZED = Close(
-    4001, "unauthorized", "no token, a wrong one, or one that ran out and was not refreshed", may_reconnect=False
-)
+UNAUTHORIZED = Close(4001, "unauthorized", "no token, a wrong one, or one that ran out unrefreshed", may_reconnect=False)
 REPLACED = Close(4002, "duplicate_connection", "another connection registered the same actor", may_reconnect=False)
 SLOW_READER = Close(4003, "slow_reader", "the client did not read what was waiting for it", may_reconnect=True)
 FLOODING = Close(4004, "rate_limited", "the client kept sending after it was refused", may_reconnect=True)

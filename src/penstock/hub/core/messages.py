@@ -1,8 +1,8 @@
 """Every message of the hub's protocol, once: what clients ask and what the hub answers, as the specification writes it.
 
-The payload of a message is a class here and its wire name stands beside it, in COMMANDS or REPLIES. Decoders, the AsyncAPI document
-and the tables of the documentation are made from these two. Instants and spans on the wire are milliseconds. A field that is not in
-the specification is an addition, and never required.
+The payload of a message is a class here and its wire name stands beside it, in COMMANDS or REPLIES. Decoders, the AsyncAPI
+document and the tables of the documentation are made from these two. Instants and spans on the wire are milliseconds. A field
+that is not in the specification is an addition, and never required.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Position(Struct, frozen=True):
 # --- connection ---------------------------------------------------------------------------------------------------------------
 
 
-class Connect(Command):
+class Connect(Command, frozen=True):
     """Open a session. Nothing else is heard before it."""
 
     version: str = "1.0"
@@ -57,7 +57,7 @@ class Connect(Command):
     """The token, with or without the word `Bearer`."""
 
 
-class Connected(Reply):
+class Connected(Reply, frozen=True):
     """The session is open."""
 
     session_id: str
@@ -68,48 +68,49 @@ class Connected(Reply):
     server_version: str
     max_message_size: int
     heartbeat_interval: Milliseconds
+    max_actors: int
 
 
-class Heartbeat(Command):
+class Heartbeat(Command, frozen=True):
     """A sign of life."""
 
     timestamp: float | None = None
 
 
-class HeartbeatAck(Reply):
+class HeartbeatAck(Reply, frozen=True):
     """The answer to a sign of life."""
 
     timestamp: float | None
     server_time: Milliseconds
 
 
-class Disconnect(Command):
+class Disconnect(Command, frozen=True):
     """End the session."""
 
     reason: str | None = None
 
 
-class DisconnectAck(Reply):
+class DisconnectAck(Reply, frozen=True, omit_defaults=False):
     """The session is over; the connection closes next."""
 
     session_id: str
     cleaned_up: bool = True
 
 
-class Disconnecting(Reply):
+class Disconnecting(Reply, frozen=True):
     """The hub ends the session, and says why; the connection closes next. Its wire name is `hub:disconnect`."""
 
     reason: str
     message: str
 
 
-class RefreshToken(Command):
+class RefreshToken(Command, frozen=True):
     """Go on with a new token of the same actor."""
 
     token: str
 
 
-class TokenRefreshed(Reply):
+class TokenRefreshed(Reply, frozen=True):
     """The new token counts from now on."""
 
     expires_at: Milliseconds | None = None
@@ -118,7 +119,7 @@ class TokenRefreshed(Reply):
 # --- registration -------------------------------------------------------------------------------------------------------------
 
 
-class Register(Command):
+class Register(Command, frozen=True):
     """Be known by an address, until the TTL ends. Whoever had that address before is told and disconnected."""
 
     actor_address: str
@@ -127,7 +128,7 @@ class Register(Command):
     ttl: float | None = None
 
 
-class Registered(Reply):
+class Registered(Reply, frozen=True):
     """The actor is registered."""
 
     actor_address: str
@@ -136,7 +137,7 @@ class Registered(Reply):
     version: int
 
 
-class Renew(Command):
+class Renew(Command, frozen=True):
     """Stay registered for another TTL."""
 
     renewal_token: str
@@ -144,7 +145,7 @@ class Renew(Command):
     ttl: float | None = None
 
 
-class Renewed(Reply):
+class Renewed(Reply, frozen=True):
     """The registration lasts longer; the next renewal needs the new token."""
 
     actor_address: str
@@ -152,13 +153,13 @@ class Renewed(Reply):
     new_renewal_token: str
 
 
-class Unregister(Command):
+class Unregister(Command, frozen=True):
     """Be known no longer. All subscriptions of the actor end, durable ones too."""
 
     actor_address: str | None = None
 
 
-class Unregistered(Reply):
+class Unregistered(Reply, frozen=True):
     """The actor is not registered any more. With the reason `expired` it comes without having been asked for."""
 
     actor_address: str
@@ -166,7 +167,7 @@ class Unregistered(Reply):
     reason: str = "requested"
 
 
-class Discover(Command):
+class Discover(Command, frozen=True):
     """Find actors by a pattern of their address, by capabilities (all of them) and by metadata (equal values)."""
 
     pattern: str | None = None
@@ -176,14 +177,14 @@ class Discover(Command):
     offset: Count = 0
 
 
-class ListActors(Command):
+class ListActors(Command, frozen=True):
     """List all actors."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     offset: Count = 0
 
 
-class ActorFound(Reply):
+class ActorFound(Reply, frozen=True):
     """An actor, as others may see it."""
 
     actor_address: str
@@ -192,7 +193,7 @@ class ActorFound(Reply):
     registered_at: Milliseconds
 
 
-class DiscoveryResult(Reply):
+class DiscoveryResult(Reply, frozen=True):
     """The actors that were found, by address."""
 
     actors: tuple[ActorFound, ...]
@@ -204,7 +205,7 @@ class DiscoveryResult(Reply):
 # --- publish and subscribe ----------------------------------------------------------------------------------------------------
 
 
-class Subscribe(Command):
+class Subscribe(Command, frozen=True):
     """Receive what is published to a topic, or to all topics of a pattern with `+` and `#`."""
 
     topic: str | None = None
@@ -216,34 +217,32 @@ class Subscribe(Command):
     """The last position that was seen: what came after it is sent first."""
 
 
-class Subscribed(Reply):
+class Subscribed(Reply, frozen=True):
     """The subscription stands. Asked with `since`, it says whether everything that was missed follows."""
 
     topic: str
     subscription_id: str
     durable: bool | UnsetType = UNSET
     recovered: bool | UnsetType = UNSET
-    missed: int | UnsetType = UNSET
-    """How many messages follow that were missed."""
     position: Position | UnsetType = UNSET
-    """Where the topic's history is now, if it has one: what comes later has a larger offset."""
+    """Where the topic is now: what was missed follows up to this offset, what is published later has a larger one."""
 
 
-class Unsubscribe(Command):
+class Unsubscribe(Command, frozen=True):
     """Receive no more of a topic; it may be named by the subscription's id."""
 
     topic: str | None = None
     subscription_id: str | None = None
 
 
-class Unsubscribed(Reply):
+class Unsubscribed(Reply, frozen=True):
     """The subscription is over."""
 
     topic: str
     unsubscribed_at: Milliseconds
 
 
-class Publish(Command):
+class Publish(Command, frozen=True):
     """Send `data` to all subscribers of a topic, as a message of type `type`."""
 
     topic: str | None = None
@@ -251,7 +250,7 @@ class Publish(Command):
     data: Raw = Raw(b"null")
 
 
-class Published(Reply):
+class Published(Reply, frozen=True):
     """The message was sent to so many subscribers. Its wire name is `hub:delivery_ack`."""
 
     topic: str
@@ -262,21 +261,21 @@ class Published(Reply):
     position: Position | UnsetType = UNSET
 
 
-class Ack(Command):
+class Ack(Command, frozen=True):
     """Messages of durable subscriptions are done: they are not sent again. Ids are those of `metadata.messageId`."""
 
     message_id: str | None = None
     message_ids: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
-class Acked(Reply):
+class Acked(Reply, frozen=True):
     """So many were waiting for it; the others were acknowledged before, or never sent to this session."""
 
     acked: int
     unknown: tuple[str, ...] = ()
 
 
-class ListTopics(Command):
+class ListTopics(Command, frozen=True):
     """List the topics that have subscribers, those that begin with a prefix only."""
 
     prefix: str = ""
@@ -284,14 +283,14 @@ class ListTopics(Command):
     offset: Count = 0
 
 
-class TopicCount(Reply):
+class TopicCount(Reply, frozen=True):
     """A topic, or a pattern, and how many subscribe to it by that very name."""
 
     topic: str
     subscriber_count: int
 
 
-class TopicList(Reply):
+class TopicList(Reply, frozen=True):
     """The topics, by name."""
 
     topics: tuple[TopicCount, ...]
@@ -299,13 +298,13 @@ class TopicList(Reply):
     has_more: bool
 
 
-class TopicInfo(Command):
+class TopicInfo(Command, frozen=True):
     """What is known of a topic."""
 
     topic: str | None = None
 
 
-class TopicFacts(Reply):
+class TopicFacts(Reply, frozen=True):
     """What is known of a topic. `subscriberCount` counts everybody whom a message to it would reach."""
 
     topic: str
@@ -317,13 +316,13 @@ class TopicFacts(Reply):
     """The broker's topic that it is bound to."""
 
 
-class Presence(Command):
+class Presence(Command, frozen=True):
     """Who subscribes to a topic."""
 
     topic: str | None = None
 
 
-class PresenceNews(Reply):
+class PresenceNews(Reply, frozen=True):
     """Who subscribes to a topic: `list` of all, or `join` and `leave` of one."""
 
     topic: str
@@ -335,7 +334,7 @@ class PresenceNews(Reply):
 # --- direct messages ----------------------------------------------------------------------------------------------------------
 
 
-class Send(Command):
+class Send(Command, frozen=True):
     """Send `data` to one actor, as a message of type `type`."""
 
     to: str | None = None
@@ -343,7 +342,7 @@ class Send(Command):
     data: Raw = Raw(b"null")
 
 
-class Delivered(Reply):
+class Delivered(Reply, frozen=True):
     """The message was handed to the actor's connection. Its wire name is `hub:delivery_ack`."""
 
     message_id: str
@@ -351,14 +350,14 @@ class Delivered(Reply):
     timestamp: Milliseconds
 
 
-class UnknownActor(Reply):
+class UnknownActor(Reply, frozen=True):
     """Nobody is registered by that address."""
 
     actor_address: str
     message: str
 
 
-class Broadcast(Command):
+class Broadcast(Command, frozen=True):
     """Send `data` to all actors, or to those with a capability."""
 
     type: str | None = None
@@ -367,7 +366,7 @@ class Broadcast(Command):
     target_capability: str | None = None
 
 
-class BroadcastDone(Reply):
+class BroadcastDone(Reply, frozen=True):
     """To how many it was sent. Its wire name is `hub:delivery_ack`."""
 
     message_id: str
@@ -380,28 +379,28 @@ class BroadcastDone(Reply):
 # --- flow and numbers ---------------------------------------------------------------------------------------------------------
 
 
-class Pause(Command):
+class Pause(Command, frozen=True):
     """Send no messages for now; replies still come. What waits is bounded, see `slow_reader`."""
 
     reason: str | None = None
 
 
-class Resume(Command):
+class Resume(Command, frozen=True):
     """Send what waits, and go on."""
 
 
-class FlowChanged(Reply):
+class FlowChanged(Reply, frozen=True):
     """Messages are held back, or flow again."""
 
     paused: bool
     queue_depth: int
 
 
-class QueueStats(Command):
+class QueueStats(Command, frozen=True):
     """What waits for this connection."""
 
 
-class QueueStatsResponse(Reply):
+class QueueStatsResponse(Reply, frozen=True):
     """What waits for this connection."""
 
     queue_depth: int
@@ -412,11 +411,11 @@ class QueueStatsResponse(Reply):
     paused: bool
 
 
-class Metrics(Command):
+class Metrics(Command, frozen=True):
     """What the hub has done in this minute."""
 
 
-class MetricsResponse(Reply, rename=None):
+class MetricsResponse(Reply, frozen=True, rename=None):
     """What the hub has done since `windowStart`."""
 
     messages_received: int
@@ -428,7 +427,7 @@ class MetricsResponse(Reply, rename=None):
     timestamp: int
 
 
-class Error(Reply):
+class Error(Reply, frozen=True):
     """A request that was not done: what was wrong, what to do, and details for programs."""
 
     code: str
@@ -478,7 +477,7 @@ REPLIES: dict[type[Reply], str] = {
     Published: "hub:delivery_ack",
     Acked: "hub:acked",
     TopicList: "hub:topic_list",
-    TopicFacts: "hub:topic_facts",
+    TopicFacts: "hub:topic_info_response",
     PresenceNews: "hub:presence",
     Delivered: "hub:delivery_ack",
     UnknownActor: "hub:unknown_actor",

@@ -23,7 +23,7 @@ Code = Literal[
 ]
 
 
-class Refusal(Exception):  # noqa: N818  # it is an answer, not a fault
+class Refusal(Exception):
     """A request that is answered by `hub:error`. `retryable` says whether the same request may succeed later."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The names of topics, and the patterns that subscriptions may use instead.
 
-A topic is 1 to 256 letters, digits, `_`, `-` and `/`. In a pattern a level may be `+`, any one level, and the last may be `#`, any
-number of further levels, none included: `orders/#` covers `orders` and `orders/eu/new`.
+A topic is 1 to 256 letters, digits, `_`, `-` and `/`. In a pattern a level may be `+`, any one level, and the last may be `#`,
+any number of further levels, none included: `orders/#` covers `orders` and `orders/eu/new`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import MAX_TOPIC
 
-_TOPIC = re.compile(r"[a-zA-Z0-9/_-]{1,%d}" % MAX_TOPIC).fullmatch
+_TOPIC = re.compile(rf"[a-zA-Z0-9/_-]{{1,{MAX_TOPIC}}}").fullmatch
 _LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch
 RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
 
@@ -42,7 +42,7 @@ def covers(pattern: str, other: str) -> bool:
     if given[-1] == "#":
         if wanted[-1] != "#":
             return False
-        given.pop()
+        given = given[:-1] or ["+"]  # every topic has a level, so `#` covers no more than `+/#`
     if wanted[-1] == "#":
         wanted.pop()
         given = given[: len(wanted)]

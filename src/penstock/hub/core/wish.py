@@ -34,7 +34,10 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Read the messages from `start` up to, not including, `stop`; `Hub.recovered` goes on, with None when they are not kept."""
+    """Read the messages from `start` up to, not including, `stop`, part by part.
+
+    `Hub.recovering` is told each part, the first of them None when the messages are not kept any more; then `Hub.recovered`.
+    """
 
     request: Envelope
     binding: Binding

@@ -1,0 +1,100 @@
+"""How far a subscription of the hub has come: what to resume it with, what came twice, and whether something may be missing.
+
+A position is an offset in a history that an epoch names. A topic with a log shares the history of its log with other topics; a
+topic without one has a history of its own, of which the hub only knows where it is. So within an epoch offsets only ever grow, and
+one number for each epoch tells what was seen. A subscription can be resumed in one epoch alone: where it has seen several, the others
+may have a hole, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from penstock.hub.core.messages import Position
+from penstock.hub.core.topic import has_wildcard
+
+MAX_EPOCHS = 10_000
+"""Of how many histories the last offset is known. One that was forgotten can only bring something twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A place in what a subscription receives where messages may be missing."""
+
+    pattern: str
+    since: Position | None
+    """The last position before it, where one is known."""
+
+    def __str__(self) -> str:
+        if self.since is None:
+            return f"messages of {self.pattern!r} may be missing: those that were published while there was no connection"
+        place = f"offset {self.since.offset} of {self.since.epoch}"
+        return f"messages of {self.pattern!r} may be missing: the hub could not bring everything that came after {place}"
+
+
+class Following:
+    """One subscription, over all connections that it lives through."""
+
+    __slots__ = ("_asked", "_has_begun", "_history", "_is_pattern", "_seen", "is_subscribed", "pattern")
+
+    def __init__(self, pattern: str, since: Position | None = None) -> None:
+        self.pattern = pattern
+        self._is_pattern = has_wildcard(pattern)
+        self.is_subscribed = False
+        """Whether the hub has confirmed it on this connection. Before that, what comes is meant for others."""
+        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._history: str | None = None
+        """The epoch that the hub said this topic or pattern has as a whole."""
+        self._asked: Position | None = None
+        self._has_begun = False
+        if since is not None:
+            self._seen[since.epoch] = since.offset
+
+    @property
+    def position(self) -> Position | None:
+        """The last position that was seen, or from where everything will be."""
+        if not self._seen:
+            return None
+        epoch = self._history if self._history in self._seen else next(reversed(self._seen))
+        return Position(epoch, self._seen[epoch])
+
+    def ask(self) -> Position | None:
+        """The position to subscribe with now."""
+        self.is_subscribed = False
+        self._asked = self.position
+        return self._asked
+
+    def subscribed(self, position: Position | None, *, recovered: bool) -> Gap | None:
+        """The hub has confirmed it: `position` is where the topic is now, `recovered` whether all that was missed follows."""
+        asked, others = self._asked, len(self._seen) > 1
+        is_return = self._has_begun or asked is not None
+        self.is_subscribed = self._has_begun = True
+        self._history = None if position is None else position.epoch
+        if recovered and asked is not None:
+            # Not the hub's position: as long as the missed ones have not all come, a break must begin again behind the last.
+            self._seen = OrderedDict({asked.epoch: asked.offset})
+        else:
+            self._seen = OrderedDict() if position is None else OrderedDict({position.epoch: position.offset})
+        return Gap(self.pattern, asked) if is_return and (others or not recovered) else None
+
+    def broke(self) -> None:
+        """The connection is gone."""
+        self.is_subscribed = False
+
+    def takes(self, position: Position | None) -> bool:
+        """Whether a message that has come is new to this subscription, which has then seen it."""
+        if not self.is_subscribed:
+            return False
+        if position is None:
+            return True
+        epoch, offset = position.epoch, position.offset
+        if offset <= self._seen.get(epoch, -2):
+            return False
+        if not self._is_pattern and epoch not in self._seen:
+            self._seen.clear()  # one topic has one history: this one has taken the place of the last
+        self._seen[epoch] = offset
+        self._seen.move_to_end(epoch)
+        if len(self._seen) > MAX_EPOCHS:
+            self._seen.popitem(last=False)
+        return True

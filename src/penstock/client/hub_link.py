@@ -1,0 +1,411 @@
+"""The way to a hub over one connection after another: requests and their answers, signs of life, coming back.
+
+    connecting ── hub:connect, hub:register, subscriptions again ──> ready ── lost ──> waiting ──> connecting …
+                                                                       └── closed for good, or refused ──> failed
+
+A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again, with the
+same id, if asking twice does nothing twice; otherwise whoever asked is told that nobody knows what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from inspect import isawaitable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from penstock.client.core.hub_returning import Returning, close_of, final_error
+from penstock.client.hub_errors import error_of
+from penstock.client.hub_message import ConnectionNews
+from penstock.client.hub_socket import Closed, HubSocket
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import ActorNotFound, FailedPrecondition, PenstockError, RateLimited, ServerUnreachable, Unavailable
+from penstock.hub.core import closing
+from penstock.hub.core.address import HUB
+from penstock.hub.core.messages import (
+    COMMANDS,
+    Command,
+    Connect,
+    Connected,
+    Disconnect,
+    DisconnectAck,
+    Disconnecting,
+    Envelope,
+    Error,
+    Heartbeat,
+    HeartbeatAck,
+    Register,
+    Registered,
+    Renew,
+    Renewed,
+    Reply,
+    UnknownActor,
+    decode_envelope,
+)
+
+log = logging.getLogger("penstock.client")
+
+R = TypeVar("R", bound=Reply)
+Token = str | Callable[[], str | Awaitable[str]] | None
+NAMES = {kind: name for name, kind in COMMANDS.items()}
+
+HEARTBEAT_SECONDS = 25.0
+"""How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
+RENEW_AT = 0.75
+"""After which part of its time a registration is renewed."""
+GOODBYE_SECONDS = 2.0
+MAX_UNDER_WAY = 256
+"""How many requests of one client may be unanswered; more wait for their turn, here and not in the hub."""
+
+
+class Broken(Unavailable):
+    """The connection broke before the answer came."""
+
+
+class Follower(Protocol):
+    """Whom a link tells what comes. Methods that are not coroutines are called in the order of the wire."""
+
+    def take(self, envelope: Envelope) -> None:
+        """A forwarded message, or news of presence."""
+
+    async def settle(self) -> None:
+        """Called between messages; the next one is read when it returns."""
+
+    async def greeted(self) -> None:
+        """There is a new connection, for nothing but what is asked now by `ask_now`."""
+
+    def broke(self) -> None:
+        """The connection is gone; another may come."""
+
+    def failed(self, error: PenstockError) -> None:
+        """There will be no other."""
+
+
+class _Request(Generic[R]):
+    """A request as it is on the wire, and its answer: it may be sent again, as it is, on the next connection."""
+
+    __slots__ = ("answer", "command", "is_repeatable", "is_sent", "on_reply", "reply", "text")
+
+    def __init__(
+        self, command: Command, reply: type[R], text: str, on_reply: Callable[[R], None] | None, *, is_repeatable: bool
+    ) -> None:
+        self.command = command
+        self.reply = reply
+        self.text = text
+        self.on_reply = on_reply
+        self.is_repeatable = is_repeatable
+        self.is_sent = False
+        self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+    def take(self, envelope: Envelope) -> None:
+        """Its answer has come. `on_reply` is called here, before the next message is looked at."""
+        if self.answer.done():
+            return
+        try:
+            if envelope.type == "hub:error":
+                self.answer.set_exception(error_of(msgspec.json.decode(envelope.payload, type=Error), self.command))
+                return
+            if envelope.type == "hub:unknown_actor":
+                unknown = msgspec.json.decode(envelope.payload, type=UnknownActor)
+                self.answer.set_exception(ActorNotFound(unknown.actor_address))
+                return
+            found = msgspec.json.decode(envelope.payload, type=self.reply)
+        except msgspec.MsgspecError as error:
+            self.answer.set_exception(FailedPrecondition(f"the hub's answer {envelope.type} cannot be read: {error}"))
+            return
+        if self.on_reply is not None:
+            self.on_reply(found)
+        self.answer.set_result(found)
+
+    def broke(self) -> bool:
+        """The connection is gone; whether to send it again on the next one."""
+        if self.is_repeatable or not self.is_sent:
+            return True
+        if not self.answer.done():
+            name = NAMES[type(self.command)]
+            self.answer.set_exception(
+                Broken(f"the connection broke before the hub answered {name}: it may or may not have been done")
+            )
+        return False
+
+
+class HubLink:
+    """Made by a HubClient, for itself."""
+
+    def __init__(
+        self,
+        url: str,
+        follower: Follower,
+        *,
+        address: str,
+        token: Token,
+        capabilities: Sequence[str],
+        metadata: Mapping[str, object],
+        ttl: float,
+        timeout: float,
+        tls: ssl.SSLContext | None,
+        on_connection: Callable[[ConnectionNews], object] | None,
+    ) -> None:
+        self.url = url
+        self.address = address
+        self.error: PenstockError | None = None
+        """Why there is no connection any more, and will be none."""
+        self._follower = follower
+        self._token = token
+        self._register = Register(address, tuple(capabilities), dict(metadata), ttl * 1000)
+        self._ttl = ttl
+        self._timeout = timeout
+        self._tls = tls
+        self._on_connection = on_connection
+        self._waiting: dict[str, _Request[Reply]] = {}
+        self._socket: HubSocket | None = None
+        self._ready = asyncio.Event()
+        self._problem = "not connected yet"
+        self._was_ready = False
+        self._is_closing = False
+        self._is_reading_held = False
+        self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._rest_until = 0.0
+        self._life: asyncio.Task[None] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a connection that requests may go over."""
+        return self._ready.is_set()
+
+    async def start(self) -> None:
+        """Connect; what goes wrong with the first connection is raised."""
+        self._life = asyncio.create_task(self._live(), name=f"hub {self.address}")
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({self._life, ready}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+            if not self.is_ready:
+                self._life.cancel()
+                await asyncio.gather(self._life, return_exceptions=True)
+        if self.error is not None:
+            raise self.error
+
+    async def close(self) -> None:
+        """Say goodbye, and end. Safe twice."""
+        if self._life is None:
+            return
+        life, self._life = self._life, None
+        self._is_closing = True
+        if self.is_ready:
+            with suppress(PenstockError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self.ask_now(Disconnect("client_requested"), DisconnectAck)
+        life.cancel()
+        await asyncio.gather(life, return_exceptions=True)
+        self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(
+        self,
+        command: Command,
+        reply: type[R],
+        *,
+        is_repeatable: bool = False,
+        on_reply: Callable[[R], None] | None = None,
+        ttl: float | None = None,
+    ) -> R:
+        """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
+        if self._life is None and self.error is None:
+            raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
+        message_id = str(uuid.uuid4())
+        try:
+            async with asyncio.timeout(self._timeout), self._slots:
+                while True:
+                    await asyncio.sleep(max(0.0, self._rest_until - asyncio.get_running_loop().time()))
+                    if self.error is not None:
+                        raise self.error
+                    request = _Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
+                    try:
+                        return await self._exchange(message_id, request, self._socket if self.is_ready else None)
+                    except RateLimited as error:
+                        # The hub has done nothing: the same request may come again, as may all others.
+                        self._rest_until = asyncio.get_running_loop().time() + error.retry_after
+        except TimeoutError:
+            problem = f"no answer to {NAMES[type(command)]} for {self._timeout:g} s" if self.is_ready else self._problem
+            raise ServerUnreachable(self.url, problem) from None
+
+    async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
+        """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
+        message_id = str(uuid.uuid4())
+        request = _Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
+        async with asyncio.timeout(self._timeout):
+            return await self._exchange(message_id, request, self._socket)
+
+    async def tell(self, command: Command) -> None:
+        """Say something, and do not wait for the answer. What cannot be said now is not said."""
+        if self._socket is not None:
+            await self._socket.send(self._text(command, str(uuid.uuid4()), None))
+
+    async def _exchange(self, message_id: str, request: _Request[R], socket: HubSocket | None) -> R:
+        self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
+        try:
+            if socket is not None:
+                request.is_sent = True
+                await socket.send(request.text)
+            return await request.answer
+        finally:
+            self._waiting.pop(message_id, None)
+
+    def _text(self, command: Command, message_id: str, ttl: float | None) -> str:
+        """A request as it is on the wire. Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree."""
+        envelope = {"type": NAMES[type(command)], "id": message_id, "from": self.address, "to": HUB, "pattern": "ask"}
+        span = {} if ttl is None else {"ttl": ttl * 1000}
+        return msgspec.json.encode({**envelope, **span, "payload": command}).decode()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _live(self) -> None:
+        returning = Returning()
+        while True:
+            began = monotonic()
+            try:
+                self._problem = await self._connect()
+            except PenstockError as error:
+                if not error.transient or not self._was_ready:
+                    self._fail(error)
+                    return
+                self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
+            wait = returning.wait(monotonic() - began, random.random())
+            self._tell(ConnectionNews(is_connected=False, problem=self._problem, retry_in=wait / SECOND))
+            await asyncio.sleep(wait / SECOND)
+
+    async def _connect(self) -> str:
+        """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
+        try:
+            self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
+        except TimeoutError:
+            raise ServerUnreachable(self.url, "it does not answer") from None
+        reading = asyncio.create_task(self._read(self._socket))
+        keeping = asyncio.create_task(self._keep())
+        try:
+            await asyncio.wait({reading, keeping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            was_greeted = self.is_ready
+            self._ready.clear()
+            reading.cancel()
+            keeping.cancel()
+            closed, kept = await asyncio.gather(reading, keeping, return_exceptions=True)
+            socket, self._socket = self._socket, None
+            self._broke()
+            await asyncio.shield(socket.close())
+        if isinstance(kept, PenstockError):
+            raise kept
+        if isinstance(kept, str):
+            return kept
+        for failure in (kept, closed):
+            if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
+                raise failure
+        assert isinstance(closed, Closed), "one of the two has ended"
+        close = close_of(closed.code, closed.reason)
+        # Who can make another token comes back with it.
+        if not (close is closing.UNAUTHORIZED and was_greeted and callable(self._token)):
+            error = final_error(close, self.address)
+            if error is not None:
+                raise error
+        return close.meaning if close is not None else closed.reason or "the server closed the connection"
+
+    async def _read(self, socket: HubSocket) -> Closed:
+        while True:
+            text = await socket.receive()
+            if isinstance(text, Closed):
+                return text
+            try:
+                envelope = decode_envelope(text)
+            except msgspec.MsgspecError:
+                return Closed(None, "what answers there is no hub: it says what cannot be read")
+            request = self._waiting.get(envelope.correlation_id or "")
+            if request is not None:
+                request.take(envelope)
+            elif envelope.type == "hub:unregistered":
+                return Closed(None, "the registration ran out")
+            elif envelope.type in {"hub:error", "hub:disconnect"}:
+                self._heed(envelope)
+            elif envelope.type == "hub:presence" or not envelope.type.startswith("hub:"):
+                self._follower.take(envelope)
+                self._is_reading_held = True
+                await self._follower.settle()
+                self._is_reading_held = False
+
+    async def _keep(self) -> str:
+        """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
+        try:
+            token = self._token() if callable(self._token) else self._token
+            connected = await self.ask_now(Connect(jwt=await token if isawaitable(token) else token), Connected)
+            registered = await self.ask_now(self._register, Registered)
+            await self._follower.greeted()
+            self._ready.set()
+            self._was_ready = True
+            self._tell(ConnectionNews(is_connected=True))
+            await self._send_again()
+            beat = min(HEARTBEAT_SECONDS, connected.heartbeat_interval / 1000)
+            renewal_token, renew_in = registered.renewal_token, self._ttl * RENEW_AT
+            while True:
+                span = min(beat, renew_in)
+                await asyncio.sleep(span)
+                renew_in -= span
+                if renew_in <= 0:
+                    renewed = await self.ask_now(Renew(renewal_token, self.address, self._ttl * 1000), Renewed)
+                    renewal_token, renew_in = renewed.new_renewal_token, self._ttl * RENEW_AT
+                elif not self._is_reading_held:  # what is not read cannot be answered
+                    await self.ask_now(Heartbeat(), HeartbeatAck)
+        except TimeoutError:
+            return f"nothing came from the hub for {self._timeout:g} s"
+        except RateLimited as error:
+            await asyncio.sleep(min(error.retry_after, self._timeout))
+            return str(error)
+
+    async def _send_again(self) -> None:
+        for request in [*self._waiting.values()]:
+            if self._socket is not None and not request.is_sent:
+                request.is_sent = True
+                await self._socket.send(request.text)
+
+    def _broke(self) -> None:
+        for request in [*self._waiting.values()]:
+            if request.broke():
+                request.is_sent = False
+        self._follower.broke()
+
+    def _fail(self, error: PenstockError) -> None:
+        if self.error is None or self._is_closing:
+            self.error = error
+            for request in self._waiting.values():
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+            self._follower.failed(error)
+
+    def _heed(self, envelope: Envelope) -> None:
+        """What the hub says without having been asked."""
+        with suppress(msgspec.MsgspecError):
+            if envelope.type == "hub:error":
+                said = msgspec.json.decode(envelope.payload, type=Error)
+                log.warning("the hub at %s says: %s; %s", self.url, said.message, said.resolution)
+            else:
+                log.info("the hub at %s leaves: %s", self.url, msgspec.json.decode(envelope.payload, type=Disconnecting).message)
+
+    def _tell(self, news: ConnectionNews) -> None:
+        if news.is_connected:
+            log.info("connected to the hub at %s as %s", self.url, self.address)
+        else:
+            log.warning("no connection to the hub at %s: %s; trying again in %.1f s", self.url, news.problem, news.retry_in or 0)
+        if self._on_connection is not None:
+            try:
+                self._on_connection(news)
+            except Exception:  # a listener must not end what it listens to
+                log.exception("on_connection failed")

@@ -1,0 +1,191 @@
+"""What one subscription has received and nobody has taken yet.
+
+What if nobody takes it: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to go on (hub:resume) when
+half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each message it takes. Those that
+were on their way are taken in; beyond four times the limit nothing is read from the socket at all. In both cases what waits piles up at
+the hub, which cuts off a reader that is too slow; the client comes back, and is brought what it missed or told of a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from penstock.client.core.hub_following import Following, Gap
+from penstock.client.hub_message import HubMessage, Metadata, Presence
+from penstock.errors import FailedPrecondition, PenstockError
+from penstock.hub.core.messages import Envelope, Position, PresenceNews, Subscribed
+
+log = logging.getLogger("penstock.client")
+
+MAX_WAITING = 1_000
+
+
+class Owner(Protocol):
+    """The client, as its subscriptions know it."""
+
+    async def attach(self, messages: HubMessages) -> None:
+        """Begin to receive."""
+
+    async def detach(self, messages: HubMessages) -> None:
+        """Receive no more."""
+
+    async def ack(self, *messages: HubMessage) -> None:
+        """Messages of durable subscriptions are done."""
+
+    async def taken(self) -> None:
+        """A message was taken: there may be room again."""
+
+
+class HubMessages:
+    """The messages of one subscription: `async with hub.subscribe("orders/#") as messages`, then `async for message in messages`."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        pattern: str | None,
+        *,
+        durable: bool = False,
+        presence: bool = False,
+        since: Position | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        on_presence: Callable[[Presence], object] | None = None,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self.pattern = pattern
+        """None of direct messages."""
+        self.durable = durable
+        self.wants_presence = presence
+        self.present: frozenset[str] = frozenset()
+        """The addresses of those who subscribe to this topic too, if it was asked for with `presence=True`."""
+        self.max_waiting = max_waiting
+        self.following = Following(pattern or "", since)
+        self.confirmed = asyncio.Event()
+        """Set once the hub has confirmed the subscription, or refused it."""
+        self.error: PenstockError | None = None
+        self._owner = owner
+        self._on_gap = on_gap
+        self._on_presence = on_presence
+        self._waiting: deque[HubMessage] = deque()
+        self._unread: set[str] = set()
+        """Ids of waiting messages of a durable subscription, which may be sent again while they wait."""
+        self._gap: Gap | None = None
+        self._arrived = asyncio.Event()
+        self._is_open = False
+
+    @property
+    def position(self) -> Position | None:
+        """The last position that was received; pass it as `since` to go on behind it another time."""
+        return self.following.position
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have come and are not taken yet."""
+        return len(self._waiting)
+
+    # ── taking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> Self:
+        if self._is_open or self.confirmed.is_set():
+            raise FailedPrecondition("this subscription was used before", hint="call hub.subscribe again for another one")
+        self._is_open = True
+        try:
+            await self._owner.attach(self)
+        except BaseException:
+            self._is_open = False
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        await self._owner.detach(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> HubMessage:
+        while not self._waiting:
+            if self.error is not None:
+                raise self.error
+            if not self._is_open:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._waiting.popleft()
+        self._unread.discard(message.id)
+        await self._owner.taken()
+        return message
+
+    async def get(self, timeout: float | None = None) -> HubMessage:
+        """The next message; TimeoutError when none comes in so many seconds."""
+        async with asyncio.timeout(timeout):
+            try:
+                return await anext(self)
+            except StopAsyncIteration:
+                raise FailedPrecondition("the subscription is closed") from None
+
+    # ── what the client tells it ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, envelope: Envelope, metadata: Metadata) -> None:
+        """A message has come that may be for this subscription."""
+        if self.durable:
+            if not self.following.is_subscribed or (metadata.message_id or "") in self._unread:
+                return
+        elif self.pattern is not None and not self.following.takes(metadata.position):
+            return
+        message = HubMessage.of(envelope, metadata, self._gap, self._owner.ack)
+        self._gap = None
+        if self.durable:
+            self._unread.add(message.id)
+        self._waiting.append(message)
+        self._arrived.set()
+
+    def told(self, news: PresenceNews) -> None:
+        """Who is there has changed."""
+        actors = frozenset(news.actors)
+        match news.event:
+            case "join":
+                self.present |= actors
+            case "leave":
+                self.present -= actors
+            case _:
+                self.present = actors
+        if self._on_presence is not None:
+            _call(self._on_presence, Presence(news.topic, news.event, news.actors))
+
+    def subscribed(self, reply: Subscribed) -> None:
+        """The hub has confirmed it."""
+        position = None if reply.position is msgspec.UNSET else reply.position
+        gap = self.following.subscribed(position, recovered=reply.recovered is True)
+        self.confirmed.set()
+        if gap is not None and not self.durable:  # what a durable subscription missed was kept for it
+            self._gap = gap
+            log.warning("%s", gap)
+            if self._on_gap is not None:
+                _call(self._on_gap, gap)
+
+    def fail(self, error: PenstockError) -> None:
+        """Nothing more will come, and this is why: told to who takes the next one after those that wait."""
+        self.error = self.error or error
+        self.confirmed.set()
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Nothing more will come, as was asked for."""
+        self._is_open = False
+        self._arrived.set()
+
+
+def _call(listener: Callable[..., object], value: object) -> None:
+    try:
+        listener(value)
+    except Exception:  # a listener must not end what it listens to
+        log.exception("a listener of the hub failed")

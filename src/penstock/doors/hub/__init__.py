@@ -1,0 +1,1 @@
+"""The hub's door: WebSocket at `/ws`, its AsyncAPI document and its numbers."""

@@ -1,0 +1,78 @@
+"""The hub's place among the routes of a server: who may connect to it, and what of it is described and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from aiohttp import web
+
+from penstock.doors.http import Operation, Refusal, Request, Route, open_websocket
+from penstock.doors.hub.numbers import hub_samples
+from penstock.doors.hub.pulse import Pulse
+from penstock.doors.hub.socket import HubSocket
+from penstock.doors.monitoring.samples import Sample
+from penstock.hub.service import HubService
+
+PATH = "/ws"
+BEYOND = 4
+"""A frame above the limit is refused and the connection goes on; above this many times the limit it is not even read."""
+
+_ABOUT = """Realtime messages: frames are texts with one JSON object each.
+
+A client says `hub:connect` first, with its token in it where one is asked for, then `hub:register`, and may then subscribe and
+publish to topics, and send to other actors. See the AsyncAPI document, and the page about the hub's protocol.
+"""
+
+
+class HubDoor:
+    """Lets clients in to a hub. Make it inside the running loop. `origins`: web origins whose pages may connect, `*` for all."""
+
+    def __init__(self, service: HubService, *, origins: Collection[str] = ()) -> None:
+        self._service = service
+        self._origins = frozenset(origins)
+        self._by_address: Counter[str] = Counter()
+        self._pulse = Pulse()
+        self._refused = 0
+
+    def routes(self) -> list[Route]:
+        """Where clients connect. Everyone may: browsers cannot send a token along, the hub asks for it by itself."""
+        operation = Operation("Connect to the hub by a WebSocket.", _ABOUT, ("hub",), is_websocket=True)
+        return [Route("GET", PATH, self.handle, operation, is_open=True, origins=self._origins)]
+
+    async def handle(self, request: Request) -> web.StreamResponse:
+        """One connection, from its handshake to its end."""
+        service, address = self._service, request.address
+        rules = service.hub.rules
+        if service.is_stopping:
+            raise Refusal(503, "the server is stopping", reason="stopping", hint="connect again in a moment")
+        if self._by_address[address] >= rules.max_connections_per_address:
+            self._refused += 1
+            raise Refusal(
+                429,
+                f"{rules.max_connections_per_address} connections of this address are open already",
+                reason="too_many_connections",
+                hint="close some, use one connection for several topics, or raise the server's hub_max_per_address",
+                word="RESOURCE_EXHAUSTED",
+            )
+        self._by_address[address] += 1
+        try:
+            websocket = await open_websocket(request, max_message_bytes=rules.max_message_bytes * BEYOND, is_minded=True)
+            await self._serve(HubSocket(request, websocket, rules.max_message_bytes))
+            return websocket
+        finally:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
+
+    async def _serve(self, socket: HubSocket) -> None:
+        self._pulse.add(socket)
+        try:
+            await self._service.serve(socket, socket)
+        finally:
+            self._pulse.discard(socket)
+            socket.forget()
+
+    def collect(self) -> Iterable[Sample]:
+        """The hub's numbers."""
+        return hub_samples(self._service.hub, refused=self._refused)

@@ -1,0 +1,146 @@
+"""How a session begins, shows that it lives, and ends."""
+
+from __future__ import annotations
+
+from penstock.hub.core import closing
+from penstock.hub.core.address import is_address
+from penstock.hub.core.ask import Ask
+from penstock.hub.core.floor import Floor
+from penstock.hub.core.identity import Identity
+from penstock.hub.core.messages import (
+    Connect,
+    Connected,
+    Disconnect,
+    DisconnectAck,
+    Heartbeat,
+    HeartbeatAck,
+    RefreshToken,
+    TokenRefreshed,
+)
+from penstock.hub.core.original import ORIGINAL
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.session import Session, State
+from penstock.hub.core.wish import Verify
+
+VERSIONS = {True: "0", False: "1"}
+"""The major version of the protocol in the original's dialect, and in the specification's."""
+ABILITIES = (
+    "registration",
+    "messaging",
+    "pubsub",
+    "wildcards",
+    "durable",
+    "recovery",
+    "presence",
+    "flow-control",
+)
+"""What the hub tells a client it can do."""
+TOKEN_GRACE = 30_000_000
+"""How long after its end a token may still be refreshed."""
+
+
+def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
+    """Ask who it is, once the version fits."""
+    session, request, command, now = ask.session, ask.request, ask.command, ask.now
+    if session.state is not State.CONNECTING:
+        raise Refusal(
+            "internal_error",
+            "the session is connected already",
+            reason="already_connected",
+            resolution="send hub:connect once on each connection",
+        )
+    wanted = VERSIONS[session.dialect is ORIGINAL]
+    if command.version.partition(".")[0] != wanted:
+        refusal = Refusal(
+            "version_mismatch",
+            f"version {command.version[:32]!r} is not spoken here",
+            reason="version_mismatch",
+            resolution="connect with payload.version 1.0, or with metadata.protocolVersion 0.1.0",
+            details={"supported": ["1.0", "0.1.0"]},
+        )
+        floor.refuse(session, refusal, now, request)
+        floor.cut(session, closing.WRONG_VERSION, now)
+        return None
+    sender = request.sender
+    return Verify(request, command.jwt, sender if sender is not None and is_address(sender) else None)
+
+
+def verified(floor: Floor, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+    """The session is somebody's, or goes on to be."""
+    if wish.is_refresh:
+        _refreshed(floor, session, wish, identity, now)
+        return
+    session.identity = identity
+    session.state = State.CONNECTED
+    session.rename(identity.address or wish.claimed or session.name)
+    rules = floor.rules
+    connected = Connected(
+        session_id=session.session_id,
+        actor_identity=identity.address or wish.claimed,
+        capabilities=ABILITIES,
+        server_time=now // 1000,
+        server_version=floor.version,
+        max_message_size=rules.max_message_bytes,
+        heartbeat_interval=rules.heartbeat // 1000,
+        max_actors=rules.max_actors,
+    )
+    floor.say(session, connected, now, wish.request)
+
+
+def heartbeat(floor: Floor, ask: Ask[Heartbeat]) -> None:
+    """Say that the hub lives too."""
+    command, now = ask.command, ask.now
+    floor.reply(ask, HeartbeatAck(command.timestamp, now // 1000))
+
+
+def disconnect(floor: Floor, ask: Ask[Disconnect]) -> None:
+    """Clean up, say so, and close."""
+    session, now = ask.session, ask.now
+    floor.reply(ask, DisconnectAck(session.session_id))
+    floor.leave(session, closing.GOODBYE, now)
+
+
+def refresh(_: Floor, ask: Ask[RefreshToken]) -> Verify:
+    """Ask whose the new token is."""
+    session, request, command = ask.session, ask.request, ask.command
+    return Verify(request, command.token, session.identity.address, is_refresh=True)
+
+
+def _refreshed(floor: Floor, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+    if identity.address != session.identity.address:
+        refusal = Refusal(
+            "invalid_token",
+            "the token is another actor's",
+            reason="wrong_actor",
+            resolution="refresh with a token of the same actor, or connect anew",
+        )
+        floor.refuse(session, refusal, now, wish.request)
+        return
+    session.identity = identity
+    session.is_warned = False
+    for pattern in [one for one in session.subscriptions if not identity.may_subscribe(one)]:
+        floor.drop(session, pattern, now)
+    expires = None if identity.expires_at is None else identity.expires_at // 1000
+    floor.say(session, TokenRefreshed(expires), now, wish.request, RefreshToken(wish.token or ""))
+
+
+def check_token(floor: Floor, session: Session, now: int) -> None:
+    """Tell a session whose token has run out, and end it when no other comes."""
+    expires_at = session.identity.expires_at
+    if expires_at is None or now < expires_at:
+        return
+    if now >= expires_at + TOKEN_GRACE:
+        floor.cut(session, closing.UNAUTHORIZED, now)
+    elif not session.is_warned:
+        session.is_warned = True
+        floor.refuse(session, token_expired(), now)
+
+
+def token_expired() -> Refusal:
+    """What a session is told whose token has run out."""
+    return Refusal(
+        "unauthorized",
+        "the token has expired",
+        reason="expired_token",
+        resolution=f"send hub:refresh_token with a new token within {TOKEN_GRACE // 1_000_000} s, or the connection is closed",
+    )

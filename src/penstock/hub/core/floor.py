@@ -1,0 +1,212 @@
+"""Where all sessions meet: what the handlers of requests share, and the only way to say something to a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from penstock.hub.core import closing
+from penstock.hub.core.ask import Ask, C
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.closing import Close
+from penstock.hub.core.dialect import Dialect, Parts
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Command, Disconnecting, Envelope, Error, PresenceNews, Reply, Unregistered
+from penstock.hub.core.numbers import Numbers
+from penstock.hub.core.outbox import Frame
+from penstock.hub.core.positions import Positions
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.registry import Actor, Registry
+from penstock.hub.core.rules import HubRules
+from penstock.hub.core.seen import Seen
+from penstock.hub.core.session import Session, State
+from penstock.hub.core.table import TopicTable
+from penstock.hub.core.topic import covers, has_wildcard, overlaps
+
+WHY = {
+    closing.REPLACED: "another connection registered the same actor",
+    closing.STOPPING: "the server is stopping; come back in a moment",
+    closing.UNAUTHORIZED: "the token is not valid any more",
+}
+"""What a session is told by hub:disconnect before the hub closes it."""
+
+
+class Floor:
+    """The state of a hub. Handlers read it freely; what concerns several parts of it at once is done by its methods."""
+
+    def __init__(
+        self,
+        rules: HubRules,
+        *,
+        epoch: str,
+        make_id: Callable[[], str],
+        version: str,
+        bindings: Sequence[Binding],
+        everything: Binding,
+        now: int,
+    ) -> None:
+        self.rules = rules
+        self.make_id = make_id
+        self.version = version
+        self.bindings = tuple(bindings)
+        self.everything = everything
+        """The log of topics that are not bound and have durable subscriptions."""
+        self.sessions: dict[Session, None] = {}
+        self.registry: Registry[Session] = Registry(rules)
+        self.table: TopicTable[Session] = TopicTable()
+        """Who is sent what is published, as long as the connection lasts."""
+        self.durable: TopicTable[str] = TopicTable()
+        """The addresses of durable subscriptions, whether they are connected or not."""
+        self.watchers: TopicTable[Session] = TopicTable()
+        """Who is told who joins and leaves; only ever asked by the very name."""
+        self.positions = Positions(epoch, rules.max_plain_topics)
+        self.seen = Seen(rules.remember, rules.max_remembered)
+        self.numbers = Numbers(now)
+        self.rested: list[tuple[Session, str]] = []
+        """Durable subscriptions that are not to be delivered to a session any more. Whoever delivers takes and empties it."""
+        self.dirty: list[Session] = []
+        """Sessions with something to write, or to be closed. Whoever writes takes the list and empties it."""
+
+    # --- what topics have -----------------------------------------------------------------------------------------------------
+
+    def log_of(self, topic: str) -> Binding | None:
+        """The log that a publish to a topic goes into, if it has one."""
+        for binding in self.bindings:
+            if covers(binding.pattern, topic):
+                return binding
+        return self.everything if len(self.durable) and self.durable.count(topic) else None
+
+    def history_of(self, pattern: str) -> Binding | None:
+        """The log that holds everything a topic or pattern covers; None when there is none, or more than one thing to ask."""
+        if not has_wildcard(pattern):
+            return self.log_of(pattern)
+        touched = [binding for binding in self.bindings if overlaps(binding.pattern, pattern)]
+        return touched[0] if len(touched) == 1 and covers(touched[0].pattern, pattern) else None
+
+    def logs_of(self, pattern: str) -> tuple[Binding, ...]:
+        """All logs in which something may be that a topic or pattern covers."""
+        touched = [binding for binding in self.bindings if overlaps(binding.pattern, pattern)]
+        return (*touched,) if any(covers(one.pattern, pattern) for one in touched) else (*touched, self.everything)
+
+    # --- saying something -----------------------------------------------------------------------------------------------------
+
+    def say(
+        self, session: Session, reply: Reply, now: int, request: Envelope | None = None, command: Command | None = None
+    ) -> None:
+        """Send a reply, past whatever is held back."""
+        if session.is_open:
+            text = session.dialect.write(reply, session.name, request=request, command=command, now=now, make_id=self.make_id)
+            if text:
+                self.push(session, len(text), (text,), now)
+
+    def reply(self, ask: Ask[C], reply: Reply) -> None:
+        """Answer a request."""
+        self.say(ask.session, reply, ask.now, ask.request, ask.command)
+
+    def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
+        """Say that something was not done."""
+        self.numbers.errors[refusal.code] += 1
+        self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)
+
+    def push(self, session: Session, length: int, parts: tuple[bytes, ...], now: int) -> bool:
+        """Put a frame into a session's outbox; one that is full costs the session its connection."""
+        if not session.outbox.push(length, parts, now):
+            self.cut(session, closing.SLOW_READER, now)
+            return False
+        self.numbers.sent += 1
+        session.sent += 1
+        if not session.is_dirty:
+            session.is_dirty = True
+            self.dirty.append(session)
+        return True
+
+    def _send(self, session: Session, frame: Frame, now: int) -> bool:
+        return session.is_open and self.push(session, *frame, now)
+
+    def pass_on(self, session: Session, frame: Frame, now: int) -> bool:
+        """Send a forwarded message, or keep it while messages are held back; False when the session is not there any more."""
+        if not session.holds:
+            return self._send(session, frame, now)
+        if not session.is_open:
+            return False
+        if not session.held.push(*frame, now):
+            self.cut(session, closing.SLOW_READER, now)
+            return False
+        return True
+
+    def let_go(self, session: Session, now: int) -> None:
+        """Send what was held back, if nothing holds it any more."""
+        if not session.holds:
+            for frame in session.held.take(session.held.bytes):
+                self.pass_on(session, frame, now)
+
+    def forward(self, message: Message, sessions: Iterable[Session], now: int, *, past_holds: bool = False) -> int:
+        """Send a message to sessions, encoded once for each dialect; returns how many could be sent it."""
+        send = self._send if past_holds else self.pass_on
+        encoded: dict[Dialect, tuple[int, Parts]] = {}
+        count = 0
+        for session in [*sessions]:  # one that is full leaves the table meanwhile
+            dialect, to = session.dialect, session.quoted
+            found = encoded.get(dialect)
+            if found is None:
+                parts = dialect.parts(message, self.make_id)
+                found = encoded[dialect] = (len(parts[0]) + len(parts[1]), parts)
+            length, (head, tail) = found
+            count += send(session, (length + len(to), (head, to, tail)), now)
+        return count
+
+    # --- coming to an end -----------------------------------------------------------------------------------------------------
+
+    def cut(self, session: Session, close: Close, now: int) -> None:
+        """End a session for a reason of the hub's own; it is told where telling makes sense."""
+        if not session.is_open:
+            return
+        if close is closing.SLOW_READER:
+            session.outbox.clear()  # it did not read what waited, and memory is what this is about
+        elif close in WHY:
+            self.say(session, Disconnecting(close.reason, WHY[close]), now)
+        self.leave(session, close, now)
+
+    def leave(self, session: Session, close: Close, now: int) -> None:
+        """Clean up after a session, and have its connection closed once what waits is written."""
+        self.unregister(session, now)
+        session.state = State.DISCONNECTING
+        session.closing = close
+        session.held.clear()
+        if not session.is_dirty:
+            session.is_dirty = True
+            self.dirty.append(session)
+
+    def unregister(self, session: Session, now: int) -> Actor[Session] | None:
+        """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Those who watch are told."""
+        for pattern in [*session.subscriptions]:
+            self.drop(session, pattern, now)
+        session.unacked.clear()
+        actor, session.actor = session.actor, None
+        if actor is not None:
+            self.registry.unregister(actor.address)
+        return actor
+
+    def drop(self, session: Session, pattern: str, now: int) -> None:
+        """End one subscription of a session as far as this connection is concerned."""
+        subscription = session.subscriptions.pop(pattern)
+        if subscription.durable:
+            self.rested.append((session, pattern))
+        else:
+            self.table.remove(pattern, session)
+        self.watchers.remove(pattern, session)
+        self.announce(pattern, "leave", session, now)
+
+    def expire(self, actor: Actor[Session], now: int) -> None:
+        """An actor was removed from the registry because its time ran out: its subscriptions end too, and it is told."""
+        session = actor.session
+        if session.actor is actor:
+            self.unregister(session, now)
+            self.say(session, Unregistered(actor.address, now // 1000, "expired"), now)
+
+    def announce(self, pattern: str, event: str, session: Session, now: int) -> None:
+        """Tell those who watch a topic that an actor has come or gone."""
+        if len(self.watchers) and session.actor is not None:
+            news = PresenceNews(pattern, event, (session.actor.address,), now // 1000)
+            for watcher in [*self.watchers.subscribers(pattern)]:
+                if watcher is not session:
+                    self.say(watcher, news, now)

@@ -1,0 +1,329 @@
+"""The hub: fed what clients say, drained of what they are to be told. One table says who handles which request.
+
+text ─> size ─> rate ─> envelope ─> session's state ─> payload ─> handler ─┬─> replies and messages, in outboxes
+                                                                           └─> a wish, for what has to be waited for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.durations import SECOND
+from penstock.hub.core import (
+    closing,
+    connecting,
+    flow,
+    messages,
+    messaging,
+    publishing,
+    registering,
+    subscribing,
+)
+from penstock.hub.core.ask import Ask
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.dialect import MakeId
+from penstock.hub.core.floor import Floor
+from penstock.hub.core.identity import Identity
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import COMMANDS, Command, Envelope, Position, decode_envelope
+from penstock.hub.core.original import ORIGINAL, read_connect_metadata
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import HubRules
+from penstock.hub.core.session import Session, State
+from penstock.hub.core.wish import Append, Recover, Release, Retain, Verify, Wish
+
+PING = "ping"
+PONG = b'{"type":"pong"}'
+
+Handler = Callable[[Floor, Ask[Any]], Wish | None]  # Any: each handler knows its own command
+
+HANDLERS: dict[type[Command], Handler] = {
+    messages.Connect: connecting.connect,
+    messages.Heartbeat: connecting.heartbeat,
+    messages.Disconnect: connecting.disconnect,
+    messages.RefreshToken: connecting.refresh,
+    messages.Register: registering.register,
+    messages.Renew: registering.renew,
+    messages.Unregister: registering.unregister,
+    messages.Discover: registering.discover,
+    messages.ListActors: registering.list_actors,
+    messages.Subscribe: subscribing.subscribe,
+    messages.Unsubscribe: subscribing.unsubscribe,
+    messages.Publish: publishing.publish,
+    messages.Ack: subscribing.ack,
+    messages.ListTopics: subscribing.list_topics,
+    messages.TopicInfo: subscribing.topic_info,
+    messages.Presence: subscribing.presence,
+    messages.Send: messaging.send,
+    messages.Broadcast: messaging.broadcast,
+    messages.Pause: flow.pause,
+    messages.Resume: flow.resume,
+    messages.QueueStats: flow.queue_stats,
+    messages.Metrics: flow.metrics,
+}
+
+
+class Hub:
+    """All sessions of one process."""
+
+    def __init__(
+        self,
+        rules: HubRules,
+        *,
+        epoch: str,
+        make_id: MakeId,
+        version: str,
+        bindings: Sequence[Binding] = (),
+        everything: Binding | None = None,
+        now: int = 0,
+    ) -> None:
+        self.floor = Floor(
+            rules,
+            epoch=epoch,
+            make_id=make_id,
+            version=version,
+            bindings=bindings,
+            everything=everything or Binding("#", "hub"),
+            now=now,
+        )
+        self.rules = rules
+        self.numbers = self.floor.numbers
+        self._rate = rules.rate
+
+    @property
+    def dirty(self) -> list[Session]:
+        """Sessions with something to write, or to be closed."""
+        return self.floor.dirty
+
+    def open(self, now: int) -> Session:
+        """A connection was made."""
+        session = Session(f"session-{self.floor.make_id()}", self.rules, now)
+        self.floor.sessions[session] = None
+        self.numbers.opened += 1
+        return session
+
+    def closed(self, session: Session, now: int) -> None:
+        """A connection is gone: clean up as after an unregister. Safe to call twice."""
+        if session.state is not State.DISCONNECTED:
+            self.floor.unregister(session, now)
+            session.state = State.DISCONNECTED
+            session.outbox.clear()
+            session.held.clear()
+            self.floor.sessions.pop(session, None)
+            self.numbers.closed["gone" if session.closing is None else session.closing.reason] += 1
+
+    def receive(self, session: Session, text: str, now: int) -> Wish | None:
+        """A client said something. Nothing raises: what is wrong is answered."""
+        if not session.is_open:
+            return None
+        self.numbers.received += 1
+        session.heard_at = now
+        request: Envelope | None = None
+        try:
+            if self._rate is not None and session.state is State.CONNECTED:
+                self._take(session, now)
+            request = _envelope(text)
+            return self._answer(session, request, now)
+        except Refusal as refusal:
+            self.floor.refuse(session, refusal, now, request)
+        return None
+
+    def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
+        """Something could not be done: a frame that cannot be read, or a wish."""
+        session.heard_at = now
+        self.floor.refuse(session, refusal, now, request)
+
+    def _take(self, session: Session, now: int) -> None:
+        """Take a permit of the session's rate."""
+        assert self._rate is not None
+        wait, session.full_at = self._rate.take(session.full_at, now)
+        if not wait:
+            session.refused = 0
+            return
+        session.refused += 1
+        if session.refused > self.rules.flood:
+            self.floor.cut(session, closing.FLOODING, now)
+        seconds = wait / SECOND
+        raise Refusal(
+            "rate_limited",
+            f"too many messages, try again in {seconds:.3f} s",
+            reason="rate_limited",
+            resolution="send fewer messages, or ask for a higher rate limit of the hub",
+            retryable=True,
+            details={"retryAfter": seconds, "limit": self._rate.per_second, "code": "RATE_LIMIT_EXCEEDED"},
+        )
+
+    def _answer(self, session: Session, request: Envelope, now: int) -> Wish | None:
+        kind = request.type
+        if kind not in COMMANDS:
+            if kind == PING:
+                self.floor.push(session, len(PONG), (PONG,), now)
+                return None
+            raise Refusal(
+                "internal_error",
+                f"Unknown message type: {kind[:64]}",
+                reason="unknown_type",
+                resolution=f"send one of {', '.join(COMMANDS)}",
+            )
+        if session.state is State.CONNECTING:
+            if kind != "hub:connect":
+                raise Refusal(
+                    "unauthorized", "the session is not connected", reason="not_connected", resolution="send hub:connect first"
+                )
+            found = read_connect_metadata(request.metadata)
+            if found is not None and found.protocol_version is not None:
+                session.dialect = ORIGINAL
+        else:
+            self._check_sender(session, request, now)
+        try:
+            command = session.dialect.read(request)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _invalid_payload(kind, error) from None
+        return HANDLERS[type(command)](self.floor, Ask(session, request, command, now))
+
+    def _check_sender(self, session: Session, request: Envelope, now: int) -> None:
+        actor, expires_at = session.actor, session.identity.expires_at
+        if actor is not None and request.sender not in {None, actor.address}:
+            raise Refusal(
+                "unauthorized",
+                "from is another actor's address",
+                reason="from_mismatch",
+                resolution=f"send from {actor.address}, or leave it out: the hub stamps it",
+            )
+        if expires_at is not None and now >= expires_at and request.type not in {"hub:refresh_token", "hub:disconnect"}:
+            raise connecting.token_expired()
+
+    # --- what became of wishes ------------------------------------------------------------------------------------------------
+
+    def verified(self, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+        """It is known whose token it was."""
+        if session.is_open:
+            connecting.verified(self.floor, session, wish, identity, now)
+
+    def unverified(self, session: Session, wish: Verify, refusal: Refusal, now: int) -> None:
+        """Nobody may come in with that token: a session that was not connected yet ends, others keep their old one."""
+        if wish.is_refresh:
+            code = refusal.code if refusal.retryable else "invalid_token"
+            refusal = Refusal(
+                code, refusal.message, reason=refusal.reason, resolution=refusal.resolution, retryable=refusal.retryable
+            )
+        self.floor.refuse(session, refusal, now, wish.request)
+        if session.state is State.CONNECTING:
+            self.floor.cut(session, closing.UNAUTHORIZED, now)
+
+    def appended(self, session: Session, wish: Append, position: Position, now: int) -> None:
+        """A message is safe in its log."""
+        publishing.appended(self.floor, session, wish, position, now)
+
+    def lost(self, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
+        """A message did not get into its log."""
+        publishing.lost(self.floor, session, wish, refusal, now)
+
+    def recovering(self, session: Session, wish: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
+        """A part of what was missed; as the first, None when not all of it is kept."""
+        subscribing.recovering(self.floor, session, wish, part, now, is_first=is_first)
+
+    def recovered(self, session: Session, now: int) -> None:
+        """There are no more parts."""
+        subscribing.recovered(self.floor, session, now)
+
+    def retained(self, session: Session, wish: Retain, now: int) -> None:
+        """A durable subscription stands."""
+        subscribing.retained(self.floor, session, wish, now)
+
+    def unretained(self, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
+        """A durable subscription could not be made."""
+        self.floor.durable.remove(wish.pattern, wish.address)
+        if wish.pattern in session.subscriptions:
+            self.floor.drop(session, wish.pattern, now)
+        self.floor.refuse(session, refusal, now, wish.request)
+
+    def released(self, session: Session, wish: Release, now: int) -> None:
+        """Durable subscriptions are over."""
+        if wish.request.type == "hub:unsubscribe":
+            subscribing.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
+        else:
+            registering.unregistered(self.floor, session, wish.request, wish.address, now)
+
+    # --- what logs bring ------------------------------------------------------------------------------------------------------
+
+    def resume(self, durable: Sequence[tuple[str, str]]) -> None:
+        """Know of durable subscriptions from earlier runs, by address and pattern."""
+        for address, pattern in durable:
+            self.floor.durable.add(pattern, address)
+
+    def forward(self, binding: Binding, batch: Sequence[Message], now: int) -> None:
+        """Send what is new in a log to those who subscribe, in its order."""
+        floor = self.floor
+        for message in batch:
+            if message.position is not None:
+                binding.next_offset = message.position.offset + 1
+            if message.topic is not None and (message.expires_at is None or message.expires_at >= now):
+                floor.forward(message, floor.table.match(message.topic), now)
+
+    def deliver(self, session: Session, batch: Sequence[Message], now: int) -> None:
+        """Send messages of a durable subscription."""
+        subscribing.deliver(self.floor, session, batch, now)
+
+    # --- time -----------------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: int) -> None:
+        """Do what has become due: registrations, tokens, timeouts, readers that do not read."""
+        floor, rules = self.floor, self.rules
+        for actor in floor.registry.expire(now):
+            floor.expire(actor, now)
+        for session in [*floor.sessions]:
+            if session.state is State.CONNECTING:
+                if now - session.opened_at >= rules.connect_timeout:
+                    floor.cut(session, closing.NOT_CONNECTED, now)
+            elif session.is_open:
+                if now - session.heard_at >= rules.idle:
+                    floor.cut(session, closing.SILENT, now)
+                elif session.outbox.is_stalled(now, rules.stall):
+                    floor.cut(session, closing.SLOW_READER, now)
+                else:
+                    connecting.check_token(floor, session, now)
+        self.numbers.turn(now)
+
+    def stop(self, now: int) -> None:
+        """Tell everybody that the server stops, and close them."""
+        for session in [*self.floor.sessions]:
+            self.floor.cut(session, closing.STOPPING, now)
+
+
+def _envelope(text: str) -> Envelope:
+    try:
+        return decode_envelope(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        is_json = isinstance(error, msgspec.ValidationError)
+        raise Refusal(
+            "internal_error",
+            "Invalid SharedMessage structure",
+            reason="invalid_envelope" if is_json else "invalid_json",
+            resolution="send a text frame with one JSON object that has a type and a payload",
+            details={"problem": _problem(error)},
+        ) from None
+
+
+def _invalid_payload(kind: str, error: Exception) -> Refusal:
+    """The words of the specification for the fields it speaks of, others for the rest."""
+    problem = _problem(error)
+    message, reason = f"the payload of {kind} is not as wanted: {problem}", "invalid_payload"
+    if problem.endswith("`$.topic`"):
+        message, reason = "topic is required", "invalid_topic"
+    elif problem.endswith("`$.type`"):
+        message, reason = "payload.type is required", "missing_type"
+    return Refusal(
+        "internal_error",
+        message,
+        reason=reason,
+        resolution="see the definition of this message at /asyncapi.json",
+        details={"problem": problem},
+    )
+
+
+def _problem(error: Exception) -> str:
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]

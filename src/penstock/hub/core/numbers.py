@@ -1,0 +1,42 @@
+"""What a hub has done, in numbers: since it started, and in the minute that runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.hub.core.messages import MetricsResponse
+from penstock.hub.core.rules import MINUTE
+
+
+class Numbers:
+    """Counters that only grow."""
+
+    __slots__ = ("_since", "_start", "closed", "errors", "opened", "received", "recovered", "sent", "unrecovered")
+
+    def __init__(self, now: int) -> None:
+        self.received = 0
+        self.sent = 0
+        """Messages and replies that were handed to an outbox."""
+        self.opened = 0
+        self.closed: Counter[str] = Counter()
+        """By the reason of the close; `gone` for connections that ended by themselves."""
+        self.errors: Counter[str] = Counter()
+        """By code."""
+        self.recovered = 0
+        self.unrecovered = 0
+        self._start = now
+        self._since = self._now()
+
+    def turn(self, now: int) -> None:
+        """Begin a new minute when the old one is over."""
+        if not 0 <= now - self._start < MINUTE:
+            self._start, self._since = now, self._now()
+
+    def minute(self, now: int) -> MetricsResponse:
+        """What was done in the minute that runs."""
+        self.turn(now)
+        received, sent, errors, opened, closed = (new - old for new, old in zip(self._now(), self._since, strict=True))
+        return MetricsResponse(received, sent, errors, opened, closed, self._start // 1000, now // 1000)
+
+    def _now(self) -> tuple[int, int, int, int, int]:
+        return self.received, self.sent, self.errors.total(), self.opened, self.closed.total()

@@ -1,0 +1,179 @@
+"""The original implementation's dialect, for the clients that were written for it.
+
+Its connect message is all metadata, its replies carry the whole envelope, some have other names or fields, and two requests have
+no reply at all. What differs is here; the rest is the specification's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from penstock.hub.core import messages as m
+from penstock.hub.core.address import HUB
+from penstock.hub.core.dialect import SPECIFIED, MakeId, Parts, encode, head_of, metadata_of
+from penstock.hub.core.message import Message
+
+MAX_FOUND = 100
+CONTENT_TYPES = ("application/json",)
+
+
+class ConnectMetadata(Struct, frozen=True, rename="camel"):
+    """What hub:connect says in this dialect; with no protocolVersion it is the specification's."""
+
+    protocol_version: str | None = None
+    auth_token: str | None = None
+
+
+class _Register(Struct, frozen=True, rename="camel"):
+    actor_address: str
+    capabilities: tuple[str, ...]
+    metadata: dict[str, object] = {}
+    ttl_seconds: float | None = None
+    ttl: float | None = None
+
+
+class _Discover(Struct, frozen=True):
+    pattern: str | None = None
+    capability: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_FOUND)] = MAX_FOUND
+
+
+class _Out(Struct, rename={"message_id": "id", "sender": "from", "correlation_id": "correlationId"}):
+    """The whole envelope."""
+
+    message_id: str
+    sender: str
+    to: str
+    type: str
+    payload: object
+    pattern: str
+    correlation_id: str | None
+    timestamp: int
+    metadata: object
+    ttl: None = None
+    signature: None = None
+
+
+class Original:
+    """The original implementation's dialect."""
+
+    has_globs = True
+
+    def __init__(self) -> None:
+        connect = msgspec.json.Decoder(ConnectMetadata | None).decode
+        register = msgspec.json.Decoder(_Register).decode
+        discover = msgspec.json.Decoder(_Discover).decode
+        self._readers: dict[str, Callable[[m.Envelope], m.Command]] = {
+            "hub:connect": lambda request: _connect(connect(request.metadata)),
+            "hub:register": lambda request: _register(register(request.payload)),
+            "hub:discover": lambda request: _discover(discover(request.payload)),
+        }
+
+    def read(self, request: m.Envelope) -> m.Command:
+        """The command of a request."""
+        return self._readers.get(request.type, SPECIFIED.read)(request)
+
+    def write(
+        self, reply: m.Reply, to: str, *, request: m.Envelope | None, command: m.Command | None, now: int, make_id: MakeId
+    ) -> bytes:
+        """A reply as its clients know it."""
+        if isinstance(reply, m.Unsubscribed) or (isinstance(reply, m.Unregistered) and request is not None):
+            return b""  # it waits for no answer to these
+        kind, payload, metadata = _translated(reply, command)
+        asked = None if request is None else request.message_id
+        return encode(_Out(make_id(), HUB, to, kind, payload, "tell", asked, now // 1000, metadata))
+
+    def parts(self, message: Message, make_id: MakeId) -> Parts:
+        """The whole envelope around the data. A publication answers to the id of its publish."""
+        said = b'"publication":true,"via":"%b"' if message.topic is not None else b'"forwarded":true,"via":"%b"'
+        ttl = b"null" if message.expires_at is None else b"%d" % max((message.expires_at - message.published_at) // 1000, 1)
+        return head_of(message), (
+            b',"payload":%b,"id":%b,"pattern":"tell","correlationId":%b,"timestamp":%d,"ttl":%b,"signature":null,"metadata":{%b}}'
+            % (
+                message.data,
+                encode(make_id()),
+                encode(message.message_id),
+                message.published_at // 1000,
+                ttl,
+                metadata_of(message, said % HUB.encode()),
+            )
+        )
+
+
+def _connect(metadata: ConnectMetadata | None) -> m.Connect:
+    found = metadata or ConnectMetadata()
+    return m.Connect(version=found.protocol_version or "", jwt=found.auth_token)
+
+
+def _register(asked: _Register) -> m.Register:
+    ttl = asked.ttl if asked.ttl_seconds is None else asked.ttl_seconds * 1000
+    return m.Register(asked.actor_address, asked.capabilities, asked.metadata, ttl)
+
+
+def _discover(asked: _Discover) -> m.Discover:
+    wanted = () if asked.capability is None else (asked.capability,)
+    return m.Discover(asked.pattern, wanted, limit=asked.limit)
+
+
+def _translated(reply: m.Reply, command: m.Command | None) -> tuple[str, object, dict[str, object]]:
+    """Type, payload and metadata of a reply."""
+    kind, payload, metadata = m.REPLIES[type(reply)], object(), dict[str, object]()
+    match reply:
+        case m.Connected():
+            metadata = {"actorIdentity": reply.actor_identity}
+            payload = {
+                "sessionId": reply.session_id,
+                "serverVersion": reply.server_version,
+                "maxMessageSize": reply.max_message_size,
+                "heartbeatInterval": reply.heartbeat_interval,
+                "capabilities": {
+                    "maxActorsPerInstance": reply.max_actors,
+                    "supportsBackpressure": True,
+                    "supportedContentTypes": CONTENT_TYPES,
+                },
+            }
+        case m.DisconnectAck():
+            kind, payload = "hub:disconnect", {"acknowledged": True}
+        case m.TokenRefreshed() if isinstance(command, m.RefreshToken):
+            payload = {"token": command.token, "expiresAt": reply.expires_at}
+        case m.Renewed():
+            payload = {"expiresAt": reply.expires_at, "renewalToken": reply.new_renewal_token}
+        case m.DiscoveryResult() if isinstance(command, m.ListActors):
+            kind = "hub:actor_list"
+            payload = {
+                "actors": reply.actors,
+                "total": reply.total_matches,
+                "offset": command.offset,
+                "limit": command.limit,
+                "hasMore": reply.has_more,
+            }
+        case m.DiscoveryResult():
+            kind = "hub:discovered"
+            found = [{"address": actor.actor_address, "capabilities": actor.capabilities} for actor in reply.actors]
+            payload = {"actors": found, "hasMore": reply.has_more}
+        case m.Published():
+            kind, payload = "hub:published", {"topic": reply.topic, "subscriberCount": reply.subscriber_count}
+        case m.Delivered():
+            payload = {"messageId": reply.message_id, "deliveredAt": reply.timestamp, "status": "delivered"}
+        case m.BroadcastDone():
+            kind = "hub:broadcast_ack"
+            counts = {"deliveredCount": reply.delivered_count, "failedCount": reply.failed_count}
+            payload = {"messageId": reply.message_id, **counts}
+        case _:
+            payload = reply
+    return kind, payload, metadata
+
+
+ORIGINAL = Original()
+
+
+def read_connect_metadata(metadata: Raw) -> ConnectMetadata | None:
+    """What hub:connect says beside its payload, or None when that is nothing this dialect knows."""
+    try:
+        return msgspec.json.decode(metadata, type=ConnectMetadata | None)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,47 @@
+"""Where topics are that have no log: a counter each, in memory, for as many topics as fit.
+
+A topic that is forgotten and comes again has another epoch, so nobody takes its new numbers for the old ones.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from penstock.hub.core.messages import Position
+
+
+class Positions:
+    """The last position of each topic; the one that was used longest ago is forgotten first."""
+
+    __slots__ = ("_epoch", "_known", "_made", "_max")
+
+    def __init__(self, epoch: str, max_topics: int) -> None:
+        self._epoch = epoch
+        self._max = max_topics
+        self._made = 0
+        self._known: OrderedDict[str, Position] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def peek(self, topic: str) -> Position | None:
+        """The position of the last message, if the topic is known."""
+        return self._known.get(topic)
+
+    def last(self, topic: str) -> Position:
+        """The position of the last message; before the first it is -1."""
+        found = self._known.get(topic)
+        if found is None:
+            self._made += 1
+            found = self._known[topic] = Position(f"{self._epoch}.{self._made}", -1)
+            if len(self._known) > self._max:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(topic)
+        return found
+
+    def next(self, topic: str) -> Position:
+        """The position of one more message."""
+        last = self.last(topic)
+        position = self._known[topic] = Position(last.epoch, last.offset + 1)
+        return position

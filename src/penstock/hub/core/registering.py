@@ -1,0 +1,121 @@
+"""Who is known by which address: registration, renewal, discovery."""
+
+from __future__ import annotations
+
+from penstock.hub.core import closing
+from penstock.hub.core.address import EVERYONE, HUB
+from penstock.hub.core.ask import Ask, C
+from penstock.hub.core.floor import Floor
+from penstock.hub.core.messages import (
+    Discover,
+    Envelope,
+    ListActors,
+    Register,
+    Registered,
+    Renew,
+    Renewed,
+    Unregister,
+    Unregistered,
+)
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.registry import Actor
+from penstock.hub.core.session import Session
+from penstock.hub.core.wish import Release
+
+
+def register(floor: Floor, ask: Ask[Register]) -> None:
+    """Be an actor. Another session that was this one is told and closed: the last registration counts."""
+    session, command, now = ask.session, ask.command, ask.now
+    address = command.actor_address
+    allowed = session.identity.address
+    if allowed is not None and address != allowed:
+        raise Refusal(
+            "unauthorized",
+            f"the token is not that of {address[:256]}",
+            reason="wrong_actor",
+            resolution=f"register {allowed}, or connect with a token of the other actor",
+        )
+    if address in {HUB, EVERYONE}:
+        raise Refusal(
+            "unauthorized", f"{address} is the hub's own address", reason="reserved_address", resolution="choose another address"
+        )
+    if session.actor is not None and session.actor.address != address:
+        raise Refusal(
+            "internal_error",
+            f"this session is registered as {session.actor.address}",
+            reason="already_registered",
+            resolution="send hub:unregister first, or open another connection for the other actor",
+        )
+    actor, displaced = floor.registry.register(command, session, token=f"renewal-{floor.make_id()}", now=now)
+    if displaced is not None:
+        displaced.session.actor = None  # the address is not its own any more
+        floor.cut(displaced.session, closing.REPLACED, now)
+    session.actor = actor
+    session.rename(address)
+    floor.reply(ask, Registered(address, actor.renewal_token, actor.expires_at // 1000, actor.version))
+
+
+def renew(floor: Floor, ask: Ask[Renew]) -> None:
+    """Last longer. Only the session that is registered may renew, and only itself."""
+    command, now = ask.command, ask.now
+    actor = acting(ask)
+    if command.actor_address not in {None, actor.address}:
+        raise Refusal(
+            "unauthorized",
+            "a session renews its own registration only",
+            reason="wrong_actor",
+            resolution=f"send {actor.address}, or leave the address out",
+        )
+    actor = floor.registry.renew(command, actor.address, token=f"renewal-{floor.make_id()}", now=now)
+    floor.reply(ask, Renewed(actor.address, actor.expires_at // 1000, actor.renewal_token))
+
+
+def unregister(floor: Floor, ask: Ask[Unregister]) -> Release | None:
+    """Be nobody again. Durable subscriptions end for good, which takes a moment."""
+    session, request, command, now = ask.session, ask.request, ask.command, ask.now
+    actor = acting(ask)
+    if command.actor_address not in {None, actor.address}:
+        raise Refusal(
+            "unauthorized",
+            "a session unregisters itself only",
+            reason="wrong_actor",
+            resolution=f"send {actor.address}, or leave the address out",
+        )
+    durable = tuple(floor.durable.patterns_of(actor.address))
+    floor.unregister(session, now)
+    floor.durable.drop(actor.address)
+    if durable:
+        return Release(request, actor.address, durable)
+    unregistered(floor, session, request, actor.address, now)
+    return None
+
+
+def unregistered(floor: Floor, session: Session, request: Envelope, address: str, now: int) -> None:
+    """Say that it is done."""
+    floor.say(session, Unregistered(address, now // 1000), now, request)
+
+
+def discover(floor: Floor, ask: Ask[Discover]) -> None:
+    """Say who fits."""
+    session, command, now = ask.session, ask.command, ask.now
+    found = floor.registry.discover(command, now, glob=session.dialect.has_globs)
+    floor.reply(ask, found)
+
+
+def list_actors(floor: Floor, ask: Ask[ListActors]) -> None:
+    """Say who is there."""
+    command, now = ask.command, ask.now
+    floor.reply(ask, floor.registry.list(command, now))
+
+
+def acting(ask: Ask[C]) -> Actor[Session]:
+    """The actor that a session is, which whoever publishes, subscribes or sends has to be."""
+    actor = ask.session.actor
+    if actor is None or ask.now >= actor.expires_at:
+        raise Refusal(
+            "unauthorized",
+            "this session is not registered" if actor is None else "the registration has expired",
+            reason="not_registered" if actor is None else "registration_expired",
+            resolution="send hub:register with your actorAddress and capabilities first",
+        )
+    return actor

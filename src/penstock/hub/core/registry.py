@@ -1,0 +1,295 @@
+"""Who is registered by which address, until when: a table of actors with a TTL, a token to renew it, and a way to find others.
+
+An actor whose time ran out is not found any more, but stays in the table until `expire` hands it out, so that whoever it was can
+be told. A registration of a live address takes over: the last one counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import Generic, TypeVar
+
+import msgspec
+
+from penstock.hub.core.address import is_address
+from penstock.hub.core.depth import is_deeper
+from penstock.hub.core.discovery import glob_matcher, regex_matcher
+from penstock.hub.core.messages import ActorFound, Discover, DiscoveryResult, ListActors, Register, Renew
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TTL, MIN_TTL, HubRules
+from penstock.shown import shown
+
+MAX_CAPABILITIES = 64
+MAX_CAPABILITY = 128
+MAX_METADATA = 8 * 1024
+"""Bytes of JSON: whoever lists actors is sent the metadata of up to 1,000 of them."""
+
+_MILLISECOND = 1_000
+_SLACK = 64
+"""How many entries of the heap may be outdated however few actors there are."""
+_ABSENT = object()
+_REGISTER_AGAIN = "send hub:register to be known by an address, and renew it before it runs out"
+
+S = TypeVar("S")
+
+
+@dataclass(slots=True, eq=False)
+class Actor(Generic[S]):
+    """One registration. A renewal changes it; another registration of the same address is another Actor."""
+
+    address: str
+    capabilities: tuple[str, ...]
+    metadata: dict[str, object]
+    session: S = field(repr=False)
+    registered_at: int
+    expires_at: int
+    ttl: int
+    """What a renewal that names no TTL gets again."""
+    version: int
+    renewal_token: str = field(repr=False)
+
+
+class Registry(Generic[S]):
+    """All actors of a hub. A session is whatever the caller says it is; two are the same if they are the same object."""
+
+    __slots__ = ("_actors", "_by_expiry", "_in_order", "_rules")
+
+    def __init__(self, rules: HubRules) -> None:
+        self._rules = rules
+        self._actors: dict[str, Actor[S]] = {}
+        self._by_expiry: list[tuple[int, str]] = []
+        """A heap. An entry counts only if its actor still runs out at that very instant; the others are passed over."""
+        self._in_order: list[str] | None = None
+        """All addresses by name, or None since one came or went. Never changed, only replaced: somebody may be walking it."""
+
+    def __len__(self) -> int:
+        """How many there are, those included that ran out and were not handed out by `expire`."""
+        return len(self._actors)
+
+    def register(self, command: Register, session: S, *, token: str, now: int) -> tuple[Actor[S], Actor[S] | None]:
+        """The new actor, and the one it takes the address from if that is of another session, which has to be told.
+
+        That one may have run out already; who wants to treat it so calls `expire` before.
+        """
+        address = _checked_address(command.actor_address)
+        capabilities = _checked_capabilities(command.capabilities)
+        if not capabilities:
+            raise _invalid("capabilities is empty", "missing_capabilities", "say at least one thing that the actor can do")
+        metadata = _checked_metadata(command.metadata)
+        ttl = _checked_ttl(command.ttl, DEFAULT_TTL)
+        earlier = self._actors.get(address)
+        if earlier is None:
+            self._check_room()
+            self._in_order = None
+        is_alive = earlier is not None and earlier.expires_at > now
+        actor = Actor(
+            address=address,
+            capabilities=capabilities,
+            metadata=metadata,
+            session=session,
+            registered_at=now,
+            expires_at=now + ttl,
+            ttl=ttl,
+            version=earlier.version + 1 if earlier is not None and is_alive else 1,
+            renewal_token=token,
+        )
+        self._actors[address] = actor
+        self._await_expiry(actor)
+        return actor, earlier if earlier is not None and earlier.session is not session else None
+
+    def renew(self, command: Renew, address: str, *, token: str, now: int) -> Actor[S]:
+        """The actor, with another TTL from now on and `token` as what the next renewal needs."""
+        actor = self.get(address, now)
+        if actor is None:
+            raise Refusal(
+                "unknown_actor",
+                f"no actor is registered as {shown(address, bare=True)}",
+                reason="not_registered",
+                resolution=_REGISTER_AGAIN,
+            )
+        if not compare_digest(_bytes_of(command.renewal_token), _bytes_of(actor.renewal_token)):
+            raise Refusal(
+                "unauthorized",
+                "renewalToken is not the one of the last hub:registered or hub:renewed",
+                reason="wrong_renewal_token",
+                resolution="send the newest token, which every renewal replaces, or register again",
+            )
+        ttl = _checked_ttl(command.ttl, actor.ttl)
+        actor.ttl, actor.expires_at, actor.renewal_token = ttl, now + ttl, token
+        self._await_expiry(actor)
+        return actor
+
+    def unregister(self, address: str) -> Actor[S] | None:
+        """Remove whoever is registered by this address, and say who it was."""
+        actor = self._actors.pop(address, None)
+        if actor is not None:
+            self._in_order = None
+        return actor
+
+    def get(self, address: str, now: int) -> Actor[S] | None:
+        """Whoever is registered by this address, unless its time ran out."""
+        actor = self._actors.get(address)
+        return actor if actor is not None and actor.expires_at > now else None
+
+    def expire(self, now: int) -> Sequence[Actor[S]]:
+        """Remove those whose time ran out, first who ran out first. Costs what it removes, not what there is."""
+        gone: list[Actor[S]] = []
+        heap = self._by_expiry
+        while heap and heap[0][0] <= now:
+            expires_at, address = heapq.heappop(heap)
+            actor = self._actors.get(address)
+            if actor is not None and actor.expires_at == expires_at:
+                del self._actors[address]
+                gone.append(actor)
+        if gone:
+            self._in_order = None
+        return gone
+
+    def discover(self, command: Discover, now: int, *, glob: bool) -> DiscoveryResult:
+        """Those with all of the capabilities, equal metadata, and an address of the pattern: a glob or a regular expression."""
+        capabilities = _checked_capabilities(command.capabilities)
+        metadata = _checked_metadata(command.metadata)
+        fits: Callable[[str], bool] | None = None
+        if command.pattern is not None:
+            fits = glob_matcher(command.pattern) if glob else regex_matcher(command.pattern)
+        found = [
+            actor
+            for actor in self._alive(now)
+            if all(capability in actor.capabilities for capability in capabilities)
+            and (not metadata or _has(actor.metadata, metadata))
+            and (fits is None or fits(actor.address))
+        ]
+        return _page(found, command.offset, command.limit)
+
+    def with_capability(self, capability: str | None, now: int) -> Iterator[Actor[S]]:
+        """Those that have a capability, or all, by address. The table may change meanwhile: who leaves is not met any more."""
+        for actor in self._alive(now):
+            if capability is None or capability in actor.capabilities:
+                yield actor
+
+    def list(self, command: ListActors, now: int) -> DiscoveryResult:
+        """All, a page at a time."""
+        return _page([*self._alive(now)], command.offset, command.limit)
+
+    def _alive(self, now: int) -> Iterator[Actor[S]]:
+        if self._in_order is None:
+            self._in_order = sorted(self._actors)
+        for address in self._in_order:
+            actor = self._actors.get(address)
+            if actor is not None and actor.expires_at > now:
+                yield actor
+
+    def _check_room(self) -> None:
+        if len(self._actors) >= self._rules.max_actors:
+            raise Refusal(
+                "rate_limited",
+                "Registry at capacity",
+                reason="registry_full",
+                resolution="try again when others have left, or raise the server's hub_max_actors",
+                retryable=True,
+                details={"limit": self._rules.max_actors},
+            )
+
+    def _await_expiry(self, actor: Actor[S]) -> None:
+        if len(self._by_expiry) >= 2 * len(self._actors) + _SLACK:
+            # Renewals and departures leave outdated entries behind. Now every second entry is one: begin anew, which costs each
+            # of them a constant share.
+            self._by_expiry = [(other.expires_at, other.address) for other in self._actors.values()]
+            heapq.heapify(self._by_expiry)
+        else:
+            heapq.heappush(self._by_expiry, (actor.expires_at, actor.address))
+
+
+def _page(found: Sequence[Actor[S]], offset: int, limit: int) -> DiscoveryResult:
+    page = found[offset : offset + limit]
+    return DiscoveryResult(
+        actors=tuple(
+            ActorFound(
+                actor_address=actor.address,
+                capabilities=actor.capabilities,
+                metadata=actor.metadata,
+                registered_at=actor.registered_at // _MILLISECOND,
+            )
+            for actor in page
+        ),
+        count=len(page),
+        has_more=offset + len(page) < len(found),
+        total_matches=len(found),
+    )
+
+
+def _has(metadata: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    return all(_is_same(metadata.get(key, _ABSENT), value) for key, value in wanted.items())
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two JSON values are equal. To Python true is 1; to JSON it is not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return len(one) == len(other) and _has(one, other)
+    return one == other
+
+
+def _checked_address(address: str) -> str:
+    if is_address(address):
+        return address
+    raise _invalid(
+        f"actorAddress is {shown(address)}",
+        "invalid_address",
+        "send an address like @(browser/client-ui): a kind and a name of lower-case letters, digits and -",
+    )
+
+
+def _checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    """Each of them once."""
+    unique = tuple(dict.fromkeys(capabilities))
+    if len(unique) > MAX_CAPABILITIES:
+        raise _invalid(f"capabilities are {len(unique)}", "too_many_capabilities", f"send {MAX_CAPABILITIES} at most")
+    for capability in unique:
+        if not 1 <= len(capability) <= MAX_CAPABILITY:
+            raise _invalid(
+                f"a capability is {shown(capability)}, {len(capability)} characters",
+                "invalid_capability",
+                f"send capabilities of 1 to {MAX_CAPABILITY} characters",
+            )
+    return unique
+
+
+def _checked_metadata(metadata: dict[str, object]) -> dict[str, object]:
+    encoded = msgspec.json.encode(metadata)
+    if len(encoded) > MAX_METADATA:
+        raise _invalid(
+            f"metadata is {len(encoded)} bytes of JSON", "metadata_too_large", f"send {MAX_METADATA} bytes of metadata at most"
+        )
+    if is_deeper(encoded, MAX_DEPTH):
+        raise _invalid("metadata is nested too deep", "metadata_too_deep", f"nest at most {MAX_DEPTH} lists and objects")
+    return metadata
+
+
+def _checked_ttl(ttl: object, default: int) -> int:
+    """Microseconds of a TTL in milliseconds."""
+    if ttl is None:
+        return default
+    lowest, highest = MIN_TTL // _MILLISECOND, MAX_TTL // _MILLISECOND
+    if isinstance(ttl, int | float) and not isinstance(ttl, bool) and lowest <= ttl <= highest:
+        return round(ttl * _MILLISECOND)
+    raise _invalid(
+        f"ttl is {shown(ttl)}",
+        "invalid_ttl",
+        f"send a ttl from {lowest} to {highest} milliseconds, or none for {default // _MILLISECOND}",
+    )
+
+
+def _bytes_of(token: str) -> bytes:
+    # compare_digest takes text of ASCII alone, and what a client sends may be anything.
+    return token.encode("utf-8", "surrogatepass")
+
+
+def _invalid(message: str, reason: str, resolution: str) -> Refusal:
+    return Refusal("internal_error", message, reason=reason, resolution=resolution)

@@ -1,0 +1,110 @@
+"""One session: who is at the other end of a connection, and where in its life it is.
+
+    connecting ──hub:connect──> connected ──hub:disconnect, or the hub's own reasons──> disconnecting ──closed──> disconnected
+        └───────────────── no hub:connect in time, a wrong version, no valid token ───────────┘
+
+While connecting nothing but hub:connect is heard; from disconnecting on nothing at all. A session is registered as at most one
+actor; its subscriptions are that actor's, and end with the registration.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from penstock.hub.core.closing import Close
+from penstock.hub.core.dialect import SPECIFIED, Dialect
+from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.outbox import Outbox
+from penstock.hub.core.registry import Actor
+from penstock.hub.core.rules import HubRules
+
+
+class State(Enum):
+    """Where a session is in its life."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    DISCONNECTING = "disconnecting"
+    DISCONNECTED = "disconnected"
+
+
+class Subscription(msgspec.Struct):
+    """What a session subscribes to, by one topic or pattern."""
+
+    subscription_id: str
+    durable: bool
+    presence: bool
+
+
+class Session:
+    """What the hub knows of one connection."""
+
+    __slots__ = (
+        "actor",
+        "appends",
+        "closing",
+        "dialect",
+        "full_at",
+        "heard_at",
+        "held",
+        "holds",
+        "identity",
+        "is_dirty",
+        "is_paused",
+        "is_warned",
+        "name",
+        "opened_at",
+        "outbox",
+        "peer",
+        "quoted",
+        "refused",
+        "sent",
+        "session_id",
+        "state",
+        "subscriptions",
+        "unacked",
+    )
+
+    def __init__(self, session_id: str, rules: HubRules, now: int) -> None:
+        self.session_id = session_id
+        self.state = State.CONNECTING
+        self.dialect: Dialect = SPECIFIED
+        self.identity: Identity = ANYBODY
+        self.actor: Actor[Session] | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.outbox = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
+        self.holds = 0
+        """How many reasons there are to hold messages back: a pause, a recovery that runs."""
+        self.held = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
+        self.is_paused = False
+        self.unacked: dict[str, None] = {}
+        """Ids of messages of durable subscriptions that were sent and not acknowledged."""
+        self.appends = 0
+        """How many of its publishes are on their way into a log."""
+        self.closing: Close | None = None
+        """Why the connection is to be closed, once what waits is written."""
+        self.is_dirty = False
+        self.is_warned = False
+        """Whether it was told that its token has run out."""
+        self.opened_at = self.heard_at = now
+        self.full_at = 0
+        """Of the rate limit."""
+        self.refused = 0
+        """How many messages in a row were refused for their rate."""
+        self.sent = 0
+        self.rename(f"@(session/{session_id.removeprefix('session-')})")
+        self.peer: Any = None  # the shell's own, which a core must not know
+        """The connection."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still be sent something."""
+        return self.state in {State.CONNECTING, State.CONNECTED}
+
+    def rename(self, name: str) -> None:
+        """Be addressed by another name: the actor's, or before there is one, the session's."""
+        self.name = name
+        self.quoted = msgspec.json.encode(name)  # ready to be put into a frame

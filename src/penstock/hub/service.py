@@ -1,0 +1,317 @@
+"""The hub at work: reads connections, writes what the core has to say, and carries out its wishes. The rules are in `core`.
+
+However many messages a turn of the event loop brings, each connection is written to once in it. Nothing is started for a message:
+a connection is read by the task it came with, and only one whose client does not read has a second one, which waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import assert_never
+
+from penstock.clock import Clock
+from penstock.durations import SECOND
+from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.closing import FAILED, STOPPING
+from penstock.hub.core.hub import Hub
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Position
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.wish import Append, Recover, Release, Retain, Settle, Verify, Wish
+from penstock.hub.feed import Feed
+from penstock.hub.link import Link
+from penstock.hub.socket import Socket
+from penstock.hub.verifier import Verifier
+
+log = logging.getLogger("penstock.hub")
+
+SWEEP_SECONDS = 1.0
+TURN = 64
+"""How many frames of one connection are handled in a row before the others have their turn."""
+
+
+class HubService:
+    """Runs one hub in one event loop. Start it once; stop is always safe, and means finished."""
+
+    def __init__(self, hub: Hub, *, feed: Feed | None, verifier: Verifier, clock: Clock) -> None:
+        self.hub = hub
+        self._feed = feed
+        self._verifier = verifier
+        self._clock = clock
+        self._links: set[Link] = set()
+        self._is_flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop_listening: Callable[[], None] = lambda: None
+        self._empty = asyncio.Event()
+        self.is_stopping = False
+
+    def start(self) -> None:
+        """Begin to forward what the logs bring, and to look after what is due."""
+        self._loop = asyncio.get_running_loop()
+        if self._feed is not None:
+            hub = self.hub
+            hub.resume(self._feed.start(hub.bindings, hub.everything, self._forward))
+        # Where time jumps, as in a test, what became due is not for the timer to find.
+        self._stop_listening = self._clock.listen(partial(self._loop.call_soon_threadsafe, self._sweep))
+        self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Tell every client that the server stops, and return when all are gone or the grace is over. Safe twice."""
+        self.is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._stop_listening()
+            self.hub.stop(self._clock.now())
+            self._flush()
+            if self._links:
+                try:
+                    async with asyncio.timeout(grace_seconds):
+                        await self._empty.wait()
+                except TimeoutError:
+                    log.warning(
+                        "%d connections of the hub are still open after %g s and are cut", len(self._links), grace_seconds
+                    )
+        if self._feed is not None:
+            self._feed.stop()
+
+    async def serve(self, socket: Socket, frames: AsyncIterator[str | Refusal]) -> None:
+        """Serve one connection until its frames end: each a text, or why what came is none that could be read."""
+        if self.is_stopping:
+            socket.close(STOPPING)
+            await self._ignore(frames)
+            return
+        session = self.hub.open(self._clock.now())
+        link = session.peer = Link(session, socket, leave_seconds=self.hub.rules.leaving / SECOND, failed=self._fail)
+        self._links.add(link)
+        try:
+            await self._read(link, frames)
+        except ConnectionError:
+            pass  # it is gone
+        except Exception as error:  # noqa: BLE001  # the top of one connection: whatever it was, the others go on
+            self._fail(link, error)
+            await self._ignore(frames)
+        finally:
+            self._end(link)
+
+    async def _read(self, link: Link, frames: AsyncIterator[str | Refusal]) -> None:
+        hub, session, now = self.hub, link.session, self._clock.now
+        number = 0
+        async for frame in frames:
+            number += 1
+            if number % TURN == 0:
+                await asyncio.sleep(0)  # frames that wait here already would else keep the loop
+            if session.closing is not None:
+                continue  # it is told why; what it says until it has heard that is not heard
+            if isinstance(frame, str):
+                wish = hub.receive(session, frame, now())
+            else:
+                hub.refuse(session, frame, now())
+                wish = None
+            if hub.dirty and not self._is_flushing:
+                self._flush_soon()
+            if wish is not None:
+                await self._carry_out(link, wish)
+
+    async def _ignore(self, frames: AsyncIterator[str | Refusal]) -> None:
+        """Read on until the client has heard the close: to leave what it sent unread would cut it off before."""
+        number = 0
+        async for _ in frames:
+            number += 1
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+
+    def _end(self, link: Link) -> None:
+        """The connection is over: clean up. Safe twice."""
+        if link in self._links:
+            self._links.discard(link)
+            try:
+                link.end()
+                self.hub.closed(link.session, self._clock.now())
+            except Exception as error:  # noqa: BLE001  # the clean-up of one must not end the others
+                log.error("cleaning up a connection failed with %s at\n%s", type(error).__name__, _where(error))
+            link.session.peer = None
+            if self.hub.dirty:
+                self._flush_soon()  # others may have been told
+            if not self._links:
+                self._empty.set()
+
+    def _fail(self, link: Link, error: BaseException) -> None:
+        """End a connection that met an error of the server's own. What it was may hold anything, so only its place is logged."""
+        log.error("a connection of the hub failed with %s at\n%s", type(error).__name__, _where(error))
+        link.session.closing = FAILED
+        self._end(link)
+        link.socket.close(FAILED)
+
+    # --- writing --------------------------------------------------------------------------------------------------------------
+
+    def _flush_soon(self) -> None:
+        """Write in this turn of the loop, after everything else that happens in it."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        hub = self.hub
+        dirty = hub.dirty[:]
+        hub.dirty.clear()
+        for session in dirty:
+            session.is_dirty = False
+            link: Link | None = session.peer
+            if link is not None:
+                try:
+                    link.write()
+                except Exception as error:  # noqa: BLE001  # one connection that cannot be written to is not the others'
+                    self._fail(link, error)
+
+    # --- what is due ----------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        self._sweep()
+        self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
+
+    def _sweep(self) -> None:
+        if self.is_stopping:
+            return
+        try:
+            self.hub.sweep(self._clock.now())
+        except Exception as error:  # noqa: BLE001  # it is tried again in a second
+            log.error("looking after the hub failed with %s at\n%s", type(error).__name__, _where(error))
+        self._flush_soon()
+
+    def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
+        """What a log brings."""
+        try:
+            self.hub.forward(binding, messages, self._clock.now())
+        except Exception as error:  # noqa: BLE001  # the log goes on
+            log.error("forwarding from %r failed with %s at\n%s", binding.stream, type(error).__name__, _where(error))
+        self._flush_soon()
+
+    # --- wishes ---------------------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, link: Link, wish: Wish) -> None:
+        """Do what the core cannot, and tell it. Returns when the connection may be read on."""
+        hub, session = self.hub, link.session
+        try:
+            match wish:
+                case Append():
+                    await self._append(link, wish)
+                case Settle():
+                    for retained in link.retained.values():
+                        retained.ack(wish.message_ids)
+                case Verify():
+                    identity = await self._verifier.verify(wish.token, wish.claimed)
+                    hub.verified(session, wish, identity, self._clock.now())
+                case Recover():
+                    await self._recover(link, wish)
+                case Retain():
+                    await self._retain(link, wish)
+                case Release():
+                    await self._release(link, wish)
+                case _:
+                    assert_never(wish)
+        except (Refusal, PenstockError) as error:
+            hub.refuse(session, _refusal(error), self._clock.now(), None if isinstance(wish, Settle) else wish.request)
+        self._flush_soon()
+
+    async def _append(self, link: Link, wish: Append) -> None:
+        """Hand a message to the log, and go on; only one that has too many under way is kept waiting."""
+        link.appends += 1
+        self._logs.append(wish.binding, wish.message, partial(self._appended, link, wish))
+        if link.appends >= self.hub.rules.max_appends:
+            link.free = self._loop.create_future()
+            await link.free
+
+    def _appended(self, link: Link, wish: Append, outcome: Position | PenstockError) -> None:
+        link.appends -= 1
+        now, session = self._clock.now(), link.session
+        try:
+            if isinstance(outcome, PenstockError):
+                self.hub.refuse(session, _refusal(outcome), now, wish.request)
+            else:
+                self.hub.appended(session, wish, outcome, now)
+        except Exception as error:  # noqa: BLE001  # who is told is the log, which has other messages to write
+            self._fail(link, error)
+        if link.free is not None and link.appends <= self.hub.rules.max_appends // 2:
+            if not link.free.done():
+                link.free.set_result(None)
+            link.free = None
+        self._flush_soon()
+
+    async def _recover(self, link: Link, wish: Recover) -> None:
+        """Read what was missed part by part, the next only when the last is written: it may be more than may wait."""
+        hub, session, start = self.hub, link.session, wish.start
+        while start < wish.stop and session.closing is None:
+            part = await self._logs.read(wish.binding, start, wish.stop)
+            hub.recovering(session, wish, None if part is None else part[0], self._clock.now())
+            if part is None:
+                break
+            start = part[1]
+            await link.written()
+        hub.recovered(session, wish, self._clock.now())
+
+    async def _retain(self, link: Link, wish: Retain) -> None:
+        """Begin a durable subscription. What it brings before the client was told that it has begun comes after that."""
+        early: list[Message] | None = []
+
+        def deliver(messages: Sequence[Message]) -> None:
+            if early is not None:
+                early.extend(messages)
+            elif link in self._links:
+                self._deliver(link, messages)
+
+        self._flush()  # who had it before, and was replaced, lets go of it
+        if (before := link.retained.pop(wish.pattern, None)) is not None:
+            before.close()
+        retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
+        if link not in self._links:
+            retained.close()
+            return
+        link.retained[wish.pattern] = retained
+        self.hub.retained(link.session, wish, self._clock.now())
+        waiting, early = early, None
+        if waiting:
+            self._deliver(link, waiting)
+
+    def _deliver(self, link: Link, messages: Sequence[Message]) -> None:
+        try:
+            self.hub.deliver(link.session, messages, self._clock.now())
+        except Exception as error:  # noqa: BLE001  # who delivers has other connections to deliver to
+            self._fail(link, error)
+        self._flush_soon()
+
+    async def _release(self, link: Link, wish: Release) -> None:
+        for pattern in wish.patterns:
+            retained = link.retained.pop(pattern, None)
+            if retained is not None:
+                retained.close()
+        await self._logs.release(wish.address, wish.patterns)
+        self.hub.released(link.session, wish, self._clock.now())
+
+    @property
+    def _logs(self) -> Feed:
+        assert self._feed is not None, "without a feed there are no bindings and no durable subscriptions"
+        return self._feed
+
+
+def _refusal(error: Refusal | PenstockError) -> Refusal:
+    """What a client is told of an error that was raised on purpose."""
+    if isinstance(error, Refusal):
+        return error
+    return Refusal(
+        "unauthorized" if isinstance(error, Unauthenticated | PermissionDenied) else "internal_error",
+        error.message,
+        reason=error.reason,
+        resolution=error.hint or ("try again in a moment" if error.transient else "change the request"),
+        retryable=error.transient,
+    )
+
+
+def _where(error: BaseException) -> str:
+    """Where an error happened. That is code; its text may hold a payload or a token."""
+    return "".join(traceback.format_tb(error.__traceback__))

@@ -1,0 +1,140 @@
+"""The broker subscriptions behind durable ones: what they are called, whose they are, and when they end by themselves.
+
+An actor's subscription to a pattern is one broker subscription for each log that may hold something the pattern covers. Beside it
+lies a document that says whose it is, which is found again after a restart, and when it was last in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from contextlib import suppress
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.events import Event
+from penstock.broker.core.policy import SubscriptionOptions
+from penstock.durations import DAY, SECOND
+from penstock.errors import AlreadyExists, SubscriptionNotFound
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.topic import covers, has_wildcard
+from penstock.hub_host.stored import TOPIC
+from penstock.message_queue import MessageQueue
+
+log = logging.getLogger("penstock.hub")
+
+PREFIX = "hub:durable:"
+"""In front of a subscription's name: the name of the document that says whose it is."""
+MAX_READABLE = 150
+MAX_FILTERED = 180
+"""So much of a topic fits into a filter, of at most 256 bytes."""
+MAX_WAITING = 1_000_000
+"""Messages that may wait for one subscription where messages are kept in memory; on disk there is no such limit."""
+GRACE = 3_600 * SECOND
+"""Nothing ends sooner after a start: whoever could not come while the server was down has that long."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Whose subscription it is."""
+
+    address: str
+    pattern: str
+    topic: str
+    """The broker's, whose log it reads."""
+    used_at: int
+    """When its actor was last seen here, about."""
+
+    @property
+    def name(self) -> str:
+        """What the broker calls it: readable for people, and different for every actor, pattern and log."""
+        said = f"{self.address.strip('@()')}/{self.pattern}".replace("/", ".").replace("#", "~")[:MAX_READABLE]
+        digest = hashlib.blake2b("\n".join((self.address, self.pattern, self.topic)).encode(), digest_size=8)
+        return f"hub.{said}.{digest.hexdigest()}"
+
+
+def filter_of(pattern: str, binding: Binding) -> str:
+    """A filter of the broker that lets everything pass that the pattern covers, and as little else as it can say."""
+    beginning = pattern[: min((pattern.index(mark) for mark in "+#" if mark in pattern), default=len(pattern))]
+    if not beginning:
+        return ""
+    if has_wildcard(pattern) or len(pattern) > MAX_FILTERED:
+        # orders/# covers orders itself.
+        wanted = f'hasPrefix(attributes."{TOPIC}", "{beginning.removesuffix("/")[:MAX_FILTERED]}")'
+    else:
+        wanted = f'attributes."{TOPIC}" = "{pattern}"'
+    return f'{wanted} OR NOT attributes:"{TOPIC}"' if covers(pattern, binding.base) else wanted
+
+
+class DurableSubscriptions:
+    """All of one broker. What changes something blocks until it is durable, and is called in a thread."""
+
+    def __init__(self, broker: Broker, expiry: int) -> None:
+        self._broker = broker
+        self._topics = MessageQueue(broker=broker)
+        self._expiry = expiry
+        self._started_at = broker.clock.now()
+
+    def all(self) -> list[Kept]:
+        """Those that exist. Needs no thread."""
+        with self._broker.lock:
+            documents = self._broker.catalog.documents
+            return [msgspec.json.decode(body, type=Kept) for name, body in list(documents.items()) if name.startswith(PREFIX)]
+
+    def is_there(self, kept: Kept) -> bool:
+        """Whether a subscription needs nothing to be made or noted. Needs no thread."""
+        with self._broker.lock:
+            body = self._broker.catalog.documents.get(PREFIX + kept.name)
+            if body is None or not self._is_attached(kept):
+                return False
+        return kept.used_at - msgspec.json.decode(body, type=Kept).used_at < self._grain
+
+    def make(self, kept: Kept, binding: Binding, *, from_start: bool = False) -> None:
+        """Have a subscription from now on, or from the beginning of its log, and note that it is in use."""
+        # The document first: a subscription that nobody knows would hold the log for ever.
+        body = msgspec.json.encode(kept)
+        self._broker.change(lambda catalog, now: catalog.keep_document(PREFIX + kept.name, body, now))
+        with self._broker.lock:
+            if self._is_attached(kept):
+                return
+        with suppress(SubscriptionNotFound):  # one whose topic was deleted is empty, and stays so
+            self._topics.unregister_subscription(kept.name)
+        options = SubscriptionOptions(
+            ack_deadline_seconds=600,
+            message_retention_duration=self._expiry / SECOND,
+            filter=filter_of(kept.pattern, binding),
+            max_messages=MAX_WAITING,
+        )
+        with suppress(AlreadyExists):
+            self._topics.register_subscription(kept.name, kept.topic, options)
+        if from_start:
+            self._topics.seek(kept.name, offset=0)
+
+    def delete(self, kept: Kept) -> None:
+        """End a subscription for good."""
+        with suppress(SubscriptionNotFound):
+            self._topics.unregister_subscription(kept.name)
+        self._broker.change(lambda catalog, now: _forget(catalog, kept, now))
+
+    def is_over(self, kept: Kept, now: int) -> bool:
+        """Whether nobody came back for so long that it ends."""
+        return now - kept.used_at >= self._expiry and now - self._started_at >= GRACE
+
+    def is_stale(self, kept: Kept, now: int) -> bool:
+        """Whether it should be noted again that a subscription is in use."""
+        return now - kept.used_at >= self._grain
+
+    @property
+    def _grain(self) -> int:
+        """How exactly it is known when a subscription was in use: noting it is a write."""
+        return min(DAY, self._expiry // 8)
+
+    def _is_attached(self, kept: Kept) -> bool:
+        """Whether there is a subscription, and its topic is still the one that it was made for."""
+        queue = self._broker.catalog.subscriptions.get(kept.name)
+        return queue is not None and not queue.detached
+
+
+def _forget(catalog: Catalog, kept: Kept, now: int) -> Event | None:
+    return catalog.drop_document(PREFIX + kept.name, now)

@@ -1,0 +1,39 @@
+"""The log of a topic, read by offset: what is in memory at once, the rest from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.core.message import StoredMessage
+from penstock.broker.core.stream import Stream
+
+PART_MESSAGES = 256
+PART_BYTES = 256 * 1024
+"""So much is taken from a log at once: less than may wait for one connection, so that one that reads is never cut off for it."""
+
+
+def resident(stream: Stream, start: int, stop: int) -> list[StoredMessage]:
+    """The first messages of a range that is in memory; none when the first is not. Call it with the broker's lock held."""
+    return stream.pages.span(start, min(stop, start + PART_MESSAGES))
+
+
+async def loaded(aio: AsyncBroker, stream: Stream, start: int, stop: int) -> list[StoredMessage]:
+    """The first messages of a range, from the journal; none when it does not hold the first."""
+    runs = await aio.call(aio.broker.window.fetch, stream, start)
+    found: list[StoredMessage] = []
+    for first, messages in runs:
+        at = start + len(found)
+        if first <= at < first + len(messages):
+            found += messages[at - first :]
+    return found[: stop - start]
+
+
+def part(messages: Sequence[StoredMessage]) -> int:
+    """How many of these messages are taken at once: one in any case."""
+    size = 0
+    for count, message in enumerate(messages[:PART_MESSAGES]):
+        size += message.size
+        if size > PART_BYTES and count:
+            return count
+    return min(len(messages), PART_MESSAGES)

@@ -1,0 +1,164 @@
+"""The end of a log: whatever is published to a topic, by whatever door, is forwarded to the hub once and in order.
+
+The broker rings when a commit has reached the topic, so only what is safe is ever seen. Several commits are one ring, and one
+ring is one look, which takes a part of what is there and lets others have their turn before the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.core.message import StoredMessage
+from penstock.broker.core.stream import Stream
+from penstock.errors import PenstockError
+from penstock.hub.core.binding import Binding
+from penstock.hub.feed import Forward
+from penstock.hub_host.logs import loaded, part, resident
+from penstock.hub_host.stored import LogReader, epoch_of
+
+log = logging.getLogger("penstock.hub")
+
+RETRY_SECONDS = 1.0
+"""How soon it looks again for a topic that was deleted, and at a log that cannot be read."""
+
+
+class Tail:
+    """Follows the topic of one binding. All methods belong to the event loop.
+
+    A topic that is deleted and made again has another log: the binding gets its epoch, and everything in it is forwarded. `moved`
+    is called when the topic is gone (None) and when it is there again.
+    """
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        reader: LogReader,
+        forward: Forward,
+        *,
+        run: str,
+        moved: Callable[[Binding, Stream | None], None],
+    ) -> None:
+        self._aio, self._broker = aio, aio.broker
+        self._reader, self._binding = reader, reader.binding
+        self._forward, self._run, self._moved = forward, run, moved
+        self._nudge = Nudge(self._look)
+        self._number: int | None = None
+        """Of the topic that is followed; None while there is none."""
+        self._ahead: list[StoredMessage] = []
+        """What was read from the journal and is forwarded next."""
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+        self.missed = 0
+        """How many messages had left the log before they were forwarded."""
+
+    def start(self) -> None:
+        """Follow the topic from its end on. It exists."""
+        with self._broker.lock:
+            stream = self._broker.catalog.topic(self._binding.stream)
+            self._follow(stream, stream.next_offset)
+
+    def stop(self) -> None:
+        """Forward nothing more. Safe to call twice."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._broker.lock:
+            self._leave()
+
+    def _follow(self, stream: Stream, offset: int) -> None:
+        self._number = stream.number
+        self._binding.epoch, self._binding.next_offset = epoch_of(stream, self._run), offset
+        self._ahead = []
+        self._broker.bells.hang(stream.number, self._nudge.ring)
+
+    def _leave(self) -> None:
+        if self._number is not None:
+            self._broker.bells.take_down(self._number, self._nudge.ring)
+            self._number = None
+
+    def _look(self) -> None:
+        if self._is_over or self._task is not None:
+            return
+        stream = self._followed()
+        if stream is None:
+            self._later()
+            return
+        with self._broker.lock:
+            start, end = self._binding.next_offset, stream.next_offset
+            messages = self._ahead or resident(stream, start, end)
+        if messages:
+            count = part(messages)
+            self._ahead = self._ahead[count:]
+            self._pass_on(stream, messages[:count])
+            if start + count < end:
+                self._nudge.ring()
+        elif start < end:
+            self._task = asyncio.get_running_loop().create_task(self._load(stream, start, end))
+            self._task.add_done_callback(self._loaded)
+
+    def _followed(self) -> Stream | None:
+        """The topic as it is now; where it is another than before, the new one is followed from its beginning."""
+        with self._broker.lock:
+            stream = self._broker.catalog.topics.get(self._binding.stream)
+            if stream is not None and stream.number == self._number:
+                return stream
+            is_news = stream is not None or self._number is not None
+            self._leave()
+            if stream is not None:
+                self._follow(stream, 0)
+        if is_news:
+            self._moved(self._binding, stream)
+        return stream
+
+    def _pass_on(self, stream: Stream, messages: list[StoredMessage]) -> None:
+        start = self._binding.next_offset
+        # First: whatever becomes of the call, nothing is forwarded twice.
+        self._binding.next_offset = start + len(messages)
+        read = self._reader.message
+        found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages, start)]
+        news = [message for message in found if message is not None]
+        if news:
+            self._forward(self._binding, news)
+
+    async def _load(self, stream: Stream, start: int, end: int) -> None:
+        self._ahead = await loaded(self._aio, stream, start, end)
+        if not self._ahead and self._number == stream.number:
+            await self._skip(stream, start, end)
+
+    async def _skip(self, stream: Stream, start: int, end: int) -> None:
+        """Go on behind what the log does not hold any more."""
+        summaries = self._broker.journal.summaries
+        held = await self._aio.call(lambda: next(summaries(stream.number, start, end), None))
+        with self._broker.lock:
+            if self._broker.catalog.topics.get(self._binding.stream) is stream:
+                self._binding.next_offset = max(start + 1, held.first if held is not None else end)
+                self.missed += self._binding.next_offset - start
+                log.error(
+                    "%d messages of topic %r left the log before the hub could forward them",
+                    self._binding.next_offset - start,
+                    self._binding.stream,
+                )
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled() or self._is_over:
+            return
+        error = task.exception()
+        if error is None:
+            self._nudge.ring()
+        else:
+            # Not the text of an error of our own, which may hold a payload.
+            why = error if isinstance(error, PenstockError) else type(error).__name__
+            log.error("the log of topic %r cannot be read, will try again: %s", self._binding.stream, why)
+            self._later()
+
+    def _later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._nudge.ring)

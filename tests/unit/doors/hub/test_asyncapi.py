@@ -1,0 +1,256 @@
+"""The AsyncAPI document: nothing that can be said is missing from it, and everything in it holds together."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from penstock.doors.hub.asyncapi import REPLIES_TO, UNASKED, asyncapi
+from penstock.doors.hub.examples import EXAMPLES
+from penstock.hub.core.address import is_address
+from penstock.hub.core.closing import CLOSES
+from penstock.hub.core.dialect import SPECIFIED
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import COMMANDS, REPLIES, Command, Position, Reply, decode_envelope
+from penstock.hub.core.topic import is_pattern, is_topic
+
+DOCUMENT = asyncapi("1.2.3", "https://hub.example.org:8443")
+MESSAGES = DOCUMENT["components"]["messages"]
+SCHEMAS = DOCUMENT["components"]["schemas"]
+DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
+
+# What AsyncAPI 3.0 allows in an object of each kind, and what it wants there, as far as the document has such objects.
+FORMS: dict[str, tuple[set[str], set[str]]] = {
+    "document": (
+        {"asyncapi", "info", "defaultContentType", "servers", "channels", "operations", "components"},
+        {"asyncapi", "info"},
+    ),
+    "info": ({"title", "version", "description"}, {"title", "version"}),
+    "server": ({"host", "protocol", "description"}, {"host", "protocol"}),
+    "channel": ({"address", "title", "description", "messages"}, set()),
+    "operation": ({"action", "channel", "summary", "messages", "reply"}, {"action", "channel"}),
+    "reply": ({"channel", "messages"}, set()),
+    "message": ({"name", "title", "summary", "description", "payload", "correlationId", "examples"}, set()),
+    "correlationId": ({"location"}, {"location"}),
+    "example": ({"name", "payload"}, set()),
+    "components": ({"messages", "schemas"}, set()),
+}
+
+
+def objects() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the document that has a form."""
+    yield from (("document", DOCUMENT), ("info", DOCUMENT["info"]), ("components", DOCUMENT["components"]))
+    yield from (("server", server) for server in DOCUMENT["servers"].values())
+    yield from (("channel", channel) for channel in DOCUMENT["channels"].values())
+    for operation in DOCUMENT["operations"].values():
+        yield "operation", operation
+        yield from [("reply", operation["reply"])] if "reply" in operation else []
+    for message in MESSAGES.values():
+        yield "message", message
+        yield from [("correlationId", message["correlationId"])] if "correlationId" in message else []
+        yield from (("example", example) for example in message["examples"])
+
+
+def references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def resolved(reference: str) -> Any:
+    found: Any = DOCUMENT
+    for key in reference.removeprefix("#/").split("/"):
+        found = found[key]
+    return found
+
+
+def validator(schema: object) -> jsonschema_rs.Draft7Validator:
+    """Of a schema of the document: AsyncAPI's schemas are those of draft 7."""
+    return jsonschema_rs.Draft7Validator({"allOf": [schema], "components": DOCUMENT["components"]})
+
+
+def is_valid(name: str, value: object) -> bool:
+    return validator({"$ref": f"#/components/schemas/{name}"}).is_valid(value)
+
+
+def test_every_object_has_the_form_that_asyncapi_gives_it() -> None:
+    for kind, value in objects():
+        allowed, wanted = FORMS[kind]
+        assert {key for key in value if not key.startswith("x-")} <= allowed
+        assert wanted <= set(value)
+    assert DOCUMENT["asyncapi"] == "3.0.0"
+    assert all(operation["action"] in {"send", "receive"} for operation in DOCUMENT["operations"].values())
+    assert all(
+        message["correlationId"]["location"].startswith("$message.payload#/")
+        for message in MESSAGES.values()
+        if "correlationId" in message
+    )
+
+
+def test_names_are_such_as_tools_accept() -> None:
+    named = [*DOCUMENT["servers"], *DOCUMENT["channels"], *DOCUMENT["operations"], *MESSAGES, *SCHEMAS]
+    assert [name for name in named if not re.fullmatch(r"[\w.\-]+", name)] == []
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = set(references(DOCUMENT))
+    assert len(found) > 100
+    for reference in found:
+        assert isinstance(resolved(reference), dict)
+
+
+def test_operations_name_messages_of_their_channel() -> None:
+    """AsyncAPI wants references to the channel's own messages, not to those of the components."""
+    for operation in DOCUMENT["operations"].values():
+        for part in (operation, operation.get("reply", {"messages": []})):
+            assert all(reference["$ref"].startswith("#/channels/hub/messages/") for reference in part["messages"])
+
+
+def test_every_message_is_there_by_its_wire_name() -> None:
+    wanted = {kind.__name__: name for name, kind in COMMANDS.items()} | {kind.__name__: name for kind, name in REPLIES.items()}
+
+    assert {key: message["name"] for key, message in MESSAGES.items()} == wanted | {"Forwarded": "forwarded"}
+    assert set(DOCUMENT["channels"]["hub"]["messages"]) == set(MESSAGES)
+
+
+def test_every_message_is_in_an_operation() -> None:
+    received = {name for operation in DOCUMENT["operations"].values() for name in references(operation["messages"])}
+    replied = {name for operation in DOCUMENT["operations"].values() for name in references(operation.get("reply", {}))}
+
+    assert {f"#/channels/hub/messages/{name}" for name in MESSAGES} <= received | replied
+    assert set(REPLIES_TO) == set(COMMANDS)
+    assert {kind for answers in REPLIES_TO.values() for kind in answers} | set(UNASKED) == set(REPLIES)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_schema_is_one(name: str) -> None:
+    assert jsonschema_rs.meta.is_valid(SCHEMAS[name] | DRAFT)
+    assert SCHEMAS[name]["description"]
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_an_example_is_valid_and_of_no_other_payload(name: str) -> None:
+    message = MESSAGES[name]
+    assert jsonschema_rs.meta.is_valid(message["payload"] | DRAFT)
+    for example in message["examples"]:
+        validator(message["payload"]).validate(example["payload"])
+        spoiled = {**example["payload"], "type": 7}
+        assert not validator(message["payload"]).is_valid(spoiled)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_an_example_is_what_the_hub_itself_reads_or_writes(kind: type[Command] | type[Reply]) -> None:
+    example = EXAMPLES[kind]
+    if issubclass(kind, Command):
+        frame = MESSAGES[kind.__name__]["examples"][0]["payload"]
+        command = SPECIFIED.read(decode_envelope(msgspec.json.encode(frame)))
+        assert isinstance(command, kind)
+        assert set(example) <= {field.encode_name for field in msgspec.structs.fields(kind)}
+    else:
+        reply = msgspec.convert(example, kind)
+        written = SPECIFIED.write(reply, "@(a/b)", request=None, command=None, now=1_000, make_id=str)
+        assert msgspec.json.decode(written)["payload"] == example
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(
+            type="a", sender="@(a/b)", data=b"null", message_id="m", published_at=1_000, topic="t", position=Position("e", 0)
+        ),
+        Message(type="a", sender="@(a/b)", data=b"[1]", message_id="m", published_at=1_000, topic="t"),
+        Message(type="a", sender="@(a/b)", data=b"{}", message_id="m", published_at=1_000, metadata=b'"mine":1'),
+    ],
+    ids=["with a position", "without", "direct"],
+)
+def test_what_the_hub_forwards_is_as_described(message: Message) -> None:
+    head, tail = SPECIFIED.parts(message, str)
+    frame = msgspec.json.decode(head + b'"@(a/c)"' + tail)
+
+    validator(MESSAGES["Forwarded"]["payload"]).validate(frame)
+    assert set(frame["metadata"]) - {"mine"} <= set(SCHEMAS["ForwardedMetadata"]["properties"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "orders",
+        "orders/eu",
+        "a//b",
+        "/",
+        "",
+        "+",
+        "#",
+        "a/#",
+        "a/+/b",
+        "a/#/b",
+        "a+",
+        "a#",
+        "+/+",
+        "/#",
+        "a b",
+        "é",
+        "a" * 256,
+        "a" * 257,
+    ],
+)
+def test_the_rules_of_topics_are_the_hubs_own(text: str) -> None:
+    assert is_valid("Topic", text) == is_topic(text)
+    assert is_valid("TopicPattern", text) == is_pattern(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["@(a/b)", "@(browser/client-ui)", "@(A/b)", "@(a)", "a/b", "@(a/b/c)", "@(a/)", f"@({'a' * 300}/b)"]
+)
+def test_the_rules_of_addresses_are_the_hubs_own(text: str) -> None:
+    assert is_valid("Address", text) == is_address(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        ("Publish", {"type": "a"}),
+        ("Publish", {"topic": "a"}),
+        ("Publish", {"topic": "a/#", "type": "a"}),
+        ("Publish", None),
+        ("Subscribe", {}),
+        ("Subscribe", {"topic": "a/#/b"}),
+        ("Register", {"actorAddress": "me", "capabilities": []}),
+        ("Discover", {"limit": 0}),
+        ("Renew", None),
+    ],
+)
+def test_what_the_hub_refuses_is_not_valid(name: str, payload: object) -> None:
+    [example] = MESSAGES[name]["examples"]
+    assert not validator(MESSAGES[name]["payload"]).is_valid({**example["payload"], "payload": payload})
+
+
+@pytest.mark.parametrize("name", ["Connect", "Heartbeat", "ListActors", "Resume", "QueueStats"])
+def test_a_request_that_needs_no_payload_may_do_without(name: str) -> None:
+    frame = {"type": MESSAGES[name]["name"]}
+    assert validator(MESSAGES[name]["payload"]).is_valid(frame)
+    assert validator(MESSAGES[name]["payload"]).is_valid({**frame, "payload": None})
+
+
+def test_every_way_to_end_is_listed() -> None:
+    listed = DOCUMENT["channels"]["hub"]["x-close-codes"]
+    assert [(close["code"], close["reason"]) for close in listed] == [(close.code, close.reason) for close in CLOSES]
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "protocol"), [("http://127.0.0.1:8085", "127.0.0.1:8085", "ws"), ("https://[::1]:1", "[::1]:1", "wss")]
+)
+def test_the_server_is_the_one_that_was_asked(url: str, host: str, protocol: str) -> None:
+    document = asyncapi("1", url)
+    assert document["servers"]["this"] | {"host": host, "protocol": protocol} == document["servers"]["this"]
+    assert document["channels"]["hub"]["address"] == "/ws"
+
+
+def test_each_document_is_one_of_its_own() -> None:
+    assert asyncapi("1.2.3", "https://hub.example.org:8443") == DOCUMENT

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -26,7 +25,8 @@ from tests.docs.pages import ROOT, blocks, table_rows
 PAGE = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")
 ROWS = [*table_rows(PAGE)]
 SCHEMAS = asyncapi("1", "http://localhost")["components"]["schemas"]
-NAMES: dict[type[msgspec.Struct], str] = {kind: name for name, kind in m.COMMANDS.items()} | m.REPLIES
+NAMES: dict[type[msgspec.Struct], str] = {kind: name for name, kind in m.COMMANDS.items()}
+NAMES.update((kind, name) for kind, name in m.REPLIES.items())
 PARTS: dict[type[msgspec.Struct], str] = {m.Position: "position", m.ActorFound: "actor", m.TopicCount: "topic and count"}
 TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false", "object": "object"}
 REFUSED_IN = ("hub", "hub_host", "doors/hub")
@@ -86,7 +86,9 @@ def in_dialect(dialect: Dialect, kind: type[m.Reply], command: m.Command | None 
 def shape(payload: dict[str, Any]) -> str:
     """The keys of an object, with those inside it."""
     return ", ".join(
-        f"`{key}` ({shape(inner)})" if isinstance(inner := value[0] if isinstance(value, list) and value else value, dict) else f"`{key}`"
+        f"`{key}` ({shape(inner)})"
+        if isinstance(inner := value[0] if isinstance(value, list) else value, dict) and inner
+        else f"`{key}`"
         for key, value in payload.items()
     )
 
@@ -103,28 +105,30 @@ def differences() -> Iterator[list[str]]:
 
 def reasons_in_code() -> set[str]:
     """Every reason that the code gives to a Refusal, or to a function that makes one."""
-    found: set[str] = set()
-    for folder in REFUSED_IN:
-        for path in (ROOT / "src" / "penstock" / folder).rglob("*.py"):
-            found |= reasons_in(path)
-    return found
+    folders = [ROOT / "src" / "penstock" / folder for folder in REFUSED_IN]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for folder in folders for path in folder.rglob("*.py")]
+    public = {name: place for tree in trees for name, place in makers(tree).items() if not name.startswith("_")}
+    return {text for tree in trees for text in reasons_in(tree, public | makers(tree))}
 
 
-def reasons_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    makers = {node.name: order(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and order(node) is not None}
-    found: set[str] = set()
+def reasons_in(tree: ast.Module, makers: dict[str, int]) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
-            name = node.func.id if isinstance(node.func, ast.Name) else None
-            place = makers.get(name) if name is not None else None
-            given += node.args[place : place + 1] if place is not None else []
-            if name == "Refusal" or name in makers:
-                found |= {text for value in given for text in texts(value)}
-        elif isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "reason" for target in node.targets):
-            found |= {*texts(node.value)}
-    return found
+        match node:
+            case ast.Call(func=ast.Name(id="Refusal"), args=[ast.Constant(value=int()), *_]):
+                continue  # that of a request over HTTP
+            case ast.Call(func=ast.Name(id=name)) if name == "Refusal" or name in makers:
+                yield from (text for given in node.keywords if given.arg == "reason" for text in texts(given.value))
+                yield from texts(node.args[makers[name]]) if name in makers and len(node.args) > makers[name] else ()
+            case ast.Assign(targets=[ast.Name(id="reason")]):
+                yield from texts(node.value)
+            case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id="reason")])], value=ast.Tuple(elts=[_, value])):
+                yield from texts(value)
+
+
+def makers(tree: ast.Module) -> dict[str, int]:
+    """The functions that make a refusal of a reason, and where they take it."""
+    found = {node.name: order(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 def order(function: ast.FunctionDef) -> int | None:
@@ -187,14 +191,15 @@ def test_a_forwarded_message_is_shown_as_it_is(dialect: Dialect, number: int, to
     )
     head, tail = dialect.parts(message, lambda: "0b7e6a52-5c1c-4f4e-9d0a-6f2f6f3f8a11")
     frame = msgspec.json.decode(head + b'"@(browser/client-ui)"' + tail)
-    shown = [msgspec.json.decode(block.text) for block in blocks(PAGE) if block.language == "json" and '"metadata": {' in block.text]
+    shown = [
+        msgspec.json.decode(block.text) for block in blocks(PAGE) if block.language == "json" and '"metadata": {' in block.text
+    ]
 
     assert frame in [one for one in shown if ("id" in one) == bool(number)]
 
 
 def test_every_code_of_an_error_has_a_row() -> None:
-    section = PAGE.partition("\n## Errors\n")[2].partition("\n## ")[0]
-    codes = [row[0].strip("`") for row in table_rows(section.partition("\n### Reasons\n")[0])][1:]
+    codes = [row[0].strip("`") for row in table_rows(PAGE.partition("\n| code | when |\n")[2].partition("\n### ")[0])]
     assert codes == [*get_args(Code)]
 
 

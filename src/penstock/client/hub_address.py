@@ -40,6 +40,9 @@ def checked_address(address: object, name: str = "address") -> str:
     """The address of an actor."""
     if not isinstance(address, str) or not is_address(address):
         raise InvalidArgument.of(
-            name, address, "an actor's address such as '@(browser/ui)'", hint="a kind and a name: lower-case letters, digits and -"
+            name,
+            address,
+            "an actor's address such as '@(browser/ui)'",
+            hint="a kind and a name: lower-case letters, digits and -",
         )
     return address

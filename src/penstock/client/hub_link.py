@@ -209,6 +209,11 @@ class HubLink:
         await asyncio.gather(life, return_exceptions=True)
         self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
 
+    def keep_token(self, token: str) -> None:
+        """Come back with another token."""
+        if not callable(self._token):
+            self._token = token
+
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(
@@ -230,7 +235,9 @@ class HubLink:
                     await asyncio.sleep(max(0.0, self._rest_until - asyncio.get_running_loop().time()))
                     if self.error is not None:
                         raise self.error
-                    request = _Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
+                    request = _Request(
+                        command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable
+                    )
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
                     except RateLimited as error:

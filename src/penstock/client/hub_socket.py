@@ -103,8 +103,12 @@ def _refused(url: str, status: int) -> PenstockError:
                 f"the server at {url} refuses the connection", hint="allow this origin with --hub-origins, or use another token"
             )
         case 404:
-            return FailedPrecondition(f"there is no hub at {url}", hint="start the server without --no-hub, and look at the address")
+            return FailedPrecondition(
+                f"there is no hub at {url}", hint="start the server without --no-hub, and look at the address"
+            )
         case 429 | 500 | 502 | 503 | 504:
             return Unavailable(f"the server at {url} cannot take a connection now: status {status}")
         case _:
-            return FailedPrecondition(f"what answers at {url} is no hub: status {status}", hint="name the address of a Penstock server")
+            return FailedPrecondition(
+                f"what answers at {url} is no hub: status {status}", hint="name the address of a Penstock server"
+            )

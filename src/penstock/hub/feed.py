@@ -39,7 +39,7 @@ class Feed(Protocol):
         """Write a message; `done` is told its position once it is safe, or what went wrong. Offsets follow the order of calls."""
 
     async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
-        """Messages from `start` on that have a topic of the hub, and the offset to go on from: `stop`, or less when they are many.
+        """Messages from `start` on that have a topic of the hub, and where to go on: at `stop`, or before it when they are many.
 
         At most about 256 KiB come at once, at least one offset is passed. None when some are not kept any more.
         """

@@ -13,17 +13,15 @@ from penstock.hub.socket import Socket
 class Link:
     """Writes what waits for one session. While its client reads that needs no task; for one that does not, a task waits."""
 
-    __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "appends", "free", "retained", "session", "socket")
+    __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "free", "retained", "session", "socket")
 
     def __init__(
         self, session: Session, socket: Socket, *, leave_seconds: float, failed: Callable[[Link, BaseException], None]
     ) -> None:
         self.session = session
         self.socket = socket
-        self.appends = 0
-        """How many of its publishes are on their way into a log."""
         self.free: asyncio.Future[None] | None = None
-        """Who waits for fewer of them."""
+        """Waits for fewer of its publishes to be on their way into a log."""
         self.retained: dict[str, Retained] = {}
         """Its durable subscriptions that are being delivered, by pattern."""
         self._leave_seconds = leave_seconds

@@ -54,8 +54,8 @@ class HubService:
         """Begin to forward what the logs bring, and to look after what is due."""
         self._loop = asyncio.get_running_loop()
         if self._feed is not None:
-            hub = self.hub
-            hub.resume(self._feed.start(hub.bindings, hub.everything, self._forward))
+            floor = self.hub.floor
+            self.hub.resume(self._feed.start(floor.bindings, floor.everything, self._forward))
         # Where time jumps, as in a test, what became due is not for the timer to find.
         self._stop_listening = self._clock.listen(partial(self._loop.call_soon_threadsafe, self._sweep))
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
@@ -196,48 +196,53 @@ class HubService:
 
     async def _carry_out(self, link: Link, wish: Wish) -> None:
         """Do what the core cannot, and tell it. Returns when the connection may be read on."""
-        hub, session = self.hub, link.session
-        try:
-            match wish:
-                case Append():
-                    await self._append(link, wish)
-                case Settle():
-                    for retained in link.retained.values():
-                        retained.ack(wish.message_ids)
-                case Verify():
-                    identity = await self._verifier.verify(wish.token, wish.claimed)
-                    hub.verified(session, wish, identity, self._clock.now())
-                case Recover():
-                    await self._recover(link, wish)
-                case Retain():
-                    await self._retain(link, wish)
-                case Release():
-                    await self._release(link, wish)
-                case _:
-                    assert_never(wish)
-        except (Refusal, PenstockError) as error:
-            hub.refuse(session, _refusal(error), self._clock.now(), None if isinstance(wish, Settle) else wish.request)
+        match wish:
+            case Append():
+                await self._append(link, wish)
+            case Settle():
+                for retained in link.retained.values():
+                    retained.ack(wish.message_ids)
+            case Verify():
+                await self._verify(link, wish)
+            case Recover():
+                await self._recover(link, wish)
+            case Retain():
+                await self._retain(link, wish)
+            case Release():
+                await self._release(link, wish)
+            case _:
+                assert_never(wish)
         self._flush_soon()
+
+    async def _verify(self, link: Link, wish: Verify) -> None:
+        try:
+            identity = await self._verifier.verify(wish.token, wish.claimed)
+        except (Refusal, PenstockError) as error:
+            self.hub.unverified(link.session, wish, _refusal(error), self._clock.now())
+        else:
+            self.hub.verified(link.session, wish, identity, self._clock.now())
 
     async def _append(self, link: Link, wish: Append) -> None:
         """Hand a message to the log, and go on; only one that has too many under way is kept waiting."""
-        link.appends += 1
-        self._logs.append(wish.binding, wish.message, partial(self._appended, link, wish))
-        if link.appends >= self.hub.rules.max_appends:
+        done = partial(self._appended, link, wish)
+        try:
+            self._logs.append(wish.binding, wish.message, done)
+        except PenstockError as error:
+            done(error)
+        if link.session.appends >= self.hub.rules.max_appends:
             link.free = self._loop.create_future()
             await link.free
 
     def _appended(self, link: Link, wish: Append, outcome: Position | PenstockError) -> None:
-        link.appends -= 1
         now, session = self._clock.now(), link.session
         try:
             if isinstance(outcome, PenstockError):
-                self.hub.refuse(session, _refusal(outcome), now, wish.request)
+                self.hub.lost(session, wish, _refusal(outcome), now)
             else:
                 self.hub.appended(session, wish, outcome, now)
         except Exception as error:  # noqa: BLE001  # who is told is the log, which has other messages to write
             self._fail(link, error)
-        if link.free is not None and link.appends <= self.hub.rules.max_appends // 2:
+        if link.free is not None and session.appends <= self.hub.rules.max_appends // 2:
             if not link.free.done():
                 link.free.set_result(None)
             link.free = None
@@ -245,15 +250,20 @@ class HubService:
 
     async def _recover(self, link: Link, wish: Recover) -> None:
         """Read what was missed part by part, the next only when the last is written: it may be more than may wait."""
-        hub, session, start = self.hub, link.session, wish.start
-        while start < wish.stop and session.closing is None:
-            part = await self._logs.read(wish.binding, start, wish.stop)
-            hub.recovering(session, wish, None if part is None else part[0], self._clock.now())
-            if part is None:
+        hub, session, start, is_first = self.hub, link.session, wish.start, True
+        while session.closing is None and (is_first or start < wish.stop):
+            try:
+                part = await self._logs.read(wish.binding, start, wish.stop)
+            except PenstockError:
+                part = None
+            if part is None and not is_first:
+                # It was told that it gets everything. Coming back, it is told what is true then.
+                hub.floor.cut(session, FAILED, self._clock.now())
                 break
-            start = part[1]
+            hub.recovering(session, wish, None if part is None else part[0], self._clock.now(), is_first=is_first)
+            start, is_first = wish.stop if part is None else part[1], False
             await link.written()
-        hub.recovered(session, wish, self._clock.now())
+        hub.recovered(session, self._clock.now())
 
     async def _retain(self, link: Link, wish: Retain) -> None:
         """Begin a durable subscription. What it brings before the client was told that it has begun comes after that."""
@@ -268,7 +278,11 @@ class HubService:
         self._flush()  # who had it before, and was replaced, lets go of it
         if (before := link.retained.pop(wish.pattern, None)) is not None:
             before.close()
-        retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
+        try:
+            retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
+        except (Refusal, PenstockError) as error:
+            self.hub.unretained(link.session, wish, _refusal(error), self._clock.now())
+            return
         if link not in self._links:
             retained.close()
             return
@@ -290,8 +304,12 @@ class HubService:
             retained = link.retained.pop(pattern, None)
             if retained is not None:
                 retained.close()
-        await self._logs.release(wish.address, wish.patterns)
-        self.hub.released(link.session, wish, self._clock.now())
+        try:
+            await self._logs.release(wish.address, wish.patterns)
+        except (Refusal, PenstockError) as error:
+            self.hub.refuse(link.session, _refusal(error), self._clock.now(), wish.request)
+        else:
+            self.hub.released(link.session, wish, self._clock.now())
 
     @property
     def _logs(self) -> Feed:

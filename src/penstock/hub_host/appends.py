@@ -1,4 +1,4 @@
-"""Writing to logs without a task for each message: the broker's writer tells what is safe, many at once, and the loop hears it."""
+"""Writing to logs without a task for each message: the broker's writer tells what is safe, many at once, the loop hears it."""
 
 from __future__ import annotations
 

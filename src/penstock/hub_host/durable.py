@@ -50,7 +50,7 @@ class Kept(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """What the broker calls it: readable for people, and different for every actor, pattern and log."""
         said = f"{self.address.strip('@()')}/{self.pattern}".replace("/", ".").replace("#", "~")[:MAX_READABLE]
-        digest = hashlib.blake2b("\n".join((self.address, self.pattern, self.topic)).encode(), digest_size=8)
+        digest = hashlib.blake2b(f"{self.address}\n{self.pattern}\n{self.topic}".encode(), digest_size=8)
         return f"hub.{said}.{digest.hexdigest()}"
 
 

@@ -1,8 +1,8 @@
 """Durable subscriptions as they are delivered: at least once, in the order of the log, never more than a client can hold.
 
-A delivery is leased for as long as the connection lives, a day at most. So nothing is sent twice to one that is slow to acknowledge;
-when the connection ends, whatever it did not acknowledge goes back to its place, without counting as a try, and comes first to
-whoever resumes the subscription. A crash of the server leaves the same leases, which the next to resume takes over.
+A delivery is leased for as long as the connection lives, a day at most. So nothing is sent twice to one that is slow to
+acknowledge; when the connection ends, whatever it did not acknowledge goes back to its place, without counting as a try, and comes
+first to whoever resumes the subscription. A crash of the server leaves the same leases, which the next to resume takes over.
 
 What is out to one actor is bounded in messages and in bytes, over all its durable subscriptions: the backlog of a week must not
 fill the outbox of the one who comes back for it.
@@ -81,7 +81,7 @@ class _Held:
 class Delivery:
     """One broker subscription, delivered to one connection. All methods belong to the event loop."""
 
-    def __init__(self, aio: AsyncBroker, name: str, pattern: str, reader: LogReader, share: Share, deliver: Deliver) -> None:
+    def __init__(self, aio: AsyncBroker, name: str, *, pattern: str, reader: LogReader, share: Share, deliver: Deliver) -> None:
         self._aio, self._broker = aio, aio.broker
         self.name = name
         self._pattern, self._reader, self._deliver = pattern, reader, deliver
@@ -92,6 +92,9 @@ class Delivery:
         self._number = 0
         """Of the queue that the bell hangs on."""
         self._out: dict[int, _Held] = {}
+        """What was delivered and is not acknowledged, by offset."""
+        self._offsets: dict[str, list[int]] = {}
+        """The same by the ids of messages, which a client may have given to several."""
         self._waiting: deque[_Held] = deque()
         """Leased, for want of room not delivered."""
         self._task: asyncio.Task[None] | None = None
@@ -122,20 +125,30 @@ class Delivery:
             self._broker.bells.take_down(self._number, self.wake)
             if queue is not None:
                 release(self._broker, queue, CONSUMER, now)
-        self._share.give_back(len(self._out), sum(held.size for held in self._out.values()))
-        self._out.clear()
-        self._waiting.clear()
-
-    def ack(self, offsets: Sequence[int]) -> None:
-        """These are done."""
-        done = [held for offset in offsets if (held := self._out.pop(offset, None)) is not None]
-        self._settle([held.lease for held in done])
-        self._share.give_back(len(done), sum(held.size for held in done))
+        self._forget()
 
     @property
-    def out(self) -> dict[int, _Held]:
-        """What was delivered and is not acknowledged, by offset. Read it only."""
-        return self._out
+    def is_open(self) -> bool:
+        """Whether it delivers."""
+        return not self._is_over
+
+    def ack(self, message_ids: Sequence[str]) -> None:
+        """These are done. Unknown ones are passed over."""
+        done = [
+            held
+            for message_id in message_ids
+            for offset in self._offsets.pop(message_id, ())
+            if (held := self._out.pop(offset, None)) is not None
+        ]
+        if done:
+            self._settle([held.lease for held in done])
+            self._share.give_back(len(done), sum(held.size for held in done))
+
+    def _forget(self) -> None:
+        """Nothing is out any more."""
+        out, self._out, self._offsets = self._out, {}, {}
+        self._waiting.clear()
+        self._share.give_back(len(out), sum(held.size for held in out.values()))
 
     def _hang(self, queue: Queue) -> None:
         """Be told of what comes into this queue. Call it with the lock held."""
@@ -175,6 +188,7 @@ class Delivery:
             )
             if queue.number != self._number:
                 self._hang(queue)  # its topic was deleted and made again
+                self._forget()
             return queue, leases
 
     def _sort(self, queue: Queue, leases: list[Lease]) -> None:
@@ -184,8 +198,8 @@ class Delivery:
             message = self._reader.message(lease.message, queue.stream, lease.offset)
             if message is None or not covers(self._pattern, message.topic or "") or _is_over(message, now):
                 unwanted.append(lease)
-            elif (again := self._out.get(lease.offset)) is not None and again.message.position == message.position:
-                again.lease = lease  # its lease ran out: it is out already, and has its place
+            elif (again := self._out.get(lease.offset)) is not None:
+                again.lease = lease  # the one before ran out; it has its place
                 self._deliver([message])
             else:
                 self._waiting.append(_Held(lease, message))
@@ -196,6 +210,7 @@ class Delivery:
         while self._waiting and self._share.take(self._waiting[0].size):
             held = self._waiting.popleft()
             self._out[held.lease.offset] = held
+            self._offsets.setdefault(held.message.message_id, []).append(held.lease.offset)
             news.append(held.message)
         if news:
             self._deliver(news)
@@ -244,13 +259,20 @@ class RetainedSubscription:
 
     def ack(self, message_ids: Sequence[str]) -> None:
         """These are done and are not delivered again."""
-        wanted = set(message_ids)
         for delivery in self.deliveries:
-            offsets = [offset for offset, held in delivery.out.items() if held.message.message_id in wanted]
-            if offsets:
-                delivery.ack(offsets)
+            delivery.ack(message_ids)
 
     def close(self) -> None:
         """Deliver no more."""
         for delivery in self.deliveries:
             delivery.close()
+
+    def wake(self) -> None:
+        """Look, soon: what it reads from was made again."""
+        for delivery in self.deliveries:
+            delivery.wake()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody is being delivered to."""
+        return any(delivery.is_open for delivery in self.deliveries)

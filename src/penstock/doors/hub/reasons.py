@@ -1,9 +1,70 @@
-"""Why the hub refuses: every `details.reason` of hub:error, with what it means."""
+"""Why the hub refuses: every `details.reason` of hub:error, with what it means. Errors of the broker behind it have their own."""
 
 from __future__ import annotations
 
 REASONS: dict[str, str] = {
-    "invalid_topic": "the topic has other characters, or is empty or too long",
+    # what came is not a request
+    "message_too_large": "the frame is larger than may be",
+    "binary_frame": "the frame is not text",
+    "invalid_json": "the frame is not JSON",
+    "invalid_envelope": "the frame is JSON, but has no type, or a field of another kind than it should",
+    "unknown_type": "there is no request of that type",
+    "invalid_payload": "a field of the payload is missing, or of another kind or size than it should",
+    "rate_limited": "the session sends more messages a second than it may",
+    # the session
+    "not_connected": "something else came before hub:connect",
+    "already_connected": "hub:connect came again",
+    "version_mismatch": "the client speaks another major version",
+    "not_registered": "the session is nobody; only who is registered may do this",
+    "registration_expired": "the registration ran out",
+    "from_mismatch": "from is another actor's address",
+    # tokens
+    "missing_token": "there is no token",
+    "malformed_token": "the token is no JWT, or far too long",
+    "wrong_algorithm": "the token is not signed as the hub wants it",
+    "unknown_key": "the token names a key that nobody published",
+    "bad_signature": "the signature of the token is wrong",
+    "keys_unavailable": "the hub has no keys to check tokens with at the moment",
+    "malformed_claims": "the claims of the token cannot be read",
+    "missing_claim": "the token lacks a claim that is needed",
+    "wrong_issuer": "somebody else has issued the token",
+    "wrong_audience": "the token is not for this hub",
+    "expired_token": "the token has run out",
+    "token_too_old": "the token was issued too long ago",
+    "token_not_yet_valid": "the token is valid in the future only",
+    "malformed_permissions": "publish or subscribe of the token has something that is no pattern",
+    "wrong_actor": "the token, or the session, is another actor's",
+    "not_permitted": "the token does not allow this topic, or a broadcast",
+    # registration
+    "invalid_address": "the address of the actor is not one",
+    "reserved_address": "the address is the hub's own",
+    "already_registered": "the session is registered by another address",
+    "missing_capabilities": "capabilities is empty",
+    "too_many_capabilities": "there are more capabilities than may be",
+    "invalid_capability": "a capability is empty or too long",
+    "metadata_too_large": "metadata is too large",
+    "metadata_too_deep": "metadata is nested too deep",
+    "invalid_ttl": "the TTL is too short, too long or no number",
+    "registry_full": "no more actors may be registered",
+    "wrong_renewal_token": "renewalToken is not the newest one",
+    "invalid_pattern": "the pattern of an address is not one that is understood",
+    "pattern_too_costly": "the pattern of an address would take too long to look for",
+    # topics
     "missing_topic": "there is no topic",
+    "invalid_topic": "the topic has other characters than it may, or is too long",
     "wildcard_topic": "a publish to a pattern",
+    "too_many_levels": "a pattern with wildcards has more levels than it may",
+    "too_many_subscriptions": "the actor has as many subscriptions as it may",
+    "unknown_subscription": "subscriptionId is none of this session",
+    "missing_message_id": "hub:ack without an id",
+    # messages
+    "missing_type": "there is no payload.type",
+    "invalid_type": "payload.type is too long",
+    "reserved_type": "payload.type begins with hub:",
+    "too_deep": "payload.data is nested too deep",
+    "message_expired": "timestamp and ttl say that it is too late",
+    "missing_to": "hub:send without a recipient",
+    "not_reachable": "the connection of the recipient is gone",
+    "invalid_metadata": "metadata is not an object",
+    "broadcast_limit": "more actors would receive it than may",
 }

@@ -71,7 +71,7 @@ def verified(floor: Floor, session: Session, wish: Verify, identity: Identity, n
         _refreshed(floor, session, wish, identity, now)
         return
     session.identity = identity
-    session.state = State.CONNECTED
+    session.enter(State.CONNECTED)
     session.rename(identity.address or wish.claimed or session.name)
     rules = floor.rules
     connected = Connected(

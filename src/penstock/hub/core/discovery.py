@@ -21,7 +21,7 @@ from penstock.hub.core.refusal import Refusal
 MAX_STATES = 1_000
 """How many states are kept; then all are thrown away."""
 MAX_WORK = 200_000
-"""What one search may cost beside lookups, in bits looked at: some 50 ms."""
+"""What one search may cost beside lookups, in characters and bits looked at: some 100 ms."""
 _STATE_WORK = 8
 """What a new state costs beside its bits."""
 _HEAD = 16
@@ -97,8 +97,8 @@ class _Automaton:
         self._fitting: dict[str, int] = {}
         self._states: dict[int, _State] = {}
         self._work = MAX_WORK
-        self._found = _State(self, 0, ends=True)
-        self._start = _State(self, whole.first_at_begin, ends=bool(whole.empty & _BOTH))
+        self._found = _State(self, 0, ends=True, is_settled=True)
+        self._start = _State(self, whole.first_at_begin, ends=bool(whole.empty & _BOTH), is_settled=False)
         if whole.empty & (_BEGIN | _END):
             self._start = self._found  # there is a beginning and an end in every text
 
@@ -111,6 +111,7 @@ class _Automaton:
         """The state after one more character."""
         if state is self._found:
             return state
+        self._spend(1)
         fitting = self._fitting.get(char)
         if fitting is None:
             fitting = self._fitting[char] = self._fit(ord(char))
@@ -123,14 +124,7 @@ class _Automaton:
         return known
 
     def _new_state(self, after: int) -> _State:
-        self._work -= _STATE_WORK + after.bit_count()
-        if self._work < 0:
-            raise Refusal(
-                "internal_error",
-                "pattern needs too much work to be searched for",
-                reason="pattern_too_costly",
-                resolution="begin it with ^ and what addresses begin with, or leave out counts like .{20} behind frequent ones",
-            )
+        self._spend(_STATE_WORK + after.bit_count())
         if len(self._states) >= MAX_STATES:
             for state in self._states.values():
                 state.clear()
@@ -138,7 +132,18 @@ class _Automaton:
         reach = self._whole.first  # the match may also begin here
         for position in _bits(after):
             reach |= self._follow[position]
-        return _State(self, reach, ends=bool(after & self._whole.last_at_end))
+        ends = bool(after & self._whole.last_at_end)
+        return _State(self, reach, ends=ends, is_settled=not (reach or ends))
+
+    def _spend(self, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise Refusal(
+                "internal_error",
+                "pattern needs too much work to be searched for",
+                reason="pattern_too_costly",
+                resolution="begin it with ^ and what addresses begin with, or leave out counts like .{20} behind frequent ones",
+            )
 
     def _fit(self, code: int) -> int:
         fitting = 0
@@ -200,15 +205,15 @@ class _State(dict[str, "_State"]):
 
     __slots__ = ("_automaton", "ends", "is_settled", "reach")
 
-    def __init__(self, automaton: _Automaton, reach: int, *, ends: bool) -> None:
+    def __init__(self, automaton: _Automaton, reach: int, *, ends: bool, is_settled: bool) -> None:
         super().__init__()
         self._automaton = automaton
         self.reach = reach
         """Which of the pattern's characters may come next."""
         self.ends = ends
         """Whether a text that ends here matches."""
-        self.is_settled = not reach
-        """Whether that is so of all texts that go on from here: nothing more can come."""
+        self.is_settled = is_settled
+        """Whether the same is true of all texts that go on from here."""
 
     def __missing__(self, char: str) -> _State:
         following = self[char] = self._automaton.step(self, char)

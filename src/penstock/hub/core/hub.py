@@ -109,7 +109,7 @@ class Hub:
         """A connection is gone: clean up as after an unregister. Safe to call twice."""
         if session.state is not State.DISCONNECTED:
             self.floor.unregister(session, now)
-            session.state = State.DISCONNECTED
+            session.enter(State.DISCONNECTED)
             session.outbox.clear()
             session.held.clear()
             self.floor.sessions.pop(session, None)
@@ -212,7 +212,7 @@ class Hub:
             )
         self.floor.refuse(session, refusal, now, wish.request)
         if session.state is State.CONNECTING:
-            self.floor.cut(session, closing.UNAUTHORIZED, now)
+            self.floor.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
     def appended(self, session: Session, wish: Append, position: Position, now: int) -> None:
         """A message is safe in its log."""

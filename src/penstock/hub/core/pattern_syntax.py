@@ -157,7 +157,7 @@ class _Reader:
         if counts is None:
             return part
         if isinstance(part, Anchor):
-            self._refuse("an anchor cannot be repeated", begin)
+            self._refuse("a repetition of an anchor", begin)
         least, most = counts
         self._take("?")
         copies = least + 1 if most is None else most
@@ -259,7 +259,7 @@ class _Reader:
         if char in _CLASSES:
             return None, _CLASSES[char]
         if not char or char.isalnum() or char == "_":
-            self._refuse("a \\ that stands before nothing it could mean" if not char else f"\\{char}", begin)
+            self._refuse("a \\ before nothing" if not char else f"\\{char}", begin)
         return char, _ranges(char)
 
     def _peek(self) -> str:
@@ -278,7 +278,7 @@ class _Reader:
 
     def _sized(self, size: int, begin: int = 0) -> int:
         if size > MAX_SIZE:
-            self._refuse(f"what stands for more than {MAX_SIZE} characters once it is written out", begin)
+            self._refuse(f"more than {MAX_SIZE} characters once its counts are written out", begin)
         return size
 
     def _refuse(self, what: str, at: int | None = None) -> NoReturn:

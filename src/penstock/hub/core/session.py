@@ -53,6 +53,7 @@ class Session:
         "holds",
         "identity",
         "is_dirty",
+        "is_open",
         "is_paused",
         "is_warned",
         "name",
@@ -70,7 +71,7 @@ class Session:
 
     def __init__(self, session_id: str, rules: HubRules, now: int) -> None:
         self.session_id = session_id
-        self.state = State.CONNECTING
+        self.enter(State.CONNECTING)
         self.dialect: Dialect = SPECIFIED
         self.identity: Identity = ANYBODY
         self.actor: Actor[Session] | None = None
@@ -99,10 +100,11 @@ class Session:
         self.peer: Any = None  # the shell's own, which a core must not know
         """The connection."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it may still be sent something."""
-        return self.state in {State.CONNECTING, State.CONNECTED}
+    def enter(self, state: State) -> None:
+        """Go on to the next state."""
+        self.state = state
+        self.is_open = state is State.CONNECTING or state is State.CONNECTED
+        """Whether it may still be sent something. Asked for every message, so it is kept."""
 
     def rename(self, name: str) -> None:
         """Be addressed by another name: the actor's, or before there is one, the session's."""

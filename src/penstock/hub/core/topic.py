@@ -13,6 +13,8 @@ from penstock.hub.core.rules import MAX_TOPIC
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9/_-]{{1,{MAX_TOPIC}}}").fullmatch
 _LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch
+MAX_PATTERN_LEVELS = 10
+"""Of a pattern with wildcards: a message has to be held against up to 2 to this power of places in the table."""
 RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
 
 
@@ -80,6 +82,14 @@ def checked_topic(topic: object) -> str:
 def checked_pattern(pattern: object) -> str:
     """The topic or pattern of a subscription, or a refusal in the specification's words."""
     if isinstance(pattern, str) and is_pattern(pattern):
+        if has_wildcard(pattern) and pattern.count("/") >= MAX_PATTERN_LEVELS:
+            raise Refusal(
+                "internal_error",
+                "topic is required",
+                reason="too_many_levels",
+                resolution=f"subscribe to a pattern of at most {MAX_PATTERN_LEVELS} levels; # covers all further ones",
+                details={"topic": pattern},
+            )
         return pattern
     raise _invalid(pattern, f"{RESOLUTION}; in a subscription a level may be +, and the last one #")
 

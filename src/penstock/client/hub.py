@@ -1,0 +1,416 @@
+"""HubClient: publish and subscribe in real time, over a WebSocket that comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from penstock.client.core.hub_following import Gap
+from penstock.client.hub_address import checked_address, hub_url
+from penstock.client.hub_link import Broken, HubLink, Token
+from penstock.client.hub_message import (
+    ConnectionNews,
+    HubActor,
+    HubMessage,
+    HubTopic,
+    HubTopicInfo,
+    Presence,
+    Published,
+    instant,
+    metadata_of,
+)
+from penstock.client.hub_messages import MAX_WAITING, HubMessages
+from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
+from penstock.hub.core import messages as wire
+from penstock.hub.core.messages import Envelope, Position
+from penstock.hub.core.topic import covers, is_pattern, is_topic
+
+DEFAULT_SERVER = "http://127.0.0.1:8085"
+MESSAGE_TYPE = "message"
+"""The type of a message that says none."""
+MAX_ACKS = 1_000
+"""How many messages one request may acknowledge."""
+MAX_REMEMBERED = 10_000
+"""Of how many acknowledged messages is known that they were, should they come again."""
+MAX_TOPICS = 1_000
+"""Of how many topics is known which subscriptions take them, before that is looked up again."""
+HARD_LIMIT = 4
+"""Times `max_waiting`: when nothing is read any more."""
+
+
+class HubClient:
+    """An actor at a hub. Use it with `async with`, in one event loop.
+
+    `server` is the address of a server, or of the WebSocket itself. Without an `address` one is made up. `token` is a string, or a
+    function that returns one and is asked at each connection. Every call takes `timeout` seconds at most, waiting for a connection
+    included. `on_connection` is told of connections that are lost and found.
+    """
+
+    def __init__(
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        address: str | None = None,
+        token: Token = None,
+        capabilities: Sequence[str] = ("client",),
+        metadata: Mapping[str, object] | None = None,
+        ttl: float = 300.0,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+        on_connection: Callable[[ConnectionNews], object] | None = None,
+    ) -> None:
+        if isinstance(capabilities, str) or not capabilities:
+            raise InvalidArgument.of("capabilities", capabilities, "one word or more, such as ('chat',)")
+        if not 1 <= ttl <= 3600:
+            raise InvalidArgument.of("ttl", ttl, "seconds from 1 to 3600")
+        if not timeout > 0:
+            raise InvalidArgument.of("timeout", timeout, "seconds, more than 0")
+        self.address = f"@(penstock/{secrets.token_hex(8)})" if address is None else checked_address(address)
+        """Who this client is to others."""
+        self._link = HubLink(
+            hub_url(server),
+            self,
+            address=self.address,
+            token=token,
+            capabilities=capabilities,
+            metadata=metadata or {},
+            ttl=ttl,
+            timeout=timeout,
+            tls=tls,
+            on_connection=on_connection,
+        )
+        self._timeout = timeout
+        self._subscriptions: list[HubMessages] = []
+        self._takers: dict[str | None, list[HubMessages]] = {}
+        """Which subscriptions take the messages of a topic, as far as it was looked up."""
+        self._acked: OrderedDict[str, None] = OrderedDict()
+        self._ack_again: list[str] = []
+        self._is_paused = False
+        self._room = asyncio.Event()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> Self:
+        """Connect and register. `async with` does it."""
+        await self._link.start()
+        return self
+
+    async def close(self) -> None:
+        """Say goodbye to the hub; iterators over messages end. Durable subscriptions wait for the next time. Safe twice."""
+        for messages in self._subscriptions:
+            messages.close()
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now. Calls need not ask: they wait for one."""
+        return self._link.is_ready
+
+    # ── subscribing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        durable: bool = False,
+        presence: bool = False,
+        since: Position | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        on_presence: Callable[[Presence], object] | None = None,
+        max_waiting: int = MAX_WAITING,
+    ) -> HubMessages:
+        """The messages of a topic, or of a pattern (`+` is any one level, a last `#` any number), to be used with `async with`.
+
+        `durable`: what is published while this address is away waits for it, and each message comes again until it is acked.
+        `since`: begin with what came after that position. `presence`: know who else subscribes.
+        """
+        if not is_pattern(topic):
+            raise InvalidArgument.of(
+                "topic", topic, "a topic or a pattern", hint="letters, digits, _ - and /; a level may be +, the last one #"
+            )
+        if durable and since is not None:
+            raise InvalidArgument(
+                "durable and since are given together", hint="a durable subscription knows by itself where it is"
+            )
+        if max_waiting < 1:
+            raise InvalidArgument.of("max_waiting", max_waiting, "1 or more")
+        return HubMessages(
+            self,
+            topic,
+            durable=durable,
+            presence=presence or on_presence is not None,
+            since=since,
+            on_gap=on_gap,
+            on_presence=on_presence,
+            max_waiting=max_waiting,
+        )
+
+    def direct(self, *, max_waiting: int = MAX_WAITING) -> HubMessages:
+        """The messages that others send to this address, and broadcasts, to be used with `async with`."""
+        return HubMessages(self, None, max_waiting=max_waiting)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End a subscription for good, a durable one too, whose messages are then kept no longer."""
+        await self._link.ask(wire.Unsubscribe(topic), wire.Unsubscribed, is_repeatable=True)
+        for messages in [one for one in self._subscriptions if one.pattern == topic]:
+            messages.close()
+            self._forget(messages)
+
+    async def ack(self, *messages: HubMessage) -> None:
+        """Tell the hub that messages of durable subscriptions are done."""
+        ids = [message.id for message in messages]
+        for message_id in ids:
+            self._acked[message_id] = None
+        while len(self._acked) > MAX_REMEMBERED:
+            self._acked.popitem(last=False)
+        for start in range(0, len(ids), MAX_ACKS):
+            await self._link.ask(wire.Ack(None, tuple(ids[start : start + MAX_ACKS])), wire.Acked, is_repeatable=True)
+
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(self, topic: str, data: Any = None, *, type: str = MESSAGE_TYPE, ttl: float | None = None) -> Published:
+        """Send data, any JSON value, to all who subscribe to a topic. `ttl`: for how many seconds it is of use.
+
+        Sent again after a break, it is not forwarded again. A topic with history has it safe on disk when this returns.
+        """
+        if not is_topic(topic):
+            raise InvalidArgument.of(
+                "topic", topic, "one topic: letters, digits, _ - and /", hint="+ and # are for subscriptions"
+            )
+        command = wire.Publish(topic, _checked_type(type), _encoded(data))
+        found = await self._link.ask(command, wire.Published, is_repeatable=True, ttl=ttl)
+        message_id = "" if found.message_id is UNSET else found.message_id
+        return Published(found.topic, found.subscriber_count, message_id, None if found.position is UNSET else found.position)
+
+    async def send(self, to: str, data: Any = None, *, type: str = MESSAGE_TYPE, ttl: float | None = None) -> None:
+        """Send data to one actor; ActorNotFound when nobody has that address now."""
+        command = wire.Send(checked_address(to, "to"), _checked_type(type), _encoded(data))
+        await self._link.ask(command, wire.Delivered, ttl=ttl)
+
+    async def broadcast(
+        self, data: Any = None, *, type: str = MESSAGE_TYPE, capability: str | None = None, include_self: bool = False
+    ) -> int:
+        """Send data to all actors, or to those with a capability; returns how many got it."""
+        command = wire.Broadcast(_checked_type(type), _encoded(data), not include_self, capability)
+        return (await self._link.ask(command, wire.BroadcastDone)).delivered_count
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def discover(
+        self,
+        pattern: str | None = None,
+        *,
+        capabilities: Sequence[str] = (),
+        metadata: Mapping[str, object] | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[HubActor]:
+        """Actors whose address matches a pattern, with all of these capabilities and this metadata."""
+        command = wire.Discover(pattern, tuple(capabilities), dict(metadata or {}), limit, offset)
+        return _actors(await self._link.ask(command, wire.DiscoveryResult, is_repeatable=True))
+
+    async def actors(self, *, limit: int = 100, offset: int = 0) -> list[HubActor]:
+        """Everybody who is registered, by address."""
+        return _actors(await self._link.ask(wire.ListActors(limit, offset), wire.DiscoveryResult, is_repeatable=True))
+
+    async def topics(self, prefix: str = "", *, limit: int = 100, offset: int = 0) -> list[HubTopic]:
+        """The topics and patterns that have subscribers, by name."""
+        found = await self._link.ask(wire.ListTopics(prefix, limit, offset), wire.TopicList, is_repeatable=True)
+        return [HubTopic(one.topic, one.subscriber_count) for one in found.topics]
+
+    async def topic_info(self, topic: str) -> HubTopicInfo:
+        """What is known of a topic."""
+        found = await self._link.ask(wire.TopicInfo(topic), wire.TopicFacts, is_repeatable=True)
+        return HubTopicInfo(
+            found.topic,
+            found.subscriber_count,
+            found.exact_count,
+            found.history,
+            None if found.position is UNSET else found.position,
+            None if found.bound_to is UNSET else found.bound_to,
+        )
+
+    async def presence(self, topic: str) -> list[str]:
+        """The addresses of those who subscribe to a topic or pattern by that very name."""
+        return [*(await self._link.ask(wire.Presence(topic), wire.PresenceNews, is_repeatable=True)).actors]
+
+    async def refresh_token(self, token: str) -> None:
+        """Go on with another token of the same actor, before the last one runs out."""
+        await self._link.ask(wire.RefreshToken(token), wire.TokenRefreshed, is_repeatable=True)
+        self._link.keep_token(token)
+
+    # ── what its subscriptions ask of it ─────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(self, messages: HubMessages) -> None:
+        """Begin a subscription; returns when the hub has confirmed it."""
+        if self._link.error is not None:
+            raise self._link.error
+        alike = [one for one in self._subscriptions if one.pattern is not None and one.pattern == messages.pattern]
+        if any(one.durable != messages.durable for one in alike):
+            raise InvalidArgument(f"{messages.pattern!r} is subscribed to by this client already, durable and not")
+        self._subscriptions.append(messages)
+        self._takers.clear()
+        if messages.pattern is None:
+            messages.confirmed.set()
+            return
+        try:
+            if self._link.is_ready:
+                # Where the connection breaks first, the next one subscribes.
+                with suppress(Broken):
+                    await self._link.ask(_subscribe(messages), wire.Subscribed, on_reply=messages.subscribed)
+            async with asyncio.timeout(self._timeout):
+                await messages.confirmed.wait()
+            if messages.error is not None:
+                raise messages.error
+            if messages.wants_presence:
+                await self._link.ask(
+                    wire.Presence(messages.pattern), wire.PresenceNews, is_repeatable=True, on_reply=messages.told
+                )
+        except TimeoutError:
+            self._forget(messages)
+            raise ServerUnreachable(self._link.url, "there was no connection to subscribe on") from None
+        except BaseException:
+            self._forget(messages)
+            raise
+
+    async def detach(self, messages: HubMessages) -> None:
+        """End a subscription as far as this client is concerned. A durable one goes on at the hub."""
+        if messages not in self._subscriptions:
+            return
+        self._forget(messages)
+        is_last = all(one.pattern != messages.pattern for one in self._subscriptions)
+        if messages.pattern is not None and not messages.durable and is_last and self._link.is_ready:
+            with suppress(PenstockError):  # it ends with the connection in any case
+                await self._link.ask(wire.Unsubscribe(messages.pattern), wire.Unsubscribed)
+        await self.taken()
+
+    async def taken(self) -> None:
+        """Let the hub go on when enough was taken."""
+        self._room.set()
+        if self._is_paused and all(one.waiting <= one.max_waiting // 2 for one in self._subscriptions):
+            self._is_paused = False
+            await self._link.tell(wire.Resume())
+
+    def _forget(self, messages: HubMessages) -> None:
+        if messages in self._subscriptions:
+            self._subscriptions.remove(messages)
+            self._takers.clear()
+
+    # ── what its link tells it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, envelope: Envelope) -> None:
+        """A message, or news of who is there."""
+        if envelope.type == "hub:presence":
+            with suppress(msgspec.MsgspecError):
+                news = msgspec.json.decode(envelope.payload, type=wire.PresenceNews)
+                for messages in self._subscriptions:
+                    if messages.pattern == news.topic and messages.wants_presence:
+                        messages.told(news)
+            return
+        metadata = metadata_of(envelope)
+        takers = self._takers.get(metadata.topic)
+        if takers is None:
+            takers = self._find_takers(metadata.topic)
+        is_done = metadata.message_id is not None and metadata.message_id in self._acked
+        if is_done:
+            # Its acknowledgement was lost with a connection: said again, the hub forgets the message.
+            self._ack_again.append(metadata.message_id or "")
+        for messages in takers:
+            if not (is_done and messages.durable):
+                messages.offer(envelope, metadata)
+
+    async def settle(self) -> None:
+        """Ask the hub to hold back when too much waits; stop reading when that did not help."""
+        if self._ack_again:
+            ids, self._ack_again = self._ack_again, []
+            await self._link.tell(wire.Ack(None, tuple(ids)))
+        if not self._is_paused and any(one.waiting >= one.max_waiting for one in self._subscriptions):
+            self._is_paused = True
+            await self._link.tell(wire.Pause("messages come faster than they are taken"))
+        while any(one.waiting >= HARD_LIMIT * one.max_waiting for one in self._subscriptions):
+            self._room.clear()
+            await self._room.wait()
+
+    async def greeted(self) -> None:
+        """Subscribe again, on a new connection, to everything that was subscribed to."""
+        self._is_paused = False
+        while waiting := [
+            one
+            for one in self._subscriptions
+            if one.pattern is not None and one.error is None and not one.following.is_subscribed
+        ]:
+            for refusal, messages in zip(
+                await asyncio.gather(*map(self._resume, waiting), return_exceptions=True), waiting, strict=True
+            ):
+                if isinstance(refusal, PenstockError) and not refusal.transient:
+                    messages.fail(refusal)
+                elif refusal is not None:
+                    raise refusal
+
+    async def _resume(self, messages: HubMessages) -> None:
+        await self._link.ask_now(_subscribe(messages), wire.Subscribed, messages.subscribed)
+        if messages.wants_presence:
+            await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.told)
+
+    def broke(self) -> None:
+        """The connection is gone; another may come."""
+        self._is_paused = False
+        for messages in self._subscriptions:
+            messages.following.broke()
+
+    def failed(self, error: PenstockError) -> None:
+        """There will be no other."""
+        self._room.set()
+        for messages in self._subscriptions:
+            messages.fail(error)
+
+    def _find_takers(self, topic: str | None) -> list[HubMessages]:
+        if len(self._takers) >= MAX_TOPICS:
+            self._takers.clear()
+        found = self._takers[topic] = [
+            one
+            for one in self._subscriptions
+            if (topic is None and one.pattern is None)
+            or (topic is not None and one.pattern is not None and covers(one.pattern, topic))
+        ]
+        return found
+
+
+def _subscribe(messages: HubMessages) -> wire.Subscribe:
+    since = messages.following.ask()
+    return wire.Subscribe(messages.pattern, messages.durable, messages.wants_presence, None if messages.durable else since)
+
+
+def _encoded(data: object) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"data cannot be written as JSON: {error}", hint="send dicts, lists, texts, numbers, and such"
+        ) from None
+
+
+def _checked_type(name: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 256 or name.startswith("hub:"):
+        raise InvalidArgument.of(
+            "type", name, "a word of 1 to 256 characters that does not begin with hub:", hint="as in 'order:created'"
+        )
+    return name
+
+
+def _actors(found: wire.DiscoveryResult) -> list[HubActor]:
+    return [HubActor(one.actor_address, one.capabilities, one.metadata, instant(one.registered_at)) for one in found.actors]

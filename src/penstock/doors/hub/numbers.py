@@ -1,0 +1,47 @@
+"""The hub's numbers for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.doors.monitoring.samples import Metric, Sample
+from penstock.hub.core.closing import SLOW_READER
+from penstock.hub.core.hub import Hub
+
+
+def _metric(name: str, help_: str, *labels: str) -> Metric:
+    return Metric(f"penstock_hub_{name}", "counter" if name.endswith("_total") else "gauge", help_, labels)
+
+
+_CONNECTIONS = _metric("connections", "Open connections.")
+_ACTORS = _metric("actors", "Registered actors.")
+_TOPICS = _metric("topics", "Topics and patterns that somebody connected subscribes to.")
+_OPENED = _metric("connections_opened_total", "Connections that were made.")
+_CLOSED = _metric("connections_closed_total", "Connections that ended, by why; gone: the client went without a word.", "reason")
+_REFUSED = _metric("connections_refused_total", "Connections beyond what one address may have.")
+_SLOW = _metric("slow_readers_total", "Connections that were ended because their client did not read.")
+_RECEIVED = _metric("messages_received_total", "Frames that clients sent.")
+_SENT = _metric("messages_sent_total", "Frames for clients: replies, and messages once for each subscriber.")
+_ERRORS = _metric("errors_total", "Requests that were answered by hub:error, by code.", "code")
+_RECOVERIES = _metric(
+    "recoveries_total", "Subscriptions that returned with a position, by whether all they missed was sent.", "recovered"
+)
+
+
+def hub_samples(hub: Hub, *, refused: int) -> Iterator[Sample]:
+    """The numbers of a hub. `refused` are connections that the door did not let in."""
+    numbers, floor = hub.numbers, hub.floor
+    yield Sample(_CONNECTIONS, (), len(floor.sessions))
+    yield Sample(_ACTORS, (), len(floor.registry))
+    yield Sample(_TOPICS, (), len(floor.table))
+    yield Sample(_OPENED, (), numbers.opened)
+    for reason, count in [*numbers.closed.items()]:
+        yield Sample(_CLOSED, (reason,), count)
+    yield Sample(_REFUSED, (), refused)
+    yield Sample(_SLOW, (), numbers.closed[SLOW_READER.reason])
+    yield Sample(_RECEIVED, (), numbers.received)
+    yield Sample(_SENT, (), numbers.sent)
+    for code, count in [*numbers.errors.items()]:
+        yield Sample(_ERRORS, (code,), count)
+    yield Sample(_RECOVERIES, ("true",), numbers.recovered)
+    yield Sample(_RECOVERIES, ("false",), numbers.unrecovered)

@@ -1,0 +1,249 @@
+"""The logs of a hub as topics of the broker in this process (`penstock.hub.feed.Feed`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from penstock.api.rules import Rules
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core import events
+from penstock.broker.core.stream import Stream
+from penstock.errors import AlreadyExists, PenstockError
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.message import Message
+from penstock.hub.core.rules import HubRules
+from penstock.hub.feed import Appended, Deliver, Forward
+from penstock.hub_host.appends import Appends
+from penstock.hub_host.durable import DurableSubscriptions, Kept
+from penstock.hub_host.logs import loaded, part, resident
+from penstock.hub_host.retained import Delivery, RetainedSubscription, Share
+from penstock.hub_host.stored import LogReader, epoch_of
+from penstock.hub_host.tail import Tail
+
+log = logging.getLogger("penstock.hub")
+
+OWN = "hub"
+"""The topic of everything that has no log of its own; those of histories are called `hub.NAME`."""
+TIDY_SECONDS = 60.0
+
+
+def is_own(topic: str) -> bool:
+    """Whether a topic of the broker is the hub's own: made by it, kept as long as it says, made again when it is deleted."""
+    return topic == OWN or topic.startswith(f"{OWN}.")
+
+
+class BrokerFeed:
+    """The logs behind a hub. Make it inside the running loop. Topics are those of the default project.
+
+    `retention` is how long the hub's own topics keep messages, `expiry` how long a durable subscription waits for its actor, both
+    in microseconds. `rules` are the schemas and transforms of topics.
+    """
+
+    def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int, rules: Rules | None = None) -> None:
+        self._aio, self._broker = aio, aio.broker
+        self._limits, self._retention = limits, retention
+        # A broker in memory begins anew with each run, and its numbers with it.
+        self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
+        self._appends = Appends(aio, run=self._run, rules=rules)
+        self._durable = DurableSubscriptions(self._broker, expiry)
+        self._readers: dict[Binding, LogReader] = {}
+        self._tails: list[Tail] = []
+        self._open: dict[tuple[str, str], RetainedSubscription] = {}
+        """What is being delivered, by address and pattern."""
+        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One change of an actor's durable subscriptions at a time, in the order they are asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    # ── the logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def make_topics(self, bindings: Sequence[Binding]) -> None:
+        """See that the topics of bindings exist. Blocks while one has to be made: call it in a thread before `start`."""
+        for topic in dict.fromkeys(binding.stream for binding in bindings):
+            with self._broker.lock:
+                stream = self._broker.catalog.topics.get(topic)
+                is_right = stream is not None and (not is_own(topic) or stream.retention == self._retention or bool(stream.spec))
+            if not is_right:
+                self._broker.change(lambda catalog, now, topic=topic: self._make(catalog, topic, now))
+
+    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
+        """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions."""
+        logs = [*bindings, everything]
+        self.make_topics(logs)
+        for binding in logs:
+            reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes)
+            tail = Tail(self._aio, reader, forward, run=self._run, moved=self._moved)
+            tail.start()
+            self._tails.append(tail)
+        self._spawn(self._tidy_always())
+        return [*dict.fromkeys((kept.address, kept.pattern) for kept in self._durable.all())]
+
+    def append(self, binding: Binding, message: Message, done: Appended) -> None:
+        """Write a message; `done` is told its position once it is safe, or what went wrong."""
+        self._appends.append(binding.stream, message, done)
+
+    async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
+        """Messages from `start` on, and the offset to go on from; None when some are not kept any more."""
+        if start >= stop:
+            return [], stop
+        with self._broker.lock:
+            stream = self._broker.catalog.topics.get(binding.stream)
+            if stream is None or epoch_of(stream, self._run) != binding.epoch:
+                return None
+            if not stream.earliest <= start < stop <= stream.next_offset:
+                return None
+            messages = resident(stream, start, stop)
+        if not messages:
+            try:
+                messages = await loaded(self._aio, stream, start, stop)
+            except PenstockError as error:
+                log.error("the log of topic %r cannot be read: %s", binding.stream, error)
+        if not messages:
+            return None
+        count = part(messages)
+        read = self._readers[binding].message
+        found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages[:count], start)]
+        return [message for message in found if message is not None], start + count
+
+    def stop(self) -> None:
+        """Forward and deliver nothing more. Safe twice, and before a start."""
+        self._is_over = True
+        for tail in self._tails:
+            tail.stop()
+        for retained in [*self._open.values()]:
+            retained.close()
+        self._open.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def oversized(self) -> int:
+        """How many messages of services were too large to be forwarded."""
+        return sum(reader.oversized for reader in self._readers.values())
+
+    @property
+    def missed(self) -> int:
+        """How many messages left their log before they could be forwarded."""
+        return sum(tail.missed for tail in self._tails)
+
+    # ── durable subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> RetainedSubscription:
+        """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
+        async with self._turns.setdefault(address, asyncio.Lock()):
+            now = self._broker.clock.now()
+            wanted = [(Kept(address, pattern, binding.stream, now), binding) for binding in bindings]
+            for kept, binding in wanted:
+                if not self._durable.is_there(kept):
+                    await self._aio.call(self._durable.make, kept, binding)
+            self._end(address, pattern)
+            share = self._shares.get(address)
+            if share is None:
+                share = Share(self._limits.max_unacked, max(self._limits.max_outbox_bytes // 2, 1))
+                self._shares[address] = share
+            retained = RetainedSubscription(
+                [
+                    Delivery(self._aio, kept.name, pattern=pattern, reader=self._readers[binding], share=share, deliver=deliver)
+                    for kept, binding in wanted
+                ]
+            )
+            self._open[address, pattern] = retained
+            retained.start()
+            return retained
+
+    async def release(self, address: str, patterns: Sequence[str]) -> None:
+        """End durable subscriptions for good; those that do not exist are passed over."""
+        async with self._turns.setdefault(address, asyncio.Lock()):
+            for pattern in patterns:
+                self._end(address, pattern)
+            for kept in self._durable.all():
+                if kept.address == address and kept.pattern in patterns:
+                    await self._aio.call(self._durable.delete, kept)
+
+    async def tidy(self) -> None:
+        """End the durable subscriptions that nobody came back for, and note which are in use."""
+        now = self._broker.clock.now()
+        for kept in self._durable.all():
+            async with self._turns.setdefault(kept.address, asyncio.Lock()):
+                retained = self._open.get((kept.address, kept.pattern))
+                binding = self._binding(kept.topic)
+                if retained is not None and retained.is_open:
+                    if binding is not None and self._durable.is_stale(kept, now):
+                        await self._aio.call(self._durable.make, msgspec.structs.replace(kept, used_at=now), binding)
+                elif self._durable.is_over(kept, now):
+                    log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
+                    await self._aio.call(self._durable.delete, kept)
+
+    def _end(self, address: str, pattern: str) -> None:
+        retained = self._open.pop((address, pattern), None)
+        if retained is not None:
+            retained.close()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _make(self, catalog: Catalog, topic: str, now: int) -> events.TopicCreated | events.TopicUpdated | None:
+        stream = catalog.topics.get(topic)
+        if stream is None:
+            return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
+        return catalog.update_topic(topic, stream.spec, self._retention, now) if is_own(topic) else None
+
+    def _binding(self, topic: str) -> Binding | None:
+        return next((binding for binding in self._readers if binding.stream == topic), None)
+
+    def _moved(self, binding: Binding, stream: Stream | None) -> None:
+        """A topic was deleted, or is there again: what depended on it begins anew."""
+        topic = binding.stream
+        if stream is not None:
+            log.warning("topic %r was deleted and made again: its history begins anew", topic)
+            self._spawn(self._renew(binding))
+        elif is_own(topic):
+            self._spawn(self._remake(binding))
+        else:
+            log.warning("topic %r was deleted: nothing can be published to %r until it is there again", topic, binding.pattern)
+
+    async def _remake(self, binding: Binding) -> None:
+        with suppress(AlreadyExists):
+            await self._aio.call(self.make_topics, [binding])
+
+    async def _renew(self, binding: Binding) -> None:
+        """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
+        for kept in self._durable.all():
+            if kept.topic == binding.stream:
+                async with self._turns.setdefault(kept.address, asyncio.Lock()):
+                    await self._aio.call(self._durable.make, kept, binding, from_start=True)
+                    retained = self._open.get((kept.address, kept.pattern))
+                    if retained is not None:
+                        retained.wake()
+
+    async def _tidy_always(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_SECONDS)
+            try:
+                await self.tidy()
+            except PenstockError as error:
+                log.warning("durable subscriptions could not be tidied up, will try again: %s", error)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._is_over:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # Not the text of an error of our own, which may hold a payload.
+            why = error if isinstance(error, PenstockError) else type(error).__name__
+            log.error("a topic of the hub could not be made again: %s", why)

@@ -26,6 +26,8 @@ from benchmarks import (
     depth,
     durable,
     footprint,
+    hub,
+    hub_core,
     layout,
     memory_loop,
     peers,
@@ -52,6 +54,8 @@ GROUPS: dict[str, dict[str, Benchmark]] = {
     "workers": workers.BENCHMARKS,
     "router": router.BENCHMARKS,
     "router-http": router_http.BENCHMARKS,
+    "hub": hub.BENCHMARKS,
+    "hub-core": hub_core.BENCHMARKS,
     "spark": spark.BENCHMARKS,
 }
 LAYOUT = "layout"

@@ -37,6 +37,7 @@ from penstock.config.together import is_loopback
 from penstock.doors.http import HttpDoor, HttpLimits, TokenGate, documented
 from penstock.doors.http.sites import ANY_HOST
 from penstock.doors.http.traffic import Traffic
+from penstock.doors.hub.door import HubDoor
 from penstock.doors.log import LogDoor, ThreadRules
 from penstock.doors.monitoring import LoopLag, broker_collector, monitoring_routes, process_collector, traffic_collector
 from penstock.doors.native import NativeDoor, NativeLimits
@@ -47,6 +48,7 @@ from penstock.doors.router.door import routes_with_server
 from penstock.doors.router.numbers import router_collector
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
+from penstock.hub_host.host import HubHost
 from penstock.logs import set_up_logs
 from penstock.projects import Projects
 from penstock.rate_limit import RateLimit
@@ -93,6 +95,7 @@ class Server:
         self.resp_port: int | None = None
         self.rpc_port: int | None = None
         self.router: RouterHost | None = None
+        self.hub: HubHost | None = None
         self._doors: list[Door] = []
         self._rest = AsyncExitStack()
         """What is closed after the doors, last opened first."""
@@ -141,12 +144,18 @@ class Server:
         logs = LogDoor(aio, projects, writes)
         self._rest.callback(logs.close)
         router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
+        hub: HubDoor | None = None
+        if settings.hub:
+            self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, rules=pubsub.rules, keyring=keyring)
+            await self.hub.start()
+            hub = HubDoor(self.hub.service, origins=settings.hub_origins)
         traffic = Traffic()
         routes = [
             *pubsub.routes(),
             *queue_routes(queues),
             *native.routes(),
             *logs.routes(),
+            *([] if hub is None else hub.routes()),
             *monitoring_routes(
                 version=__version__,
                 problems=self._problems,
@@ -158,6 +167,7 @@ class Server:
                     native.collect,
                     logs.collect,
                     *([] if router is None else [router_collector(router.view)]),
+                    *([] if hub is None else [hub.collect]),
                 ],
             ),
         ]
@@ -200,9 +210,14 @@ class Server:
     async def stop(self) -> None:
         """Stop in good order, within the settings' limit. Safe to call twice."""
         self._is_stopping = True
+        until = monotonic() + int(self.settings.shutdown_seconds * SECOND)
+        ended: list[object] = []
+        if self.hub is not None:
+            # Its clients are told why before the HTTP door closes their sockets.
+            ended += await asyncio.gather(self.hub.stop(self.settings.shutdown_seconds / 2), return_exceptions=True)
         doors, self._doors = self._doors, []
-        stops = [door.stop(self.settings.shutdown_seconds) for door in doors]
-        ended = await asyncio.gather(*stops, return_exceptions=True)
+        stops = [door.stop(max(until - monotonic(), 0) / SECOND) for door in doors]
+        ended += await asyncio.gather(*stops, return_exceptions=True)
         # Whatever a door ran into, the broker is flushed and closed.
         await self._rest.aclose()
         for problem in ended:
@@ -275,6 +290,8 @@ def _greeting(server: Server) -> Iterator[str]:
     settings = server.settings
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
+    if server.hub is not None:
+        yield f"hub (WebSocket)     {url.replace('http', 'ws', 1)}/ws  (try penstock hub listen '#' --server {url})"
     if server.router is not None:
         yield f"router              {url}/monitoring/dashboard  (try penstock router status --server {url})"
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]

@@ -66,6 +66,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
     # a router beside a broker: the one place that knows both
     "penstock.router_host": ANY | KERNEL | FACES | {"penstock.api", "penstock.broker", "penstock.client", "penstock.router"},
+    # a hub beside a broker, likewise
+    "penstock.hub_host": ANY | KERNEL | FACES | {"penstock.access", "penstock.api", "penstock.broker", "penstock.hub"},
     # what may be asked of a broker; the client asks it in its own process, or over the native door
     "penstock.api": ANY | KERNEL | FACES | {"penstock.broker", "penstock.access"},
     "penstock.client": ANY
@@ -134,7 +136,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | CAPABILITIES
     | FACES
-    | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "penstock.router_host", "uvloop"},
+    | {"penstock.runtime", "penstock.access", "penstock.doors", "penstock.logs", "penstock.router_host", "uvloop"}
+    | {"penstock.hub_host"},
     "penstock.embedded": ANY | KERNEL | {"penstock", "penstock.api", "penstock.broker", "penstock.doors.pubsub.rules"},
     "penstock.logs": ANY,
     "penstock.cli": ANY

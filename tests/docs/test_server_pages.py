@@ -135,6 +135,10 @@ def test_commands_are_told_from_what_they_print() -> None:
         (13, "two", []),
         (14, "^C", ["12:00:00 INFO    stopped"]),
     ]
+    assert [tuple(step) for step in steps(Block("console", 1, "printed by itself\n$ one\n", True))] == [
+        (1, "", ["printed by itself"]),
+        (2, "one", []),
+    ]
 
 
 def test_what_differs_from_run_to_run_is_compared_by_its_shape() -> None:

@@ -3,8 +3,9 @@
 - a Python block that begins with `# name.py` is saved under that name;
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
-- `penstock serve`, `penstock worker` and `penstock router run` run beside the shell, each as in a terminal of its own, until a
-  block begins with `^C`, which is for the one that was started last.
+- `penstock serve`, `penstock worker`, `penstock router run` and `penstock hub listen` run beside the shell, each as in a terminal
+  of its own, until a block begins with `^C`, which is for the one that was started last;
+- lines of a `console` block that no command stands before are what that one prints next.
 
 What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
 free ones, so that a server of somebody else does not matter.
@@ -30,12 +31,15 @@ from tests.ports import free_port
 PATIENCE_SECONDS = 30
 PORTS = ("8085", "8086", "8087")
 SETTINGS = {"PENSTOCK_PORT": "8085", "PENSTOCK_GRPC_PORT": "8086", "PENSTOCK_NATIVE_PORT": "8087"}
-BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run)\b")
+BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run|hub listen)\b")
 ANYTHING = "…"
 INDENT = "    "
 
 _END = "=== end of that command: "
 _SHAPES = (
+    (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
+    (r'"epoch": ?"[^"]+"', '"epoch":"EPOCH"'),
+    (r"\b1[6-9]\d{11}\b", "MILLISECONDS SINCE 1970"),
     (r"\bpk_[0-9a-f]{12}_[\w-]+", "SECRET"),
     (r"\b[0-9a-f]{30}\b", "MESSAGE-ID"),
     (r"\b[0-9a-f]{12}\b", "TOKEN-ID"),
@@ -54,7 +58,10 @@ _SHAPES = (
 
 
 class Step(NamedTuple):
-    """One command with the output that the page shows, or ^C with what the server or worker says then."""
+    """One command with the output that the page shows, or ^C with what the server or worker says then.
+
+    Without a command, it is what that one says by itself.
+    """
 
     line: int
     command: str
@@ -65,6 +72,8 @@ def steps(block: Block) -> Iterator[Step]:
     """The commands of a console block."""
     lines = block.text.splitlines()
     starts = [at for at, line in enumerate(lines) if line.startswith(("$ ", "^C"))]
+    if first := lines[: starts[0] if starts else len(lines)]:
+        yield Step(block.line, "", first)
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         if lines[start].startswith("^C"):
             yield Step(block.line + start, "^C", [lines[start].removeprefix("^C"), *lines[start + 1 : end]])
@@ -122,6 +131,9 @@ class Walk:
     def _do(self, step: Step) -> list[str]:
         if step.command == "^C":
             return self._stop()
+        if not step.command:
+            assert self._beside, "nothing runs that could print this"
+            return self._read(self._beside[-1], lambda lines: len(lines) >= len(step.shown))
         command = self._moved(step.command)
         return self._start(command, len(step.shown)) if BESIDE.match(command) else self._type(command)
 

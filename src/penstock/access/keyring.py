@@ -73,6 +73,11 @@ class Keyring:
             raise Unauthenticated("the token has expired")
         return principal
 
+    def expires_at(self, principal: Principal) -> int | None:
+        """When the token of a caller ends; None when it does not, or is not known any more."""
+        known = self._known.get(principal.token_id)
+        return known[0].expires if known is not None else None
+
     def _look_again(self, now: int, interval: int) -> None:
         """Look whether the file has changed, if the last look was so long ago. A clock that was set back must not stop it."""
         if self._checked is None or not 0 <= now - self._checked < interval:

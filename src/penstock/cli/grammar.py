@@ -78,7 +78,8 @@ def _values(action: argparse.Action, words: Sequence[str]) -> str:
     elif words[-1:] == ("create",) and words[0].upper() == word and not action.option_strings:
         word = ""
     kind = f"{word.lower()}s"
-    return f"@{kind}" if kind in KINDS else ""
+    # The topics of the hub are no topics of the broker.
+    return f"@{kind}" if kind in KINDS and words[:1] != ("hub",) else ""
 
 
 def _plain(text: str | None) -> str:

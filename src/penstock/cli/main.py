@@ -25,6 +25,7 @@ COMMANDS = (
     Command("pull", "take messages from a subscription, once or as they come", "penstock.cli.pull"),
     Command("queue", "create, fill, empty and inspect work queues", "penstock.cli.queue"),
     Command("dlq", "list, retry and remove the dead letters of a work queue", "penstock.cli.dlq"),
+    Command("hub", "listen and publish in real time, and see who is there", "penstock.cli.hub"),
     Command("worker", "run the tasks of a worker", "penstock.cli.worker"),
     Command("router", "run the router: from queues to HTTP targets", "penstock.cli.router"),
     Command("pipeline", "run the jobs on Spark: the lake, the metrics, a replay", "penstock.cli.pipeline"),

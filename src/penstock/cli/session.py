@@ -12,9 +12,10 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli.command import TERMINATED
 from penstock.cli.output import facts, say, say_json
@@ -33,6 +34,7 @@ DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 DEFAULT_DATA_DIR = "penstock-data"
 PROBE_SECONDS = 1.0
 
+T = TypeVar("T")
 Work = Callable[["PubSub"], Awaitable[int]]
 """What a command does with an open client; returns the exit code."""
 
@@ -107,7 +109,7 @@ def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False) -> int
     """
     target = target_of(found, os.environ)
     with asyncio.Runner(loop_factory=_faster_loop() if is_heavy else None) as runner:
-        return runner.run(_within(target, work))
+        return runner.run(within(target.client, work))
 
 
 async def made(creation: Awaitable[object], *, exist_ok: bool) -> bool:
@@ -146,7 +148,8 @@ def describe(found: argparse.Namespace, document: object, values: Mapping[str, o
     return 0
 
 
-async def _within(target: Target, work: Work) -> int:
+async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Callable[[T], Awaitable[int]]) -> int:
+    """Do some work with a client that is made and opened for it, until the work is done or SIGTERM ends it."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     is_told_to_end = False
@@ -158,8 +161,8 @@ async def _within(target: Target, work: Work) -> int:
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     try:
-        async with target.client() as pubsub:
-            return await work(pubsub)
+        async with make() as client:
+            return await work(client)
     except asyncio.CancelledError:
         if not is_told_to_end:
             raise

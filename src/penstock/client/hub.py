@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -49,9 +48,9 @@ HARD_LIMIT = 4
 class HubClient:
     """An actor at a hub. Use it with `async with`, in one event loop.
 
-    `server` is the address of a server, or of the WebSocket itself. Without an `address` one is made up. `token` is a string, or a
-    function that returns one and is asked at each connection. Every call takes `timeout` seconds at most, waiting for a connection
-    included. `on_connection` is told of connections that are lost and found.
+    `server` is the address of a server, or of the WebSocket itself. Without an `address` it is the one that the token names, or
+    one is made up. `token` is a string, or a function that returns one and is asked at each connection. Every call takes
+    `timeout` seconds at most, waiting for a connection included. `on_connection` is told of connections lost and found.
     """
 
     def __init__(
@@ -73,12 +72,10 @@ class HubClient:
             raise InvalidArgument.of("ttl", ttl, "seconds from 1 to 3600")
         if not timeout > 0:
             raise InvalidArgument.of("timeout", timeout, "seconds, more than 0")
-        self.address = f"@(penstock/{secrets.token_hex(8)})" if address is None else checked_address(address)
-        """Who this client is to others."""
         self._link = HubLink(
             hub_url(server),
             self,
-            address=self.address,
+            address=None if address is None else checked_address(address),
             token=token,
             capabilities=capabilities,
             metadata=metadata or {},
@@ -114,6 +111,11 @@ class HubClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @property
+    def address(self) -> str:
+        """Who this client is to others."""
+        return self._link.address
 
     @property
     def is_connected(self) -> bool:
@@ -182,7 +184,14 @@ class HubClient:
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(self, topic: str, data: Any = None, *, type: str = MESSAGE_TYPE, ttl: float | None = None) -> Published:
+    async def publish(
+        self,
+        topic: str,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        ttl: float | None = None,
+    ) -> Published:
         """Send data, any JSON value, to all who subscribe to a topic. `ttl`: for how many seconds it is of use.
 
         Sent again after a break, it is not forwarded again. A topic with history has it safe on disk when this returns.
@@ -196,13 +205,25 @@ class HubClient:
         message_id = "" if found.message_id is UNSET else found.message_id
         return Published(found.topic, found.subscriber_count, message_id, None if found.position is UNSET else found.position)
 
-    async def send(self, to: str, data: Any = None, *, type: str = MESSAGE_TYPE, ttl: float | None = None) -> None:
+    async def send(
+        self,
+        to: str,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        ttl: float | None = None,
+    ) -> None:
         """Send data to one actor; ActorNotFound when nobody has that address now."""
         command = wire.Send(checked_address(to, "to"), _checked_type(type), _encoded(data))
         await self._link.ask(command, wire.Delivered, ttl=ttl)
 
     async def broadcast(
-        self, data: Any = None, *, type: str = MESSAGE_TYPE, capability: str | None = None, include_self: bool = False
+        self,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        capability: str | None = None,
+        include_self: bool = False,
     ) -> int:
         """Send data to all actors, or to those with a capability; returns how many got it."""
         command = wire.Broadcast(_checked_type(type), _encoded(data), not include_self, capability)

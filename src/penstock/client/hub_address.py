@@ -24,8 +24,8 @@ def hub_url(server: object) -> str:
         parts = urlsplit(server)
         is_whole = bool(parts.hostname) and parts.port != 0 and " " not in server
     except ValueError:
-        is_whole = False
-    if not is_whole:
+        parts, is_whole = None, False
+    if parts is None or not is_whole:
         raise InvalidArgument.of("server", server, "the address of a hub", hint=HINT)
     if parts.username is not None or parts.query or parts.fragment:
         # What stands there may be a secret: it is not repeated.

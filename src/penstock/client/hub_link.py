@@ -3,15 +3,15 @@
     connecting ── hub:connect, hub:register, subscriptions again ──> ready ── lost ──> waiting ──> connecting …
                                                                        └── closed for good, or refused ──> failed
 
-A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again, with the
-same id, if asking twice does nothing twice; otherwise whoever asked is told that nobody knows what became of it.
+A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again,
+with the same id, if asking twice does nothing twice; otherwise whoever asked is told that nobody knows what became of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import secrets
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -145,7 +145,7 @@ class HubLink:
         url: str,
         follower: Follower,
         *,
-        address: str,
+        address: str | None,
         token: Token,
         capabilities: Sequence[str],
         metadata: Mapping[str, object],
@@ -155,12 +155,15 @@ class HubLink:
         on_connection: Callable[[ConnectionNews], object] | None,
     ) -> None:
         self.url = url
-        self.address = address
+        self.address = address or f"@(penstock/{secrets.token_hex(8)})"
+        """Who the client is: what it says, what its token says, or a name that was made up."""
         self.error: PenstockError | None = None
         """Why there is no connection any more, and will be none."""
         self._follower = follower
         self._token = token
-        self._register = Register(address, tuple(capabilities), dict(metadata), ttl * 1000)
+        self._is_made_up = address is None
+        self._capabilities = tuple(capabilities)
+        self._metadata = dict(metadata)
         self._ttl = ttl
         self._timeout = timeout
         self._tls = tls
@@ -228,7 +231,7 @@ class HubLink:
         """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
         if self._life is None and self.error is None:
             raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
-        message_id = str(uuid.uuid4())
+        message_id = _new_id()
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 while True:
@@ -249,7 +252,7 @@ class HubLink:
 
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
         """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
-        message_id = str(uuid.uuid4())
+        message_id = _new_id()
         request = _Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
         async with asyncio.timeout(self._timeout):
             return await self._exchange(message_id, request, self._socket)
@@ -257,7 +260,7 @@ class HubLink:
     async def tell(self, command: Command) -> None:
         """Say something, and do not wait for the answer. What cannot be said now is not said."""
         if self._socket is not None:
-            await self._socket.send(self._text(command, str(uuid.uuid4()), None))
+            await self._socket.send(self._text(command, _new_id(), None))
 
     async def _exchange(self, message_id: str, request: _Request[R], socket: HubSocket | None) -> R:
         self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
@@ -270,7 +273,7 @@ class HubLink:
             self._waiting.pop(message_id, None)
 
     def _text(self, command: Command, message_id: str, ttl: float | None) -> str:
-        """A request as it is on the wire. Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree."""
+        # Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree.
         envelope = {"type": NAMES[type(command)], "id": message_id, "from": self.address, "to": HUB, "pattern": "ask"}
         span = {} if ttl is None else {"ttl": ttl * 1000}
         return msgspec.json.encode({**envelope, **span, "payload": command}).decode()
@@ -288,7 +291,7 @@ class HubLink:
                     self._fail(error)
                     return
                 self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
-            wait = returning.wait(monotonic() - began, random.random())
+            wait = returning.wait(monotonic() - began, secrets.randbelow(1_001) / 1_000)
             self._tell(ConnectionNews(is_connected=False, problem=self._problem, retry_in=wait / SECOND))
             await asyncio.sleep(wait / SECOND)
 
@@ -354,7 +357,11 @@ class HubLink:
         try:
             token = self._token() if callable(self._token) else self._token
             connected = await self.ask_now(Connect(jwt=await token if isawaitable(token) else token), Connected)
-            registered = await self.ask_now(self._register, Registered)
+            if self._is_made_up and connected.actor_identity:
+                self.address = connected.actor_identity
+            registered = await self.ask_now(
+                Register(self.address, self._capabilities, self._metadata, self._ttl * 1000), Registered
+            )
             await self._follower.greeted()
             self._ready.set()
             self._was_ready = True
@@ -416,3 +423,7 @@ class HubLink:
                 self._on_connection(news)
             except Exception:  # a listener must not end what it listens to
                 log.exception("on_connection failed")
+
+
+def _new_id() -> str:
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))

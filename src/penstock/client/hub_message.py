@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -68,12 +69,12 @@ class HubMessage:
         """Tell the hub that a message of a durable subscription is done, so that it does not come again."""
         await self._ack(self)
 
-    def decode(self, kind: type[T]) -> T:
+    def decode(self, kind: builtins.type[T]) -> T:
         """The data as a type of yours: a dataclass, a msgspec Struct, `list[int]` …; InvalidArgument when it does not fit."""
         try:
             return msgspec.json.decode(self.raw, type=kind)
         except msgspec.ValidationError as error:
-            raise InvalidArgument(f"the data of message {self.id} is no {kind.__name__}: {error}") from None
+            raise InvalidArgument(f"the data of message {self.id} does not fit: {error}") from None
 
     @classmethod
     def of(

@@ -1,9 +1,10 @@
 """What one subscription has received and nobody has taken yet.
 
-What if nobody takes it: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to go on (hub:resume) when
-half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each message it takes. Those that
-were on their way are taken in; beyond four times the limit nothing is read from the socket at all. In both cases what waits piles up at
-the hub, which cuts off a reader that is too slow; the client comes back, and is brought what it missed or told of a gap.
+What if nobody takes it: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to go on
+(hub:resume) when half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each
+message it takes. Those that were on their way are taken in; beyond four times the limit nothing is read from the socket at all.
+In both cases what waits piles up at the hub, which cuts off a reader that is too slow; the client comes back, and is brought what
+it missed or told of a gap.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Owner(Protocol):
 
 
 class HubMessages:
-    """The messages of one subscription: `async with hub.subscribe("orders/#") as messages`, then `async for message in messages`."""
+    """The messages of one subscription: `async with hub.subscribe("orders/#") as messages: async for message in messages: …`."""
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class HubMessages:
         await self._owner.taken()
         return message
 
-    async def get(self, timeout: float | None = None) -> HubMessage:
+    async def get(self, timeout: float | None = None) -> HubMessage:  # noqa: ASYNC109  # as every call of this client has one
         """The next message; TimeoutError when none comes in so many seconds."""
         async with asyncio.timeout(timeout):
             try:

@@ -57,7 +57,7 @@ class HubService:
             floor = self.hub.floor
             self.hub.resume(self._feed.start(floor.bindings, floor.everything, self._forward))
         # Where time jumps, as in a test, what became due is not for the timer to find.
-        self._stop_listening = self._clock.listen(partial(self._loop.call_soon_threadsafe, self._sweep))
+        self._stop_listening = self._clock.listen(self._jump)
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
 
     async def stop(self, grace_seconds: float) -> None:
@@ -174,6 +174,9 @@ class HubService:
     def _tick(self) -> None:
         self._sweep()
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
+
+    def _jump(self) -> None:
+        self._loop.call_soon_threadsafe(self._sweep)  # it may be any thread that moves the time
 
     def _sweep(self) -> None:
         if self.is_stopping:

@@ -43,6 +43,8 @@ class Kept(msgspec.Struct, frozen=True):
     pattern: str
     topic: str
     """The broker's, whose log it reads."""
+    bound: str
+    """The pattern of hub topics that the log is bound to."""
     used_at: int
     """When its actor was last seen here, about."""
 
@@ -50,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """What the broker calls it: readable for people, and different for every actor, pattern and log."""
         said = f"{self.address.strip('@()')}/{self.pattern}".replace("/", ".").replace("#", "~")[:MAX_READABLE]
-        digest = hashlib.blake2b(f"{self.address}\n{self.pattern}\n{self.topic}".encode(), digest_size=8)
+        digest = hashlib.blake2b(f"{self.address}\n{self.pattern}\n{self.topic}\n{self.bound}".encode(), digest_size=8)
         return f"hub.{said}.{digest.hexdigest()}"
 
 

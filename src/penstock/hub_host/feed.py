@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -73,7 +74,7 @@ class BrokerFeed:
                 stream = self._broker.catalog.topics.get(topic)
                 is_right = stream is not None and (not is_own(topic) or stream.retention == self._retention or bool(stream.spec))
             if not is_right:
-                self._broker.change(lambda catalog, now, topic=topic: self._make(catalog, topic, now))
+                self._broker.change(partial(self._make, topic))
 
     def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
         """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions."""
@@ -141,7 +142,7 @@ class BrokerFeed:
         """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
         async with self._turns.setdefault(address, asyncio.Lock()):
             now = self._broker.clock.now()
-            wanted = [(Kept(address, pattern, binding.stream, now), binding) for binding in bindings]
+            wanted = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in bindings]
             for kept, binding in wanted:
                 if not self._durable.is_there(kept):
                     await self._aio.call(self._durable.make, kept, binding)
@@ -174,10 +175,9 @@ class BrokerFeed:
         now = self._broker.clock.now()
         for kept in self._durable.all():
             async with self._turns.setdefault(kept.address, asyncio.Lock()):
-                retained = self._open.get((kept.address, kept.pattern))
-                binding = self._binding(kept.topic)
-                if retained is not None and retained.is_open:
-                    if binding is not None and self._durable.is_stale(kept, now):
+                retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
+                if retained is not None and binding is not None and retained.is_delivering(kept.name):
+                    if self._durable.is_stale(kept, now):
                         await self._aio.call(self._durable.make, msgspec.structs.replace(kept, used_at=now), binding)
                 elif self._durable.is_over(kept, now):
                     log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
@@ -190,14 +190,16 @@ class BrokerFeed:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _make(self, catalog: Catalog, topic: str, now: int) -> events.TopicCreated | events.TopicUpdated | None:
+    def _make(self, topic: str, catalog: Catalog, now: int) -> events.TopicCreated | events.TopicUpdated | None:
         stream = catalog.topics.get(topic)
         if stream is None:
             return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
         return catalog.update_topic(topic, stream.spec, self._retention, now) if is_own(topic) else None
 
-    def _binding(self, topic: str) -> Binding | None:
-        return next((binding for binding in self._readers if binding.stream == topic), None)
+    def _binding(self, kept: Kept) -> Binding | None:
+        """The binding of a durable subscription; None when the hub is configured otherwise since."""
+        wanted = kept.topic, kept.bound
+        return next((binding for binding in self._readers if (binding.stream, binding.pattern) == wanted), None)
 
     def _moved(self, binding: Binding, stream: Stream | None) -> None:
         """A topic was deleted, or is there again: what depended on it begins anew."""
@@ -217,7 +219,7 @@ class BrokerFeed:
     async def _renew(self, binding: Binding) -> None:
         """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
         for kept in self._durable.all():
-            if kept.topic == binding.stream:
+            if self._binding(kept) is binding:
                 async with self._turns.setdefault(kept.address, asyncio.Lock()):
                     await self._aio.call(self._durable.make, kept, binding, from_start=True)
                     retained = self._open.get((kept.address, kept.pattern))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.stream import Stream
+from penstock.broker.journal import Journal
+from penstock.broker.window import read
 
 PART_MESSAGES = 256
 PART_BYTES = 256 * 1024
@@ -20,13 +22,20 @@ def resident(stream: Stream, start: int, stop: int) -> list[StoredMessage]:
 
 async def loaded(aio: AsyncBroker, stream: Stream, start: int, stop: int) -> list[StoredMessage]:
     """The first messages of a range, from the journal; none when it does not hold the first."""
-    runs = await aio.call(aio.broker.window.fetch, stream, start)
+    return await aio.call(_load, aio.broker.journal, stream.number, start, min(stop, start + PART_MESSAGES))
+
+
+def _load(journal: Journal, stream: int, start: int, stop: int) -> list[StoredMessage]:
     found: list[StoredMessage] = []
-    for first, messages in runs:
-        at = start + len(found)
-        if first <= at < first + len(messages):
-            found += messages[at - first :]
-    return found[: stop - start]
+    size = 0
+    for first, messages in read(journal, stream, start, stop):
+        if first != start + len(found):
+            break  # there is a hole
+        found += messages
+        size += sum(message.size for message in messages)
+        if size > PART_BYTES:
+            break
+    return found
 
 
 def part(messages: Sequence[StoredMessage]) -> int:

@@ -1,8 +1,9 @@
 """Durable subscriptions as they are delivered: at least once, in the order of the log, never more than a client can hold.
 
 A delivery is leased for as long as the connection lives, a day at most. So nothing is sent twice to one that is slow to
-acknowledge; when the connection ends, whatever it did not acknowledge goes back to its place, without counting as a try, and comes
-first to whoever resumes the subscription. A crash of the server leaves the same leases, which the next to resume takes over.
+acknowledge; when the connection ends, whatever it did not acknowledge goes back to its place, without counting as a try, and
+comes first to whoever resumes the subscription. A crash of the server leaves the same leases, which the next to resume takes
+over.
 
 What is out to one actor is bounded in messages and in bytes, over all its durable subscriptions: the backlog of a week must not
 fill the outbox of the one who comes back for it.
@@ -272,7 +273,6 @@ class RetainedSubscription:
         for delivery in self.deliveries:
             delivery.wake()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether somebody is being delivered to."""
-        return any(delivery.is_open for delivery in self.deliveries)
+    def is_delivering(self, name: str) -> bool:
+        """Whether somebody is delivered to from that subscription of the broker."""
+        return any(delivery.name == name and delivery.is_open for delivery in self.deliveries)

@@ -47,6 +47,8 @@ class Tail:
         self._nudge = Nudge(self._look)
         self._number: int | None = None
         """Of the topic that is followed; None while there is none."""
+        self._at = 0
+        """The offset that is forwarded next."""
         self._ahead: list[StoredMessage] = []
         """What was read from the journal and is forwarded next."""
         self._task: asyncio.Task[None] | None = None
@@ -73,8 +75,8 @@ class Tail:
 
     def _follow(self, stream: Stream, offset: int) -> None:
         self._number = stream.number
+        self._at, self._ahead = offset, []
         self._binding.epoch, self._binding.next_offset = epoch_of(stream, self._run), offset
-        self._ahead = []
         self._broker.bells.hang(stream.number, self._nudge.ring)
 
     def _leave(self) -> None:
@@ -90,7 +92,7 @@ class Tail:
             self._later()
             return
         with self._broker.lock:
-            start, end = self._binding.next_offset, stream.next_offset
+            start, end = self._at, stream.next_offset
             messages = self._ahead or resident(stream, start, end)
         if messages:
             count = part(messages)
@@ -117,14 +119,13 @@ class Tail:
         return stream
 
     def _pass_on(self, stream: Stream, messages: list[StoredMessage]) -> None:
-        start = self._binding.next_offset
-        # First: whatever becomes of the call, nothing is forwarded twice.
-        self._binding.next_offset = start + len(messages)
+        start, self._at = self._at, self._at + len(messages)
         read = self._reader.message
         found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages, start)]
         news = [message for message in found if message is not None]
         if news:
             self._forward(self._binding, news)
+        self._binding.next_offset = self._at  # also what was skipped is behind
 
     async def _load(self, stream: Stream, start: int, end: int) -> None:
         self._ahead = await loaded(self._aio, stream, start, end)
@@ -137,13 +138,9 @@ class Tail:
         held = await self._aio.call(lambda: next(summaries(stream.number, start, end), None))
         with self._broker.lock:
             if self._broker.catalog.topics.get(self._binding.stream) is stream:
-                self._binding.next_offset = max(start + 1, held.first if held is not None else end)
-                self.missed += self._binding.next_offset - start
-                log.error(
-                    "%d messages of topic %r left the log before the hub could forward them",
-                    self._binding.next_offset - start,
-                    self._binding.stream,
-                )
+                self._at = self._binding.next_offset = max(start + 1, held.first if held is not None else end)
+                self.missed += self._at - start
+                log.error("%d messages of topic %r left the log before the hub could forward them", self._at - start, stream.name)
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -21,14 +21,22 @@ NOW = ManualClock().now() // SECOND
 """The second at which a test begins."""
 
 
-@cache
 def rsa_key(name: str = "first", bits: int = 2048) -> rsa.RSAPrivateKey:
+    return _rsa_key(name, bits)
+
+
+def ec_key(name: str = "first") -> ec.EllipticCurvePrivateKey:
+    return _ec_key(name)
+
+
+@cache
+def _rsa_key(name: str, bits: int) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
 @cache
-def ec_key(name: str = "first", curve: type[ec.EllipticCurve] = ec.SECP256R1) -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(curve())
+def _ec_key(name: str) -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def public_pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:

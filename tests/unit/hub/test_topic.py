@@ -37,16 +37,17 @@ PATTERNS = (
     "a//+",
     "a//#",
     "+/+/+",
-    "+/" * 127 + "+",
-    "aa/" * 85 + "+",  # 256
-    "aa/" * 85 + "#",
+    "+/" * 9 + "+",  # 10 levels
+    "+/" * 9 + "#",
+    "a" * 254 + "/+",  # 256 characters
+    "a" * 254 + "/#",
 )
 NEITHER = (
     "",
     "a" * 257,
     "/" * 257,
-    "aaa/" + "aa/" * 84 + "+",  # 257
-    "aaa/" + "aa/" * 84 + "#",
+    "a" * 255 + "/+",  # 257 characters
+    "a" * 255 + "/#",
     "a+",
     "+a",
     "++",
@@ -126,6 +127,22 @@ def test_what_is_neither_is_refused_in_the_words_of_the_specification(name: obje
     assert caught.value.reason == caught.value.details["reason"] == ("missing_topic" if name is None else "invalid_topic")
     assert not caught.value.retryable
     assert caught.value.resolution.startswith("send a topic of 1 to 256 letters, digits, / _ and -")
+
+
+@pytest.mark.parametrize("pattern", ["+/" * 10 + "+", "a/" * 10 + "#", "/" * 10 + "+", "+/" * 127 + "+"], ids=shown)
+def test_a_pattern_of_too_many_levels_is_refused(pattern: str) -> None:
+    with pytest.raises(Refusal, match=r"^topic is required$") as caught:
+        checked_pattern(pattern)
+
+    assert caught.value.code == "internal_error"
+    assert caught.value.resolution == "subscribe to a pattern of at most 10 levels; # covers all further ones"
+    assert caught.value.details == {"reason": "too_many_levels", "retryable": False, "topic": pattern}
+
+
+def test_a_topic_may_have_any_number_of_levels() -> None:
+    deep = "a/" * 127 + "a"
+
+    assert checked_pattern(deep) == checked_topic(deep) == deep
 
 
 def test_a_subscriber_is_told_of_wildcards_and_a_publisher_is_not() -> None:

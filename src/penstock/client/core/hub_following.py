@@ -1,9 +1,9 @@
 """How far a subscription of the hub has come: what to resume it with, what came twice, and whether something may be missing.
 
 A position is an offset in a history that an epoch names. A topic with a log shares the history of its log with other topics; a
-topic without one has a history of its own, of which the hub only knows where it is. So within an epoch offsets only ever grow, and
-one number for each epoch tells what was seen. A subscription can be resumed in one epoch alone: where it has seen several, the others
-may have a hole, and that is said.
+topic without one has a history of its own, of which the hub only knows where it is. So within an epoch offsets only ever grow,
+and one number for each epoch tells what was seen. A subscription can be resumed in one epoch alone: where it has seen several,
+the others may have a hole, and that is said.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Following:
         """The last position that was seen, or from where everything will be."""
         if not self._seen:
             return None
-        epoch = self._history if self._history in self._seen else next(reversed(self._seen))
+        whole = self._history
+        epoch = whole if whole is not None and whole in self._seen else next(reversed(self._seen))
         return Position(epoch, self._seen[epoch])
 
     def ask(self) -> Position | None:

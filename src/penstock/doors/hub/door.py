@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
+import msgspec
 from aiohttp import web
 
-from penstock.doors.http import Operation, Refusal, Request, Route, open_websocket
+from penstock.doors.http import Operation, Refusal, Reply, Request, Route, open_websocket
+from penstock.doors.hub.asyncapi import PATH, asyncapi
 from penstock.doors.hub.numbers import hub_samples
 from penstock.doors.hub.pulse import Pulse
 from penstock.doors.hub.socket import HubSocket
 from penstock.doors.monitoring.samples import Sample
 from penstock.hub.service import HubService
 
-PATH = "/ws"
 BEYOND = 4
 """A frame above the limit is refused and the connection goes on; above this many times the limit it is not even read."""
 
 _ABOUT = """Realtime messages: frames are texts with one JSON object each.
 
 A client says `hub:connect` first, with its token in it where one is asked for, then `hub:register`, and may then subscribe and
-publish to topics, and send to other actors. See the AsyncAPI document, and the page about the hub's protocol.
+publish to topics, and send to other actors. `/asyncapi.json` describes every message.
 """
+_TAGS = ("hub",)
 
 
 class HubDoor:
@@ -34,11 +37,22 @@ class HubDoor:
         self._by_address: Counter[str] = Counter()
         self._pulse = Pulse()
         self._refused = 0
+        # By the name a client calls the server, of which it may make up any number.
+        self._document = lru_cache(maxsize=16)(self._written_down)
 
     def routes(self) -> list[Route]:
         """Where clients connect. Everyone may: browsers cannot send a token along, the hub asks for it by itself."""
-        operation = Operation("Connect to the hub by a WebSocket.", _ABOUT, ("hub",), is_websocket=True)
-        return [Route("GET", PATH, self.handle, operation, is_open=True, origins=self._origins)]
+        connect = Operation("Connect to the hub by a WebSocket.", _ABOUT, _TAGS, is_websocket=True)
+        describe = Operation(
+            "The messages of the hub.",
+            "An AsyncAPI document.",
+            _TAGS,
+            replies={200: Reply("An AsyncAPI 3 document.", {"type": "object"})},
+        )
+        return [
+            Route("GET", PATH, self.handle, connect, is_open=True, origins=self._origins),
+            Route("GET", "/asyncapi.json", self.describe, describe, is_open=True, is_page=True),
+        ]
 
     async def handle(self, request: Request) -> web.StreamResponse:
         """One connection, from its handshake to its end."""
@@ -64,6 +78,14 @@ class HubDoor:
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+    async def describe(self, request: Request) -> web.StreamResponse:
+        """What may be said, as AsyncAPI."""
+        document = self._document(f"{request.scheme}://{request.host}")
+        return web.Response(body=document, content_type="application/json")
+
+    def _written_down(self, origin: str) -> bytes:
+        return msgspec.json.encode(asyncapi(self._service.hub.floor.version, origin))
 
     async def _serve(self, socket: HubSocket) -> None:
         self._pulse.add(socket)

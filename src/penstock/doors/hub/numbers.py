@@ -24,7 +24,7 @@ _RECEIVED = _metric("messages_received_total", "Frames that clients sent.")
 _SENT = _metric("messages_sent_total", "Frames for clients: replies, and messages once for each subscriber.")
 _ERRORS = _metric("errors_total", "Requests that were answered by hub:error, by code.", "code")
 _RECOVERIES = _metric(
-    "recoveries_total", "Subscriptions that returned with a position, by whether all they missed was sent.", "recovered"
+    "recoveries_total", "Subscriptions with a position, by whether all they missed was sent.", "recovered"
 )
 
 

@@ -104,8 +104,8 @@ class _Automaton:
 
     def matches(self, text: str) -> bool:
         """Whether there is a match anywhere in a text."""
-        state = reduce(_follow, text[:_HEAD], self._start)
-        return (state if state.is_settled else reduce(_follow, text[_HEAD:], state)).ends
+        state = reduce(_lookup, text[:_HEAD], self._start)
+        return (state if state.is_settled else reduce(_lookup, text[_HEAD:], state)).ends
 
     def step(self, state: _State, char: str) -> _State:
         """The state after one more character."""
@@ -126,8 +126,8 @@ class _Automaton:
     def _new_state(self, after: int) -> _State:
         self._spend(_STATE_WORK + after.bit_count())
         if len(self._states) >= MAX_STATES:
-            for state in self._states.values():
-                state.clear()
+            for state in (self._start, *self._states.values()):
+                state.clear()  # they know each other, and one that is still known would keep all alive
             self._states.clear()
         reach = self._whole.first  # the match may also begin here
         for position in _bits(after):
@@ -220,7 +220,7 @@ class _State(dict[str, "_State"]):
         return following
 
 
-_follow: Callable[[_State, str], _State] = dict.__getitem__
+_lookup: Callable[[_State, str], _State] = dict.__getitem__
 """Faster than `state[char]`, which has to find out whether the class has a `__getitem__` of its own."""
 
 

@@ -1,0 +1,166 @@
+"""`penstock hub listen`: what is published to topics, a line each, as it comes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import whole
+from penstock.cli.command import Verbs
+from penstock.cli.hub_session import add_hub
+from penstock.cli.hub_session import run as run_with_hub
+from penstock.cli.output import complain, paint, printable, say, say_json_line
+from penstock.cli.wording import count, span
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from penstock.client import Position
+    from penstock.client.core.hub_following import Gap
+    from penstock.client.hub import HubClient
+    from penstock.client.hub_message import ConnectionNews, HubMessage, Presence
+
+ENOUGH = "enough"
+
+
+def configure(verbs: Verbs) -> None:
+    """Add it."""
+    listen = verbs.add("listen", "show what is published to topics, as it comes", run_listen)
+    listen.add_argument(
+        "patterns", metavar="PATTERN", nargs="+", help="a topic, or a pattern such as 'orders/#' or 'orders/+/new'"
+    )
+    listen.add_argument("--count", type=whole(1), metavar="N", help="stop after so many messages (default: Ctrl-C stops it)")
+    listen.add_argument(
+        "--since", type=position, metavar="EPOCH:OFFSET", help="begin with what came after that position, of a topic with history"
+    )
+    listen.add_argument(
+        "--durable", action="store_true", help="receive what was published while away too; needs --as, and acks what was shown"
+    )
+    listen.add_argument("--presence", action="store_true", help="show who else subscribes: who is there, who joins and leaves")
+    listen.add_argument("--json", action="store_true", help="a document on each line (default: when the output is no terminal)")
+    add_hub(listen)
+
+
+def position(text: str) -> tuple[str, int]:
+    """(epoch, offset) of `EPOCH:OFFSET`."""
+    epoch, colon, offset = text.rpartition(":")
+    if not colon or not epoch or not offset.isascii() or not offset.isdecimal() or len(offset) > 15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not EPOCH:OFFSET, as `penstock hub listen` shows it when it ends")
+    return epoch, int(offset)
+
+
+def run_listen(found: argparse.Namespace) -> int:
+    """Show messages until there were enough."""
+    if found.durable and found.address is None:
+        raise InvalidArgument(
+            "--durable is given without --as", hint="messages wait for an address: say whose, as in --as '@(shop/billing)'"
+        )
+    if found.durable and found.since is not None:
+        raise InvalidArgument("--durable and --since are given together, wanted one or the other")
+    if found.since is not None and len(found.patterns) > 1:
+        raise InvalidArgument("--since is given with several patterns, wanted one", hint="a position belongs to one of them")
+    listener = _Listener(found)
+    return run_with_hub(found, listener.listen, on_connection=listener.connection)
+
+
+class _Listener:
+    """Shows what comes."""
+
+    def __init__(self, found: argparse.Namespace) -> None:
+        self._found = found
+        self._is_json = found.json or not sys.stdout.isatty()
+        self._done = 0
+        self._last: Position | None = None
+        self._began = monotonic()
+        self._is_lost = False
+
+    async def listen(self, hub: HubClient) -> int:
+        complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._follow(hub, pattern)) for pattern in self._found.patterns]
+                if await _first(tasks) == ENOUGH:
+                    for task in tasks:
+                        task.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._sum_up()
+        return 0
+
+    async def _follow(self, hub: HubClient, pattern: str) -> str:
+        from penstock.client import Position  # noqa: PLC0415  # `--help` needs none of it
+
+        found = self._found
+        since = None if found.since is None else Position(*found.since)
+        on_presence = self._presence if found.presence else None
+        async with hub.subscribe(
+            pattern, durable=found.durable, since=since, on_gap=self._gap, on_presence=on_presence
+        ) as messages:
+            async for message in messages:
+                if self._done == found.count:
+                    break
+                self._message(message)
+                if found.durable:
+                    await message.ack()
+                if self._done == found.count:
+                    break
+        return ENOUGH
+
+    def connection(self, news: ConnectionNews) -> None:
+        """A connection was lost, or there is one again."""
+        if not news.is_connected:
+            wait = "now" if not news.retry_in else f"in {span(news.retry_in)}"
+            complain(f"the connection is lost: {news.problem}; trying again {wait}")
+        elif self._is_lost:
+            complain("connected again")
+        self._is_lost = not news.is_connected
+
+    def _message(self, message: HubMessage) -> None:
+        self._done += 1
+        self._last = message.position or self._last
+        if self._is_json:
+            say_json_line(
+                {
+                    "topic": message.topic,
+                    "type": message.type,
+                    "from": message.sender,
+                    "data": message.data,
+                    "id": message.id,
+                    "sent_at": message.sent_at,
+                    "position": message.position,
+                    "gap": message.gap is not None,
+                }
+            )
+            return
+        time = "" if message.sent_at is None else f"{message.sent_at:%H:%M:%S}.{message.sent_at.microsecond // 1000:03d}"
+        data = json.dumps(message.data, ensure_ascii=False)
+        words = [paint(time, "faint"), paint(printable(message.topic or ""), "cyan"), printable(message.type)]
+        say("  ".join([*words, paint(printable(message.sender), "faint"), printable(data)]))
+
+    def _gap(self, gap: Gap) -> None:
+        complain(str(gap))
+
+    def _presence(self, news: Presence) -> None:
+        if self._is_json:
+            say_json_line({"presence": news.event, "topic": news.topic, "actors": list(news.actors)})
+            return
+        verb = {"join": "joined", "leave": "left"}.get(news.event)
+        actors = " ".join(map(printable, news.actors))
+        say(paint(f"{actors} {verb} {news.topic}" if verb else f"{news.topic}: {actors or 'nobody'}", "yellow"))
+
+    def _sum_up(self) -> None:
+        text = f"{count(self._done, 'message')} in {span((monotonic() - self._began) / SECOND)}"
+        if self._last is not None and len(self._found.patterns) == 1 and not self._found.durable:
+            text += f"; to go on from here: --since {self._last.epoch}:{self._last.offset}"
+        complain(text)
+
+
+async def _first(tasks: list[asyncio.Task[str]]) -> str:
+    """What the first of them says that ends well; '' when none does."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    return next((task.result() for task in done if not task.cancelled() and task.exception() is None), "")

@@ -1,0 +1,320 @@
+"""The logs behind the hub: what is forwarded, written and read back, over a real broker on disk and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock import Message
+from penstock.access import ANYONE
+from penstock.api.rules import Rules
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.message import accept
+from penstock.doors.pubsub.rules import pubsub_rules
+from penstock.errors import InvalidArgument, PenstockError, TopicNotFound
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.messages import Position
+from penstock.hub.core.rules import HubRules
+from penstock.projects import Projects
+from penstock.testing import ManualClock
+from tests.integration.hub.feed_desk import ALICE, Desk, in_loop, said
+
+WEEK = 7 * 86_400
+
+
+@pytest.fixture(params=["memory", "disk"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "data" if request.param == "disk" else None
+
+
+# ── forwarding ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_published_by_whatever_way_is_forwarded_once_and_in_order(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            await asyncio.to_thread(desk.topics.publish, "orders", [Message(b'"service"')])
+            await desk.aio.publish(Catalog.topic, "orders", accept([Message(b'"door"')], 1))
+            await desk.append(said("orders/eu", "client"))
+
+            assert await desk.inbox.until(3) == ["service", "door", "client"]
+            assert [message.topic for message in desk.inbox.messages] == ["orders", "orders", "orders/eu"]
+            epoch = desk.binding.epoch
+            assert [message.position for message in desk.inbox.messages] == [Position(epoch, offset) for offset in range(3)]
+            assert desk.binding.next_offset == 3
+
+    in_loop(scenario())
+
+
+@pytest.mark.parametrize("window_bytes", [1 << 20, 0], ids=["from memory", "from the journal"])
+def test_ten_thousand_messages_come_in_order(place: Path | None, window_bytes: int) -> None:
+    async def scenario() -> None:
+        async with Desk(place, window_bytes=window_bytes) as desk:
+            done: list[Position | PenstockError] = []
+            for number in range(5_000):
+                desk.feed.append(desk.binding, said("orders", f"client {number}"), done.append)
+                if number % 100 == 0:
+                    batch = [Message(b'"service %d"' % (number + one)) for one in range(100)]
+                    await asyncio.to_thread(desk.topics.publish, "orders", batch)
+            came = await desk.inbox.until(10_000)
+
+            assert [one for one in came if one.startswith("client")] == [f"client {number}" for number in range(5_000)]
+            assert [one for one in came if one.startswith("service")] == [f"service {number}" for number in range(5_000)]
+            offsets = [message.position.offset for message in desk.inbox.messages if message.position is not None]
+            assert offsets == [*range(10_000)]
+            mine = [Position(desk.binding.epoch, at) for at, one in enumerate(came) if one.startswith("client")]
+            await desk.until(lambda: len(done) == 5_000)
+            assert done == mine
+
+    in_loop(scenario())
+
+
+def test_what_was_there_before_the_start_is_not_forwarded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Desk(tmp_path) as desk:
+            await desk.append(said("orders", "before"))
+            epoch = desk.binding.epoch
+        async with Desk(tmp_path) as desk:
+            assert (desk.binding.epoch, desk.binding.next_offset) == (epoch, 1)
+            await desk.append(said("orders", "after"))
+            assert await desk.inbox.until(1) == ["after"]
+            assert await desk.history(desk.binding, 0, 2) == ["before", "after"]
+
+    in_loop(scenario())
+
+
+def test_a_log_in_memory_has_another_name_in_every_run() -> None:
+    async def scenario() -> None:
+        epochs = set()
+        for _ in range(2):
+            async with Desk(None, clock=ManualClock()) as desk:
+                epochs.add(desk.binding.epoch)
+        assert len(epochs) == 2
+
+    in_loop(scenario())
+
+
+def test_a_message_of_another_topic_than_the_binding_covers_is_passed_over(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            other = {"hub.topic": "elsewhere"}
+            for text in (b'"seen"', b'"not seen"'):
+                attributes = other if b"not" in text else {}
+                await asyncio.to_thread(desk.topics.publish, "orders", [Message(text, attributes)])
+            await desk.append(said("orders", "last"))
+            await asyncio.to_thread(desk.topics.publish, "orders", [Message(b'"not seen"', other)])
+
+            assert await desk.inbox.until(2) == ["seen", "last"]
+            await desk.until(lambda: desk.binding.next_offset == 4)
+            assert await desk.history(desk.binding, 0, 4) == ["seen", "last"]
+
+    in_loop(scenario())
+
+
+def test_a_message_that_is_too_large_is_skipped_told_once_and_counted(
+    place: Path | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with Desk(place, limits=HubRules(max_message_bytes=1024)) as desk:
+            for body in (b"x" * 1025, b"\xff" * 1000, b'"fits"'):
+                await asyncio.to_thread(desk.topics.publish, "orders", [Message(body)])
+
+            assert await desk.inbox.until(1) == ["fits"]
+            assert await desk.history(desk.binding, 0, 3) == ["fits"]
+            assert desk.feed.oversized == 2
+
+    in_loop(scenario())
+    assert [record.message.partition(" is ")[2] for record in caplog.records if "skipped" in record.message] == [
+        "skipped: 1025 bytes, wanted at most 1024",
+        "skipped: 1349 bytes, wanted at most 1024",
+    ]
+
+
+def test_two_patterns_may_share_a_log(place: Path | None) -> None:
+    async def scenario() -> None:
+        orders, shop = Binding("orders/#", "sales"), Binding("shop/#", "sales")
+        async with Desk(place, orders, shop) as desk:
+            await desk.append(said("orders/eu", "one"), orders)
+            await desk.append(said("shop/eu", "two"), shop)
+
+            assert sorted(await desk.inbox.until(2)) == ["one", "two"]
+            assert await desk.history(orders, 0, 2) == ["one"]
+            assert await desk.history(shop, 0, 2) == ["two"]
+
+    in_loop(scenario())
+
+
+# ── a topic that is deleted ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bound_topic_that_is_deleted_takes_nothing_until_it_is_there_again(
+    place: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.hub_host.tail.RETRY_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            await desk.append(said("orders", "old"))
+            await desk.inbox.until(1)
+            before = desk.binding.epoch
+            await asyncio.to_thread(desk.topics.unregister_topic, "orders")
+            with pytest.raises(TopicNotFound, match="orders"):
+                await desk.append(said("orders", "lost"))
+            assert await desk.feed.read(desk.binding, 0, 1) is None
+
+            await asyncio.to_thread(desk.topics.register_topic, "orders")
+            position = await desk.append(said("orders", "new"))
+
+            assert await desk.inbox.until(2) == ["old", "new"]
+            assert position == Position(desk.binding.epoch, 0)
+            assert desk.binding.epoch != before
+            assert desk.binding.next_offset == 1
+
+    in_loop(scenario())
+
+
+def test_a_topic_of_the_hubs_own_is_made_again_by_itself(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub_host.tail.RETRY_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        chat = Binding("chat/#", "hub.chat")
+        async with Desk(place, chat) as desk:
+            before = chat.epoch
+            await asyncio.to_thread(desk.topics.unregister_topic, "hub.chat")
+            await desk.until(lambda: chat.epoch != before)
+            await desk.append(said("chat", "new"))
+
+            assert await desk.inbox.until(1) == ["new"]
+
+    in_loop(scenario())
+
+
+def test_the_hubs_own_topics_are_kept_for_as_long_as_it_was_told(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Desk(tmp_path, Binding("chat/#", "hub.chat"), Binding("orders/#", "orders")) as desk:
+            kept = {name: stream.retention for name, stream in desk.broker.catalog.topics.items()}
+            week = WEEK * 1_000_000
+            assert kept == {"hub": week, "hub.chat": week, "orders": None}
+
+    in_loop(scenario())
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_message_is_written_so_that_services_can_read_it(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            desk.topics.register_subscription("billing", "orders")
+            await desk.append(said("orders/eu", "hello", name="id-1", expires_at=1_767_225_600_123_456))
+
+            (got,) = await asyncio.to_thread(desk.topics.pull, "billing", 1)
+            assert got.data == b'"hello"'
+            assert got.attributes == {
+                "hub.topic": "orders/eu",
+                "hub.type": "note",
+                "hub.from": ALICE,
+                "hub.id": "id-1",
+                "hub.expires": "1767225600123",
+            }
+            (message,) = desk.inbox.messages
+            assert (message.message_id, message.sender, message.type) == ("id-1", ALICE, "note")
+            assert message.expires_at == 1_767_225_600_123_000
+
+    in_loop(scenario())
+
+
+def test_what_the_log_does_not_take_is_told(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            with pytest.raises(InvalidArgument, match="1025 bytes"):
+                await desk.append(said("orders", name="x" * 1025))
+
+    in_loop(scenario())
+
+
+def test_who_is_told_of_a_write_and_fails_keeps_nobody_else_waiting(place: Path | None) -> None:
+    async def scenario() -> None:
+        failed: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
+        async with Desk(place) as desk:
+            desk.feed.append(desk.binding, said("orders", "one"), lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+            assert (await desk.append(said("orders", "two"))).offset == 1
+        assert [type(one) for one in failed] == [ZeroDivisionError]
+
+    in_loop(scenario())
+
+
+def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place, rules=_rules) as desk:
+            schemas = _rules(desk.aio).schemas
+            text = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
+            await schemas.create(ANYONE, "projects/penstock/schemas/note", "AVRO", text)
+            await asyncio.to_thread(desk.topics.unregister_topic, "orders")
+            await schemas.create_topic(ANYONE, "projects/penstock/topics/orders", "projects/penstock/schemas/note", "JSON", None)
+            outcomes: dict[str, Position | PenstockError] = {}
+            for text in ('{"text": "one"}', '"wrong"', '{"text": "two"}'):
+                message = msgspec.structs.replace(said("orders"), data=text.encode())
+                desk.feed.append(desk.binding, message, partial(outcomes.__setitem__, text))
+            await desk.inbox.until(2)
+            await desk.until(lambda: len(outcomes) == 3)
+
+            assert isinstance(outcomes.pop('"wrong"'), InvalidArgument)
+            epoch = desk.binding.epoch
+            assert outcomes == {'{"text": "one"}': Position(epoch, 0), '{"text": "two"}': Position(epoch, 1)}
+
+    in_loop(scenario())
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("window_bytes", [1 << 20, 0], ids=["from memory", "from the journal"])
+def test_a_range_is_read_in_parts(place: Path | None, window_bytes: int) -> None:
+    async def scenario() -> None:
+        async with Desk(place, window_bytes=window_bytes) as desk:
+            texts = [f"{number} " + "x" * 20_000 for number in range(40)]
+            for text in texts:
+                await desk.append(said("orders", text, name="n"))
+
+            first = await desk.feed.read(desk.binding, 5, 40)
+            assert first is not None
+            assert 1 <= len(first[0]) <= 13
+            assert await desk.history(desk.binding, 5, 40) == texts[5:]
+            assert await desk.feed.read(desk.binding, 40, 40) == ([], 40)
+
+    in_loop(scenario())
+
+
+def test_what_is_not_in_the_log_as_a_whole_is_not_read(place: Path | None) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        async with Desk(place, clock=clock) as desk:
+            desk.topics.register_topic("tick")
+            await desk.append(said("orders", "old"))
+            clock.advance(WEEK + 1)
+            await desk.append(said("orders", "new"))
+            await asyncio.to_thread(desk.topics.publish, "tick", [Message(b"tick")])
+            for _ in range(3):
+                await asyncio.to_thread(desk.broker.sync)
+
+            assert await desk.history(desk.binding, 1, 2) == ["new"]
+            assert await desk.feed.read(desk.binding, 0, 2) is None
+            assert await desk.feed.read(desk.binding, 1, 3) is None
+            assert await desk.feed.read(_as_of(desk.binding, "another"), 1, 2) is None
+
+    in_loop(scenario())
+
+
+def _as_of(binding: Binding, epoch: str) -> Binding:
+    return Binding(binding.pattern, binding.stream, epoch=epoch)
+
+
+def _rules(aio: AsyncBroker) -> Rules:
+    return pubsub_rules(aio, Projects())

@@ -1,0 +1,86 @@
+"""What somebody may publish and subscribe to."""
+
+import dataclasses
+
+import pytest
+
+from penstock.hub.core.identity import ANYBODY, Identity
+
+
+@pytest.mark.parametrize(
+    ("allowed", "topic", "may"),
+    [
+        (None, "orders", True),
+        ((), "orders", False),
+        (("orders",), "orders", True),
+        (("orders",), "orders/eu", False),
+        (("orders",), "Orders", False),
+        (("orders/+",), "orders/eu", True),
+        (("orders/+",), "orders", False),
+        (("orders/+",), "orders/eu/new", False),
+        (("orders/#",), "orders", True),
+        (("orders/#",), "orders/eu/new", True),
+        (("orders/#",), "orders-eu", False),
+        (("chat", "orders/#"), "orders/eu", True),
+        (("#",), "anything/at/all", True),
+        (("+/eu",), "orders/eu", True),
+        (("+/eu",), "orders/us", False),
+    ],
+)
+def test_one_may_publish_to_what_ones_patterns_cover(allowed: tuple[str, ...] | None, topic: str, may: bool) -> None:
+    assert Identity(publish=allowed).may_publish(topic) is may
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wanted", "may"),
+    [
+        (None, "#", True),
+        ((), "orders", False),
+        (("orders",), "orders", True),
+        (("orders",), "orders/+", False),
+        (("orders",), "orders/#", False),
+        (("orders",), "#", False),
+        (("orders",), "+", False),
+        (("orders/+",), "orders/+", True),
+        (("orders/+",), "orders/eu", True),
+        (("orders/+",), "orders/#", False),
+        (("orders/+",), "+/+", False),
+        (("orders/#",), "orders/#", True),
+        (("orders/#",), "orders/+", True),
+        (("orders/#",), "orders/+/new", True),
+        (("orders/#",), "orders/eu/#", True),
+        (("orders/#",), "orders", True),
+        (("orders/#",), "+/eu", False),
+        (("orders/#",), "#", False),
+        (("+/eu",), "orders/eu", True),
+        (("+/eu",), "+/eu", True),
+        (("+/eu",), "+/+", False),
+        (("+/eu",), "orders/#", False),
+        (("#",), "#", True),
+        (("#",), "+/#", True),
+        (("+/#",), "#", True),  # a topic has one level at least
+        (("orders/eu", "orders/us"), "orders/+", False),
+    ],
+)
+def test_one_may_subscribe_to_no_more_than_a_pattern_of_ones_own_covers(
+    allowed: tuple[str, ...] | None, wanted: str, may: bool
+) -> None:
+    assert Identity(subscribe=allowed).may_subscribe(wanted) is may
+
+
+def test_what_one_may_publish_says_nothing_of_what_one_may_see() -> None:
+    writer, reader = Identity(publish=("orders",), subscribe=()), Identity(publish=(), subscribe=("orders",))
+
+    assert (writer.may_publish("orders"), writer.may_subscribe("orders")) == (True, False)
+    assert (reader.may_publish("orders"), reader.may_subscribe("orders")) == (False, True)
+
+
+def test_anybody_is_nobody_in_particular_and_may_do_all() -> None:
+    assert (ANYBODY.address, ANYBODY.expires_at, ANYBODY.capabilities) == (None, None, ())
+    assert ANYBODY.may_publish("orders")
+    assert ANYBODY.may_subscribe("#")
+
+
+def test_an_identity_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ANYBODY.address = "@(a/b)"  # type: ignore[misc]

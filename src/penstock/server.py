@@ -291,7 +291,8 @@ def _greeting(server: Server) -> Iterator[str]:
     url = settings.url(server.port)
     yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
     if server.hub is not None:
-        yield f"hub (WebSocket)     {url.replace('http', 'ws', 1)}/ws  (try penstock hub listen '#' --server {url})"
+        advice = "needs a token" if server.hub.asks_for_token else f"try penstock hub listen '#' --server {url}"
+        yield f"hub (WebSocket)     {url.replace('http', 'ws', 1)}/ws  ({advice})"
     if server.router is not None:
         yield f"router              {url}/monitoring/dashboard  (try penstock router status --server {url})"
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]

@@ -144,6 +144,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | {"penstock", "penstock.api", "penstock.client", "penstock.access", "penstock.pipeline", "penstock.server", "uvloop"}
     | {"penstock.worker", "penstock.logs", "penstock.router"},
+    "penstock.cli.hub_token": ANY | KERNEL | {"penstock.cli", "penstock.hub"},
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY
     | KERNEL

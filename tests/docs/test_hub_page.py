@@ -1,5 +1,6 @@
-"""The guide to the hub is true: its commands and programs run, and its numbers, limits, claims and calls are those of the code."""
+"""The guide to the hub is true: its commands and programs run, its numbers, limits, claims and calls are those of the code."""
 
+import asyncio
 import inspect
 import re
 from pathlib import Path
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.client import HubClient
-from penstock.client.hub_message import HubMessage
+from penstock.client.hub_message import HubMessage, Presence
 from penstock.config.settings import OPTIONS
 from penstock.doors.hub.door import BEYOND
 from penstock.doors.hub.pulse import PERIOD_SECONDS
@@ -20,8 +21,10 @@ from penstock.hub.core.registry import MAX_CAPABILITIES, MAX_CAPABILITY, MAX_MET
 from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TTL, MIN_TTL, HubRules
 from penstock.hub.core.topic import MAX_PATTERN_LEVELS, covers
 from penstock.hub_host import stored
+from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks, table_rows
-from tests.docs.walk import Walk
+from tests.docs.walk import SETTINGS, Walk
+from tests.integration.hub.chromium import Browser
 
 GUIDE = (ROOT / "docs" / "hub.md").read_text(encoding="utf-8")
 PROTOCOL = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")
@@ -39,12 +42,35 @@ def flat(text: str) -> str:
 
 @pytest.mark.slow
 def test_the_hubs_page_does_what_it_shows(tmp_path: Path) -> None:
-    with Walk(tmp_path) as walk:
+    with Walk(tmp_path, settings={**SETTINGS, "PENSTOCK_SERVER": "http://127.0.0.1:8085"}) as walk:
         walk.follow(GUIDE.replace("pip install", "true pip install"))
 
 
+@pytest.mark.slow
+def test_the_pages_script_shows_messages_in_a_browser() -> None:
+    [script] = [block.text for block in blocks(GUIDE) if block.language == "javascript"]
+
+    async def main(url: str) -> object:
+        joined = asyncio.Event()
+
+        def seen(news: Presence) -> None:
+            if "@(browser/page-1)" in news.actors:
+                joined.set()
+
+        async with Browser() as browser, HubClient(url) as hub, hub.subscribe("orders/#", on_presence=seen):
+            page = await browser.open(f"{url}/health")
+            moved = script.replace("ws://127.0.0.1:8085", url.replace("http", "ws"))
+            await page.run(f"const shown = []; const show = (topic, data) => shown.push([topic, data]);\n{moved}\ntrue")
+            await asyncio.wait_for(joined.wait(), 10)
+            await hub.publish("orders/eu", {"id": 1})
+            return await page.until("shown[0]")
+
+    with LocalServer() as server:
+        assert asyncio.run(main(server.url)) == ["orders/eu", {"id": 1}]
+
+
 def test_the_limits_are_the_settings_with_their_defaults() -> None:
-    shown = {option.name: option.shown for option in OPTIONS}
+    shown = {option.name: option.shown_default for option in OPTIONS}
     rows = [row for row in table_rows(section("Limits")) if row[0].startswith("`")]
     stated = {
         name: default

@@ -4,7 +4,8 @@
 - in a `console` block, each line after `$ ` is typed, with the indented lines that follow it, and what it prints must be what the
   page shows; a line `…` stands for anything;
 - `penstock serve`, `penstock worker`, `penstock router run` and `penstock hub listen` run beside the shell, each as in a terminal
-  of its own, until a block begins with `^C`, which is for the one that was started last;
+  of its own, until a block begins with `^C`, which is for the one that was started last; what listens has a real terminal, where
+  it prints for people;
 - lines of a `console` block that no command stands before are what that one prints next.
 
 What differs from run to run (ids, instants, secrets, durations) is compared by its shape. The ports of the page are replaced by
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -32,6 +34,8 @@ PATIENCE_SECONDS = 30
 PORTS = ("8085", "8086", "8087")
 SETTINGS = {"PENSTOCK_PORT": "8085", "PENSTOCK_GRPC_PORT": "8086", "PENSTOCK_NATIVE_PORT": "8087"}
 BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run|hub listen)\b")
+IN_TERMINAL = re.compile(r"penstock hub listen\b")
+INTERRUPTED = 130
 ANYTHING = "…"
 INDENT = "    "
 
@@ -46,7 +50,9 @@ _SHAPES = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "INSTANT"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "MINUTE"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", "MOMENT"),
-    (r"^\d\d:\d\d:\d\d ", "TIME "),
+    (r"^\d\d:\d\d:\d\d(?:\.\d{3})? ", "TIME "),
+    (r"@\(penstock/[0-9a-f]{16}\)", "@(penstock/MADE-UP)"),
+    (r"--since \S+:\d+", "--since POSITION"),
     (r"\+\d+(?:\.\d+)? (?:µs|ms|s)\b", "AFTER"),
     (r"\b\d+\.\d\d? s\b", "SECONDS"),
     (r"\bup \d+ s\b", "UPTIME"),
@@ -74,7 +80,7 @@ def steps(block: Block) -> Iterator[Step]:
     starts = [at for at, line in enumerate(lines) if line.startswith(("$ ", "^C"))]
     if first := lines[: starts[0] if starts else len(lines)]:
         yield Step(block.line, "", first)
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         if lines[start].startswith("^C"):
             yield Step(block.line + start, "^C", [lines[start].removeprefix("^C"), *lines[start + 1 : end]])
             continue
@@ -108,6 +114,7 @@ class Walk:
         self._environment = environment | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
             "PYTHONUNBUFFERED": "1",
+            "NO_COLOR": "1",
             **{name: self._ports.get(value) or self._moved(value) for name, value in settings.items()},
         }
         self._beside: list[subprocess.Popen[bytes]] = []
@@ -138,14 +145,17 @@ class Walk:
         return self._start(command, len(step.shown)) if BESIDE.match(command) else self._type(command)
 
     def _start(self, command: str, count: int) -> list[str]:
-        self._beside.append(self._run(["bash", "-c", f"exec {command} 2>&1"]))
+        is_terminal = IN_TERMINAL.match(command) is not None
+        self._beside.append(self._run(["bash", "-c", f"exec {command} 2>&1"], is_terminal=is_terminal))
         return self._read(self._beside[-1], lambda lines: len(lines) >= count)
 
     def _stop(self) -> list[str]:
         assert self._beside, "neither a server nor a worker runs"
         self._beside[-1].send_signal(signal.SIGINT)
         lines = self._read(self._beside[-1], lambda _: False)
-        assert _end(self._beside.pop()) == 0, "what is stopped ends well"
+        process = self._beside.pop()
+        wanted = INTERRUPTED if "penstock hub listen" in str(process.args) else 0
+        assert _end(process) == wanted, "what is stopped ends well"
         return lines
 
     def _type(self, command: str) -> list[str]:
@@ -165,23 +175,31 @@ class Walk:
         while monotonic() < deadline:
             if not select.select([process.stdout], [], [], 0.1)[0]:
                 continue
-            piece = os.read(process.stdout.fileno(), 65_536)
+            try:
+                piece = os.read(process.stdout.fileno(), 65_536)
+            except OSError:  # so a terminal says that nobody is at its other end any more
+                piece = b""
             text += piece
             lines = self._back(text.decode()).splitlines()
             if not piece or (text.endswith(b"\n") and is_all(lines)):
                 return lines
         raise AssertionError(f"no end in {PATIENCE_SECONDS} s; so far:\n{text.decode()}")
 
-    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+    def _run(self, command: list[str], *, is_terminal: bool = False) -> subprocess.Popen[bytes]:
+        ours, theirs = os.openpty() if is_terminal else (None, subprocess.PIPE)
+        process = subprocess.Popen(
             command,
             cwd=self.directory,
             env=self._environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=theirs,
             bufsize=0,
             start_new_session=True,
         )
+        if ours is not None:
+            os.close(theirs)
+            process.stdout = os.fdopen(ours, "rb", buffering=0)
+        return process
 
     def _moved(self, text: str) -> str:
         for port, free in self._ports.items():

@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from penstock.cli import hub_listen
+from penstock.cli import hub_listen, hub_token
 from penstock.cli.arguments import duration
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.hub_session import add_hub
@@ -55,6 +55,7 @@ def configure(parser: Parser) -> None:
     for child in (publish, topics, actors, info):
         child.add_argument("--json", action="store_true", help="for programs")
         add_hub(child)
+    hub_token.configure(verbs)
 
 
 def run_publish(found: argparse.Namespace) -> int:

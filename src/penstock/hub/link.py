@@ -39,8 +39,6 @@ class Link:
             if outbox:
                 self._writing = asyncio.create_task(self._write_on())
                 self._writing.add_done_callback(self._written)
-        if self.retained and (close is not None or session.actor is None):
-            self.let_go()
         if close is not None:
             if not outbox:
                 socket.close(close)
@@ -60,13 +58,14 @@ class Link:
             self._writing.cancel()
         if self._giving_up is not None:
             self._giving_up.cancel()
-        self.let_go()
+        for pattern in [*self.retained]:
+            self.rest(pattern)
 
-    def let_go(self) -> None:
-        """Deliver no more of durable subscriptions here: they rest until their actor comes back."""
-        retained, self.retained = self.retained, {}
-        for one in retained.values():
-            one.close()
+    def rest(self, pattern: str) -> None:
+        """Deliver no more of a durable subscription here: it rests until its actor comes back for it."""
+        retained = self.retained.pop(pattern, None)
+        if retained is not None:
+            retained.close()
 
     async def _write_on(self) -> None:
         outbox, socket = self.session.outbox, self.socket

@@ -17,7 +17,7 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.closing import FAILED, STOPPING
+from penstock.hub.core.closing import FAILED, STOPPING, Close
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
@@ -33,6 +33,10 @@ log = logging.getLogger("penstock.hub")
 SWEEP_SECONDS = 1.0
 TURN = 64
 """How many frames of one connection are handled in a row before the others have their turn."""
+
+
+Frame = str | Refusal | Close
+"""What comes from a client: a text, why something is none that could be read, or why the connection has to end."""
 
 
 class HubService:
@@ -79,8 +83,8 @@ class HubService:
         if self._feed is not None:
             self._feed.stop()
 
-    async def serve(self, socket: Socket, frames: AsyncIterator[str | Refusal]) -> None:
-        """Serve one connection until its frames end: each a text, or why what came is none that could be read."""
+    async def serve(self, socket: Socket, frames: AsyncIterator[Frame]) -> None:
+        """Serve one connection until its frames end."""
         if self.is_stopping:
             socket.close(STOPPING)
             await self._ignore(frames)
@@ -98,7 +102,7 @@ class HubService:
         finally:
             self._end(link)
 
-    async def _read(self, link: Link, frames: AsyncIterator[str | Refusal]) -> None:
+    async def _read(self, link: Link, frames: AsyncIterator[Frame]) -> None:
         hub, session, now = self.hub, link.session, self._clock.now
         number = 0
         async for frame in frames:
@@ -107,17 +111,19 @@ class HubService:
                 await asyncio.sleep(0)  # frames that wait here already would else keep the loop
             if session.closing is not None:
                 continue  # it is told why; what it says until it has heard that is not heard
+            wish = None
             if isinstance(frame, str):
                 wish = hub.receive(session, frame, now())
+            elif isinstance(frame, Refusal):
+                hub.reject(session, frame, now())
             else:
-                hub.refuse(session, frame, now())
-                wish = None
+                hub.floor.cut(session, frame, now())
             if hub.dirty and not self._is_flushing:
                 self._flush_soon()
             if wish is not None:
                 await self._carry_out(link, wish)
 
-    async def _ignore(self, frames: AsyncIterator[str | Refusal]) -> None:
+    async def _ignore(self, frames: AsyncIterator[Frame]) -> None:
         """Read on until the client has heard the close: to leave what it sent unread would cut it off before."""
         number = 0
         async for _ in frames:
@@ -158,6 +164,11 @@ class HubService:
     def _flush(self) -> None:
         self._is_flushing = False
         hub = self.hub
+        rested = hub.floor.rested[:]
+        hub.floor.rested.clear()
+        for session, pattern in rested:
+            if session.peer is not None:
+                session.peer.rest(pattern)
         dirty = hub.dirty[:]
         hub.dirty.clear()
         for session in dirty:
@@ -289,8 +300,10 @@ class HubService:
         if link not in self._links:
             retained.close()
             return
+        if not self.hub.retained(link.session, wish, self._clock.now()):
+            retained.close()
+            return
         link.retained[wish.pattern] = retained
-        self.hub.retained(link.session, wish, self._clock.now())
         waiting, early = early, None
         if waiting:
             self._deliver(link, waiting)
@@ -310,7 +323,7 @@ class HubService:
         try:
             await self._logs.release(wish.address, wish.patterns)
         except (Refusal, PenstockError) as error:
-            self.hub.refuse(link.session, _refusal(error), self._clock.now(), wish.request)
+            self.hub.unreleased(link.session, wish, _refusal(error), self._clock.now())
         else:
             self.hub.released(link.session, wish, self._clock.now())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Coroutine
 from functools import partial
 
 from penstock.api.rules import Rules
@@ -22,16 +23,19 @@ from penstock.hub_host.stored import epoch_of, to_store
 class Appends:
     """All writes of one hub. Offsets follow the order of calls, topic by topic.
 
-    Where a topic has a schema or transforms, every message is looked at first, one after the other: `rules` does that.
+    Where a topic has a schema or transforms, every message is looked at first, one after the other: `rules` does that. `make`
+    makes a topic that is missing, if it is the hub's own.
     """
 
-    def __init__(self, aio: AsyncBroker, *, run: str, rules: Rules | None) -> None:
+    def __init__(
+        self, aio: AsyncBroker, *, run: str, rules: Rules | None, make: Callable[[str], Coroutine[None, None, None]]
+    ) -> None:
         self._aio, self._broker = aio, aio.broker
-        self._run, self._rules = run, rules
+        self._run, self._rules, self._make = run, rules, make
         self._finished: deque[tuple[Appended, Position | PenstockError]] = deque()
         self._nudge = Nudge(self._tell)
         self._inspected: dict[str, deque[tuple[Batch, Appended]]] = {}
-        """What waits to be looked at, by topic. A topic is here while a task works on it."""
+        """What waits to be written, by topic. A topic is here while a task works on it."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, topic: str, message: Message, done: Appended) -> None:
@@ -39,8 +43,8 @@ class Appends:
         try:
             batch = to_store(message, self._aio.advance())
             with self._broker.lock:
-                stream = self._broker.catalog.topic(topic)
-            if topic in self._inspected or (self._rules is not None and self._rules.inspects(stream)):
+                stream = self._broker.catalog.topics.get(topic)
+            if topic in self._inspected or stream is None or (self._rules is not None and self._rules.inspects(stream)):
                 self._inspect(topic, batch, done)
             else:
                 self._write(topic, batch, done)
@@ -77,7 +81,7 @@ class Appends:
             if self._finished:
                 self._nudge.ring()  # one that failed must not keep the others waiting
 
-    # ── topics with a schema or transforms ───────────────────────────────────────────────────────────────────────────────
+    # ── topics that are missing, or have a schema or transforms ──────────────────────────────────────────────────────────
 
     def _inspect(self, topic: str, batch: Batch, done: Appended) -> None:
         waiting = self._inspected.get(topic)
@@ -102,6 +106,7 @@ class Appends:
             del self._inspected[topic]
 
     async def _passed(self, topic: str, batch: Batch) -> Batch:
+        await self._make(topic)
         with self._broker.lock:
             stream = self._broker.catalog.topic(topic)
         if self._rules is None or not self._rules.inspects(stream):

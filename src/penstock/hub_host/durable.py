@@ -13,11 +13,9 @@ from contextlib import suppress
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.catalog import Catalog
-from penstock.broker.core.events import Event
 from penstock.broker.core.policy import SubscriptionOptions
 from penstock.durations import DAY, SECOND
-from penstock.errors import AlreadyExists, SubscriptionNotFound
+from penstock.errors import AlreadyExists, PenstockError, SubscriptionNotFound
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.topic import covers, has_wildcard
 from penstock.hub_host.stored import TOPIC
@@ -94,9 +92,19 @@ class DurableSubscriptions:
 
     def make(self, kept: Kept, binding: Binding, *, from_start: bool = False) -> None:
         """Have a subscription from now on, or from the beginning of its log, and note that it is in use."""
+        with self._broker.lock:
+            is_new = PREFIX + kept.name not in self._broker.catalog.documents
         # The document first: a subscription that nobody knows would hold the log for ever.
         body = msgspec.json.encode(kept)
         self._broker.change(lambda catalog, now: catalog.keep_document(PREFIX + kept.name, body, now))
+        try:
+            self._subscribe(kept, binding, from_start=from_start)
+        except PenstockError:
+            if is_new:
+                self._broker.change(lambda catalog, now: catalog.drop_document(PREFIX + kept.name, now))
+            raise
+
+    def _subscribe(self, kept: Kept, binding: Binding, *, from_start: bool) -> None:
         with self._broker.lock:
             if self._is_attached(kept):
                 return
@@ -117,15 +125,11 @@ class DurableSubscriptions:
         """End a subscription for good."""
         with suppress(SubscriptionNotFound):
             self._topics.unregister_subscription(kept.name)
-        self._broker.change(lambda catalog, now: _forget(catalog, kept, now))
+        self._broker.change(lambda catalog, now: catalog.drop_document(PREFIX + kept.name, now))
 
     def is_over(self, kept: Kept, now: int) -> bool:
         """Whether nobody came back for so long that it ends."""
         return now - kept.used_at >= self._expiry and now - self._started_at >= GRACE
-
-    def is_stale(self, kept: Kept, now: int) -> bool:
-        """Whether it should be noted again that a subscription is in use."""
-        return now - kept.used_at >= self._grain
 
     @property
     def _grain(self) -> int:
@@ -136,7 +140,3 @@ class DurableSubscriptions:
         """Whether there is a subscription, and its topic is still the one that it was made for."""
         queue = self._broker.catalog.subscriptions.get(kept.name)
         return queue is not None and not queue.detached
-
-
-def _forget(catalog: Catalog, kept: Kept, now: int) -> Event | None:
-    return catalog.drop_document(PREFIX + kept.name, now)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -17,7 +16,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core import events
 from penstock.broker.core.stream import Stream
-from penstock.errors import AlreadyExists, PenstockError
+from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.rules import HubRules
@@ -53,7 +52,7 @@ class BrokerFeed:
         self._limits, self._retention = limits, retention
         # A broker in memory begins anew with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
-        self._appends = Appends(aio, run=self._run, rules=rules)
+        self._appends = Appends(aio, run=self._run, rules=rules, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
         self._readers: dict[Binding, LogReader] = {}
         self._tails: list[Tail] = []
@@ -71,18 +70,20 @@ class BrokerFeed:
         """See that the topics of bindings exist. Blocks while one has to be made: call it in a thread before `start`."""
         for topic in dict.fromkeys(binding.stream for binding in bindings):
             with self._broker.lock:
-                stream = self._broker.catalog.topics.get(topic)
-                is_right = stream is not None and (not is_own(topic) or stream.retention == self._retention or bool(stream.spec))
+                is_right = self._is_right(self._broker.catalog.topics.get(topic))
             if not is_right:
                 self._broker.change(partial(self._make, topic))
 
     def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
-        """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions."""
-        logs = [*bindings, everything]
-        self.make_topics(logs)
-        for binding in logs:
+        """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions.
+
+        The log of everything is made when the first needs it: most brokers never have one.
+        """
+        self.make_topics(bindings)
+        for binding in (*bindings, everything):
             reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes)
-            tail = Tail(self._aio, reader, forward, run=self._run, moved=self._moved)
+            is_awaited = not is_own(binding.stream)
+            tail = Tail(self._aio, reader, forward, run=self._run, moved=self._moved, is_awaited=is_awaited)
             tail.start()
             self._tails.append(tail)
         self._spawn(self._tidy_always())
@@ -144,6 +145,7 @@ class BrokerFeed:
             now = self._broker.clock.now()
             wanted = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in bindings]
             for kept, binding in wanted:
+                await self._make_own(kept.topic)
                 if not self._durable.is_there(kept):
                     await self._aio.call(self._durable.make, kept, binding)
             self._end(address, pattern)
@@ -158,7 +160,11 @@ class BrokerFeed:
                 ]
             )
             self._open[address, pattern] = retained
-            retained.start()
+            try:
+                retained.start()
+            except PenstockError:
+                self._end(address, pattern)
+                raise
             return retained
 
     async def release(self, address: str, patterns: Sequence[str]) -> None:
@@ -171,14 +177,16 @@ class BrokerFeed:
                     await self._aio.call(self._durable.delete, kept)
 
     async def tidy(self) -> None:
-        """End the durable subscriptions that nobody came back for, and note which are in use."""
+        """End what nobody came back for, note what is in use, and make again what somebody deleted under its actor."""
         now = self._broker.clock.now()
         for kept in self._durable.all():
             async with self._turns.setdefault(kept.address, asyncio.Lock()):
                 retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
                 if retained is not None and binding is not None and retained.is_delivering(kept.name):
-                    if self._durable.is_stale(kept, now):
-                        await self._aio.call(self._durable.make, msgspec.structs.replace(kept, used_at=now), binding)
+                    used = msgspec.structs.replace(kept, used_at=now)
+                    if not self._durable.is_there(used):
+                        await self._aio.call(self._durable.make, used, binding)
+                        retained.wake()
                 elif self._durable.is_over(kept, now):
                     log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
                     await self._aio.call(self._durable.delete, kept)
@@ -190,11 +198,15 @@ class BrokerFeed:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _is_right(self, stream: Stream | None) -> bool:
+        """Whether a topic is there and as it should be; what was said of it at the Pub/Sub door counts more than settings."""
+        return stream is not None and (not is_own(stream.name) or stream.retention == self._retention or bool(stream.spec))
+
     def _make(self, topic: str, catalog: Catalog, now: int) -> events.TopicCreated | events.TopicUpdated | None:
         stream = catalog.topics.get(topic)
         if stream is None:
             return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
-        return catalog.update_topic(topic, stream.spec, self._retention, now) if is_own(topic) else None
+        return None if self._is_right(stream) else catalog.update_topic(topic, stream.spec, self._retention, now)
 
     def _binding(self, kept: Kept) -> Binding | None:
         """The binding of a durable subscription; None when the hub is configured otherwise since."""
@@ -208,13 +220,19 @@ class BrokerFeed:
             log.warning("topic %r was deleted and made again: its history begins anew", topic)
             self._spawn(self._renew(binding))
         elif is_own(topic):
-            self._spawn(self._remake(binding))
+            self._spawn(self._make_own(topic))
         else:
             log.warning("topic %r was deleted: nothing can be published to %r until it is there again", topic, binding.pattern)
 
-    async def _remake(self, binding: Binding) -> None:
-        with suppress(AlreadyExists):
-            await self._aio.call(self.make_topics, [binding])
+    async def _make_own(self, topic: str) -> None:
+        """Make a topic of the hub's own that is missing; others are for others to make."""
+        with self._broker.lock:
+            is_missing = is_own(topic) and topic not in self._broker.catalog.topics
+        if is_missing:
+            await self._aio.call(self._broker.change, partial(self._make, topic))
+        for tail in self._tails if is_missing else ():
+            if tail.topic == topic:
+                tail.look()
 
     async def _renew(self, binding: Binding) -> None:
         """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""

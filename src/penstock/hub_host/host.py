@@ -39,7 +39,7 @@ class HubHost:
     ) -> None:
         self._aio = aio
         limits = rules_of(settings)
-        self._bindings, self._everything = bindings_of(settings), Binding(EVERYTHING, OWN)
+        self._bindings = bindings_of(settings)
         self.feed = BrokerFeed(
             aio,
             limits=limits,
@@ -54,15 +54,16 @@ class HubHost:
             make_id=_make_id,
             version=__version__,
             bindings=self._bindings,
-            everything=self._everything,
+            everything=Binding(EVERYTHING, OWN),
             now=clock.now(),
         )
         verifier = _verifier(settings, self._jwt, keyring, projects or Projects(settings.project), clock)
+        self.asks_for_token = not isinstance(verifier, OpenVerifier)
         self.service = HubService(self.hub, feed=self.feed, verifier=verifier, clock=clock)
 
     async def start(self) -> None:
         """Make the topics that are missing, and begin."""
-        await self._aio.call(self.feed.make_topics, [*self._bindings, self._everything])
+        await self._aio.call(self.feed.make_topics, self._bindings)
         self.service.start()
 
     async def stop(self, grace_seconds: float) -> None:

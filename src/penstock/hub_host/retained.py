@@ -22,7 +22,7 @@ from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import release
 from penstock.durations import DAY
-from penstock.errors import BrokerClosed, NotFound, PenstockError
+from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
 from penstock.hub.core.message import Message
 from penstock.hub.core.topic import covers
 from penstock.hub.feed import Deliver
@@ -167,11 +167,10 @@ class Delivery:
             return  # the share wakes it
         try:
             queue, leases = self._grant(want)
-        except BrokerClosed:
-            return
+        except (BrokerClosed, FailedPrecondition):
+            return  # a topic that was deleted: the feed wakes it when there is another
         except NotFound:
-            log.warning("the durable subscription %r was deleted; its actor has to subscribe again", self.name)
-            self.close()
+            log.warning("the durable subscription %r is gone with what was in it; it is made again within a minute", self.name)
             return
         if leases:
             self._sort(queue, leases)

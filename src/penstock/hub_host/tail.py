@@ -29,7 +29,8 @@ class Tail:
     """Follows the topic of one binding. All methods belong to the event loop.
 
     A topic that is deleted and made again has another log: the binding gets its epoch, and everything in it is forwarded. `moved`
-    is called when the topic is gone (None) and when it is there again.
+    is called when the topic is gone (None) and when it is there again. `is_awaited` says that others may make it at any time; who
+    makes it otherwise calls `look`.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class Tail:
         *,
         run: str,
         moved: Callable[[Binding, Stream | None], None],
+        is_awaited: bool,
     ) -> None:
         self._aio, self._broker = aio, aio.broker
         self._reader, self._binding = reader, reader.binding
-        self._forward, self._run, self._moved = forward, run, moved
-        self._nudge = Nudge(self._look)
+        self._forward, self._run, self._moved, self._is_awaited = forward, run, moved, is_awaited
+        self._nudge = Nudge(self.look)
         self._number: int | None = None
         """Of the topic that is followed; None while there is none."""
         self._at = 0
@@ -58,10 +60,11 @@ class Tail:
         """How many messages had left the log before they were forwarded."""
 
     def start(self) -> None:
-        """Follow the topic from its end on. It exists."""
+        """Follow the topic from its end on, or from its beginning if it is made later."""
         with self._broker.lock:
-            stream = self._broker.catalog.topic(self._binding.stream)
-            self._follow(stream, stream.next_offset)
+            stream = self._broker.catalog.topics.get(self._binding.stream)
+            if stream is not None:
+                self._follow(stream, stream.next_offset)
 
     def stop(self) -> None:
         """Forward nothing more. Safe to call twice."""
@@ -84,12 +87,19 @@ class Tail:
             self._broker.bells.take_down(self._number, self._nudge.ring)
             self._number = None
 
-    def _look(self) -> None:
+    @property
+    def topic(self) -> str:
+        """The broker's topic that it follows."""
+        return self._binding.stream
+
+    def look(self) -> None:
+        """Forward a part of what is there, and come again when there is more."""
         if self._is_over or self._task is not None:
             return
         stream = self._followed()
         if stream is None:
-            self._later()
+            if self._is_awaited:
+                self._later()
             return
         with self._broker.lock:
             start, end = self._at, stream.next_offset
@@ -110,11 +120,12 @@ class Tail:
             stream = self._broker.catalog.topics.get(self._binding.stream)
             if stream is not None and stream.number == self._number:
                 return stream
-            is_news = stream is not None or self._number is not None
+            is_again = stream is not None and bool(self._binding.epoch)
+            is_gone = stream is None and self._number is not None
             self._leave()
             if stream is not None:
                 self._follow(stream, 0)
-        if is_news:
+        if is_again or is_gone:
             self._moved(self._binding, stream)
         return stream
 

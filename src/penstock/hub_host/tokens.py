@@ -16,8 +16,6 @@ from penstock.hub.core.claims import unauthorized
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.topic import has_wildcard
 
-_WORD = "bearer "
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIdentity(Identity):
@@ -57,7 +55,8 @@ class KeyringVerifier:
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
         """What the token allows. It names no actor, so any address may be registered with it."""
         text = (token or "").strip()
-        bare = text[len(_WORD) :].lstrip() if text.lower().startswith(_WORD) else text
+        word, _, rest = text.partition(" ")
+        bare = rest.lstrip() if word.lower() == "bearer" else text
         if not bare:
             raise unauthorized("missing_token", "a token is required", "send one of the server's in hub:connect, as payload.jwt")
         try:

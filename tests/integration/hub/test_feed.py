@@ -199,7 +199,24 @@ def test_the_hubs_own_topics_are_kept_for_as_long_as_it_was_told(tmp_path: Path)
         async with Desk(tmp_path, Binding("chat/#", "hub.chat"), Binding("orders/#", "orders")) as desk:
             kept = {name: stream.retention for name, stream in desk.broker.catalog.topics.items()}
             week = WEEK * 1_000_000
-            assert kept == {"hub": week, "hub.chat": week, "orders": None}
+            assert kept == {"hub.chat": week, "orders": None}
+            await desk.append(said("elsewhere"), desk.everything)
+            assert desk.broker.catalog.topics["hub"].retention == week
+
+    in_loop(scenario())
+
+
+def test_the_log_of_everything_is_made_when_it_is_needed(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            assert [*desk.broker.catalog.topics] == ["orders"]
+            done: list[Position | PenstockError] = []
+            for number in range(10):
+                desk.feed.append(desk.everything, said("elsewhere", f"{number}"), done.append)
+            assert await desk.inbox.until(10) == [f"{number}" for number in range(10)]
+            await desk.until(lambda: len(done) == 10)
+            assert done == [Position(desk.everything.epoch, number) for number in range(10)]
+            assert desk.everything.epoch
 
     in_loop(scenario())
 
@@ -243,7 +260,7 @@ def test_who_is_told_of_a_write_and_fails_keeps_nobody_else_waiting(place: Path 
         failed: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
         async with Desk(place) as desk:
-            desk.feed.append(desk.binding, said("orders", "one"), lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+            desk.feed.append(desk.binding, said("orders", "one"), lambda _: 1 / 0)  # type: ignore[arg-type]  # it fails on purpose
             assert (await desk.append(said("orders", "two"))).offset == 1
         assert [type(one) for one in failed] == [ZeroDivisionError]
 

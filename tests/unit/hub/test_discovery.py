@@ -9,8 +9,7 @@ import uuid
 
 import pytest
 
-from penstock.hub.core import discovery
-from penstock.hub.core.discovery import MAX_STATES, glob_matcher, regex_matcher
+from penstock.hub.core.discovery import glob_matcher, regex_matcher
 from penstock.hub.core.pattern_syntax import MAX_COUNT, MAX_NESTING, MAX_PATTERN, MAX_SIZE
 from penstock.hub.core.refusal import Refusal
 
@@ -163,8 +162,9 @@ def test_a_pattern_has_a_length(make: type) -> None:
 
 def test_what_is_just_within_the_bounds_is_understood() -> None:
     assert regex_matcher("(" * MAX_NESTING + "a" + ")" * MAX_NESTING)("a")
-    assert regex_matcher("(a{64}){8}")("a" * MAX_SIZE)
-    assert not regex_matcher("(a{64}){8}")("a" * (MAX_SIZE - 1))
+    assert regex_matcher("(a{64}){4}")("a" * 256)
+    assert not regex_matcher("(a{64}){4}")("a" * 255)
+    assert not regex_matcher("(a{64}){8}")("a" * 256)
 
 
 @pytest.mark.parametrize(
@@ -212,47 +212,38 @@ def test_a_glob_matches_from_end_to_end(pattern: str, matching: list[str], other
     ],
 )
 def test_patterns_that_hang_others_are_as_fast_as_any(pattern: str, text: str, answer: bool) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
 
     assert regex_matcher(pattern)(text) is answer
 
-    assert time.perf_counter() - begin < 1  # it takes milliseconds; trying every way would take longer than the universe
+    assert time.process_time() - begin < 2  # it takes milliseconds; trying every way would take longer than the universe
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a.{20}b", "a.{60}(.{0,60}){7}$", "[0-9a-f]*a[0-9a-f-]{15,60}[xy]", "(a.{20}|b.{20}|c.{20}|d.{20}){4}$"]
+    "pattern", ["a.{30}b", "a.{60}(.{0,60}){7}$", "[0-9a-f]*a[0-9a-f-]{15,60}[xy]", "(a.{20}|b.{20}|c.{20}|d.{20}){4}$"]
 )
 def test_a_pattern_that_leads_to_ever_new_states_is_refused_in_time(pattern: str) -> None:
     texts = addresses(50_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
 
     with pytest.raises(Refusal) as caught:
         sum(map(regex_matcher(pattern), texts))
 
     assert caught.value.reason == "pattern_too_costly"
-    assert time.perf_counter() - begin < 2  # some 100 ms on an idle machine
+    assert time.process_time() - begin < 5  # some 50 ms on an idle machine
 
 
-def test_states_are_thrown_away_before_they_fill_the_memory() -> None:
-    texts = addresses(3_000)
+def test_its_states_do_not_fill_the_memory() -> None:
+    texts = addresses(20_000)
     tracemalloc.start()
     try:
-        assert sum(map(regex_matcher("a.{20}b"), texts)) > 0
+        with pytest.raises(Refusal, match="too much work"):
+            sum(map(regex_matcher("(a.{20}|b.{20}|c.{20}|d.{20}){4}$"), texts))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert peak < MAX_STATES * 3_000
-
-
-@pytest.mark.parametrize("kept", [1, 2, 5])
-def test_what_was_thrown_away_is_found_again(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pattern, texts = r"^@\((node|worker)/.*a.{3}b[^c]*\)$", addresses(300)
-    usual = list(map(regex_matcher(pattern), texts))
-    monkeypatch.setattr(discovery, "MAX_STATES", kept)
-
-    assert list(map(regex_matcher(pattern), texts)) == usual
-    assert 0 < sum(usual) < len(texts)
+    assert peak < 6 * 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -260,9 +251,9 @@ def test_what_was_thrown_away_is_found_again(kept: int, monkeypatch: pytest.Monk
 )
 def test_many_addresses_are_searched_at_once(pattern: str) -> None:
     texts = addresses(50_000)
-    begin = time.perf_counter()
+    begin = time.process_time()
 
     assert any(map(regex_matcher(pattern), texts))
     assert sum(map(regex_matcher(pattern), texts))
 
-    assert time.perf_counter() - begin < 1  # 20 to 100 ms on an idle machine
+    assert time.process_time() - begin < 3  # each 20 to 100 ms on an idle machine

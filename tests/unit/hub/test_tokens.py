@@ -17,7 +17,7 @@ from penstock.errors import FailedPrecondition
 from penstock.hub.core.claims import LEEWAY
 from penstock.hub.core.identity import ANYBODY, Identity
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.keys import header_of
+from penstock.hub.keys import header_of, public_key, secret_key
 from penstock.hub.tokens import MAX_TOKEN, JwtVerifier, OpenVerifier, jwt_verifier
 from penstock.testing import ManualClock
 from tests.unit.hub.issuers import NOW, SECRET, claims, ec_key, encoded, forged, private_pem, public_pem, rsa_key, signed
@@ -217,6 +217,17 @@ def test_the_table_forges_well(clock: ManualClock, secret: Path) -> None:
 
     assert identity(verifier(clock, hub_jwt_secret_file=secret), token).address == "@(browser/ui)"
     assert header_of(token) is not None
+
+
+def test_a_key_opens_nothing_of_another_algorithm_than_its_own() -> None:
+    pem = public_pem(rsa_key())
+
+    assert public_key(pem).opened(signed(rsa_key(), "RS256")) is not None
+    assert public_key(pem).opened(forged(RIGHT, claims(), pem)) is None
+    assert public_key(pem).opened(signed(rsa_key(), "RS512")) is None
+    assert public_key(pem).opened(forged({"alg": "none"}, claims())) is None
+    assert secret_key(SECRET).opened(signed(SECRET * 2, "HS512")) is None
+    assert secret_key(SECRET).opened(forged({"alg": "RS256"}, claims(), SECRET)) is None
 
 
 def test_a_hub_says_which_algorithms_it_takes(clock: ManualClock, pem: Path) -> None:

@@ -10,9 +10,10 @@ import msgspec
 from aiohttp import web
 
 from penstock.doors.http import Operation, Refusal, Reply, Request, Route, open_websocket
+from penstock.doors.http.pages import page
 from penstock.doors.hub.asyncapi import PATH, asyncapi
 from penstock.doors.hub.numbers import hub_samples
-from penstock.doors.hub.pulse import Pulse
+from penstock.doors.hub.pulse import PERIOD_SECONDS, Pulse
 from penstock.doors.hub.socket import HubSocket
 from penstock.doors.monitoring.samples import Sample
 from penstock.hub.service import HubService
@@ -29,13 +30,16 @@ _TAGS = ("hub",)
 
 
 class HubDoor:
-    """Lets clients in to a hub. Make it inside the running loop. `origins`: web origins whose pages may connect, `*` for all."""
+    """Lets clients in to a hub. Make it inside the running loop.
 
-    def __init__(self, service: HubService, *, origins: Collection[str] = ()) -> None:
+    `origins` are web origins whose pages may connect, `*` for all; a client that is silent for twice `ping_seconds` is gone.
+    """
+
+    def __init__(self, service: HubService, *, origins: Collection[str] = (), ping_seconds: float = PERIOD_SECONDS) -> None:
         self._service = service
         self._origins = frozenset(origins)
         self._by_address: Counter[str] = Counter()
-        self._pulse = Pulse()
+        self._pulse = Pulse(ping_seconds)
         self._refused = 0
         # By the name a client calls the server, of which it may make up any number.
         self._document = lru_cache(maxsize=16)(self._written_down)
@@ -52,6 +56,7 @@ class HubDoor:
         return [
             Route("GET", PATH, self.handle, connect, is_open=True, origins=self._origins),
             Route("GET", "/asyncapi.json", self.describe, describe, is_open=True, is_page=True),
+            _page(),
         ]
 
     async def handle(self, request: Request) -> web.StreamResponse:
@@ -98,3 +103,15 @@ class HubDoor:
     def collect(self) -> Iterable[Sample]:
         """The hub's numbers."""
         return hub_samples(self._service.hub, refused=self._refused)
+
+
+def _page() -> Route:
+    text, policy = page("penstock.doors.hub", "page.html")
+
+    async def show(_: Request) -> web.StreamResponse:
+        return web.Response(body=text, content_type="text/html", charset="utf-8", headers=policy)
+
+    replies = {200: Reply("A page.", {"type": "string"}, "text/html")}
+    return Route(
+        "GET", "/hub", show, Operation("The hub, to try in a browser", "", _TAGS, replies=replies), is_open=True, is_page=True
+    )

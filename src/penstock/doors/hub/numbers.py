@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from penstock.doors.monitoring.samples import Metric, Sample
-from penstock.hub.core.closing import SLOW_READER
+from penstock.hub.core.closing import CLOSES, SLOW_READER
 from penstock.hub.core.hub import Hub
+from penstock.hub.core.numbers import GONE
+from penstock.hub.core.refusal import Code
+
+_REASONS = (GONE, *(close.reason for close in CLOSES))
+_CODES: tuple[str, ...] = get_args(Code)
 
 
 def _metric(name: str, help_: str, *labels: str) -> Metric:
@@ -23,9 +29,7 @@ _SLOW = _metric("slow_readers_total", "Connections that were ended because their
 _RECEIVED = _metric("messages_received_total", "Frames that clients sent.")
 _SENT = _metric("messages_sent_total", "Frames for clients: replies, and messages once for each subscriber.")
 _ERRORS = _metric("errors_total", "Requests that were answered by hub:error, by code.", "code")
-_RECOVERIES = _metric(
-    "recoveries_total", "Subscriptions with a position, by whether all they missed was sent.", "recovered"
-)
+_RECOVERIES = _metric("recoveries_total", "Subscriptions with a position, by whether all they missed was sent.", "recovered")
 
 
 def hub_samples(hub: Hub, *, refused: int) -> Iterator[Sample]:
@@ -35,13 +39,13 @@ def hub_samples(hub: Hub, *, refused: int) -> Iterator[Sample]:
     yield Sample(_ACTORS, (), len(floor.registry))
     yield Sample(_TOPICS, (), len(floor.table))
     yield Sample(_OPENED, (), numbers.opened)
-    for reason, count in [*numbers.closed.items()]:
-        yield Sample(_CLOSED, (reason,), count)
+    for reason in _REASONS:
+        yield Sample(_CLOSED, (reason,), numbers.closed[reason])
     yield Sample(_REFUSED, (), refused)
     yield Sample(_SLOW, (), numbers.closed[SLOW_READER.reason])
     yield Sample(_RECEIVED, (), numbers.received)
     yield Sample(_SENT, (), numbers.sent)
-    for code, count in [*numbers.errors.items()]:
-        yield Sample(_ERRORS, (code,), count)
+    for code in _CODES:
+        yield Sample(_ERRORS, (code,), numbers.errors[code])
     yield Sample(_RECOVERIES, ("true",), numbers.recovered)
     yield Sample(_RECOVERIES, ("false",), numbers.unrecovered)

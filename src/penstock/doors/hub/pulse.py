@@ -31,7 +31,7 @@ class Asked(Protocol):
 class Pulse:
     """Asks connections, the one that waited longest first."""
 
-    def __init__(self, period_seconds: float = PERIOD_SECONDS) -> None:
+    def __init__(self, period_seconds: float) -> None:
         self._period = period_seconds
         self._waiting: OrderedDict[Asked, None] = OrderedDict()
         """By when they are due: everyone who is asked goes to the end."""

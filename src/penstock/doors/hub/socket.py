@@ -9,17 +9,22 @@ from typing import Self
 
 from aiohttp import WSMsgType, web
 
+from penstock.clock import monotonic
 from penstock.doors.http import Request
 from penstock.doors.http.connection import Connection
-from penstock.hub.core.closing import Close
+from penstock.hub.core.closing import FLOODING, Close
 from penstock.hub.core.refusal import Refusal
+from penstock.hub.service import Frame
+from penstock.rate_limit import RateLimit
 
 FULL = 64 * 1024
 """How many bytes the transport may hold before frames wait in the outbox, where they are counted."""
 CUT_SECONDS = 3.0
 """How long a client may take to answer a close."""
+SIGNALS = RateLimit(10, burst=1000)
+"""How many pings and pongs a client may send: far more than any has a use for."""
 TURN = 64
-"""How many pings of one client are answered in a row before the others have their turn."""
+"""How many of them are handled in a row before other clients have their turn."""
 MAX_UTF8 = 4
 """Bytes of one character, at most."""
 
@@ -33,7 +38,7 @@ _code = Struct("!H").pack
 class HubSocket:
     """What a `HubService` needs of a connection, and its frames: iterate over it to read them."""
 
-    __slots__ = ("_connection", "_cut", "_is_reading", "_max_bytes", "_request", "_websocket", "due", "is_asked")
+    __slots__ = ("_connection", "_cut", "_is_reading", "_max_bytes", "_request", "_signals", "_websocket", "due", "is_asked")
 
     def __init__(self, request: Request, websocket: web.WebSocketResponse, max_message_bytes: int) -> None:
         assert isinstance(request.protocol, Connection)  # the door makes no others
@@ -44,6 +49,7 @@ class HubSocket:
         self._max_bytes = max_message_bytes
         self._cut: asyncio.TimerHandle | None = None
         self._is_reading = False
+        self._signals = 0
         self.due = 0.0
         """When it is next asked whether it is still there, and whether it has been asked before: see `Pulse`."""
         self.is_asked = False
@@ -114,8 +120,8 @@ class HubSocket:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> str | Refusal:
-        pings = 0
+    async def __anext__(self) -> Frame:
+        signals = 0
         while True:
             self._is_reading = True
             message = await self._websocket.receive()
@@ -126,16 +132,19 @@ class HubSocket:
                 return data if size <= self._max_bytes else _too_large(size, self._max_bytes)
             if kind is WSMsgType.BINARY:
                 return _BINARY
+            if kind is not WSMsgType.PING and kind is not WSMsgType.PONG:
+                self._finish(kind, data)
+                raise StopAsyncIteration
+            wait, self._signals = SIGNALS.take(self._signals, monotonic())
+            if wait:
+                return FLOODING
             if kind is WSMsgType.PING:
                 if self.room() <= 0:
                     await self.drained()  # whoever pings and does not read what comes back has to wait for it
                 self._send(bytes((_PONG, len(data))) + data)
-                pings += 1
-                if pings % TURN == 0:
-                    await asyncio.sleep(0)
-            elif kind is not WSMsgType.PONG:
-                self._finish(kind, data)
-                raise StopAsyncIteration
+            signals += 1
+            if signals % TURN == 0:
+                await asyncio.sleep(0)
 
     def _size(self, text: str) -> int:
         """The bytes of a frame, if it may be too large; of others, which need not be encoded again for it, its characters."""

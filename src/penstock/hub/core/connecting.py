@@ -18,6 +18,7 @@ from penstock.hub.core.messages import (
     TokenRefreshed,
 )
 from penstock.hub.core.original import ORIGINAL
+from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.session import Session, State
 from penstock.hub.core.wish import Verify
@@ -72,6 +73,7 @@ def verified(floor: Floor, session: Session, wish: Verify, identity: Identity, n
         return
     session.identity = identity
     session.enter(State.CONNECTED)
+    session.full_at = 0  # to connect is not counted
     session.rename(identity.address or wish.claimed or session.name)
     rules = floor.rules
     connected = Connected(
@@ -120,6 +122,7 @@ def _refreshed(floor: Floor, session: Session, wish: Verify, identity: Identity,
     session.is_warned = False
     for pattern in [one for one in session.subscriptions if not identity.may_subscribe(one)]:
         floor.drop(session, pattern, now)
+        floor.refuse(session, not_permitted("subscribe to", pattern), now)  # nobody loses a subscription without a word
     expires = None if identity.expires_at is None else identity.expires_at // 1000
     floor.say(session, TokenRefreshed(expires), now, wish.request, RefreshToken(wish.token or ""))
 

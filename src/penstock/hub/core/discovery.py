@@ -18,10 +18,8 @@ from typing import assert_never
 from penstock.hub.core.pattern_syntax import Anchor, Choice, One, Part, Ranges, Repeat, Row, check_length, parse
 from penstock.hub.core.refusal import Refusal
 
-MAX_STATES = 1_000
-"""How many states are kept; then all are thrown away."""
-MAX_WORK = 200_000
-"""What one search may cost beside lookups, in characters and bits looked at: some 100 ms."""
+MAX_WORK = 100_000
+"""What one search may cost beside lookups, in characters and bits looked at: some 50 ms, and some 3 MB of states."""
 _STATE_WORK = 8
 """What a new state costs beside its bits."""
 _HEAD = 16
@@ -125,10 +123,6 @@ class _Automaton:
 
     def _new_state(self, after: int) -> _State:
         self._spend(_STATE_WORK + after.bit_count())
-        if len(self._states) >= MAX_STATES:
-            for state in (self._start, *self._states.values()):
-                state.clear()  # they know each other, and one that is still known would keep all alive
-            self._states.clear()
         reach = self._whole.first  # the match may also begin here
         for position in _bits(after):
             reach |= self._follow[position]

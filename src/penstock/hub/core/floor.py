@@ -14,7 +14,7 @@ from penstock.hub.core.messages import Command, Disconnecting, Envelope, Error, 
 from penstock.hub.core.numbers import Numbers
 from penstock.hub.core.positions import Positions
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.registry import Actor, Registry
+from penstock.hub.core.registry import Registry
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.seen import Seen
 from penstock.hub.core.session import Session, State
@@ -64,20 +64,24 @@ class Floor:
         """Durable subscriptions that are not to be delivered to a session any more. Whoever delivers takes and empties it."""
         self.dirty: list[Session] = []
         """Sessions with something to write, or to be closed. Whoever writes takes the list and empties it."""
+        self._leaving: list[Session] = []
 
     # --- what topics have -----------------------------------------------------------------------------------------------------
 
     def log_of(self, topic: str) -> Binding | None:
         """The log that a publish to a topic goes into, if it has one."""
-        for binding in self.bindings:
-            if covers(binding.pattern, topic):
-                return binding
-        return self.everything if len(self.durable) and self.durable.count(topic) else None
+        bound = self.history_of(topic)
+        if bound is None and len(self.durable) and self.durable.count(topic):
+            return self.everything
+        return bound
 
     def history_of(self, pattern: str) -> Binding | None:
-        """The log that holds everything a topic or pattern covers; None when there is none, or more than one thing to ask."""
+        """The log that holds everything a topic or pattern covers; None when there is none, or more than one thing to ask.
+
+        Never the log of everything: that has only what was published while there was a durable subscription.
+        """
         if not has_wildcard(pattern):
-            return self.log_of(pattern)
+            return next((binding for binding in self.bindings if covers(binding.pattern, pattern)), None)
         touched = [binding for binding in self.bindings if overlaps(binding.pattern, pattern)]
         return touched[0] if len(touched) == 1 and covers(touched[0].pattern, pattern) else None
 
@@ -172,21 +176,27 @@ class Floor:
 
     def leave(self, session: Session, close: Close, now: int) -> None:
         """Clean up after a session, and have its connection closed once what waits is written."""
-        self.unregister(session, now)
         session.enter(State.DISCONNECTING)
         session.closing = close
         session.held.clear()
         self.mark(session)
+        self._leaving.append(session)
+        if len(self._leaving) == 1:
+            # Those who are told that one leaves may be full and have to leave too: one after the other, not one inside the other.
+            try:
+                for one in self._leaving:
+                    self.unregister(one, now)
+            finally:
+                self._leaving.clear()
 
-    def unregister(self, session: Session, now: int) -> Actor[Session] | None:
+    def unregister(self, session: Session, now: int) -> None:
         """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Those who watch are told."""
         for pattern in [*session.subscriptions]:
             self.drop(session, pattern, now)
         session.unacked.clear()
         actor, session.actor = session.actor, None
-        if actor is not None:
+        if actor is not None and self.registry.get(actor.address, now) in {None, actor}:  # else the address is another's by now
             self.registry.unregister(actor.address)
-        return actor
 
     def drop(self, session: Session, pattern: str, now: int) -> None:
         """End one subscription of a session as far as this connection is concerned."""
@@ -198,12 +208,11 @@ class Floor:
         self.watchers.remove(pattern, session)
         self.announce(pattern, "leave", session, now)
 
-    def expire(self, actor: Actor[Session], now: int) -> None:
-        """An actor was removed from the registry because its time ran out: its subscriptions end too, and it is told."""
-        session = actor.session
-        if session.actor is actor:
-            self.unregister(session, now)
-            self.say(session, Unregistered(actor.address, now // 1000, "expired"), now)
+    def expire(self, now: int) -> None:
+        """Make actors unknown whose time ran out: their subscriptions end too, and they are told."""
+        for actor in self.registry.expire(now):
+            self.unregister(actor.session, now)
+            self.say(actor.session, Unregistered(actor.address, now // 1000, "expired"), now)
 
     def announce(self, pattern: str, event: str, session: Session, now: int) -> None:
         """Tell those who watch a topic that an actor has come or gone."""

@@ -29,6 +29,7 @@ from penstock.hub.core.floor import Floor
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import COMMANDS, Command, Envelope, Position, decode_envelope
+from penstock.hub.core.numbers import GONE
 from penstock.hub.core.original import ORIGINAL, read_connect_metadata
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
@@ -108,12 +109,12 @@ class Hub:
     def closed(self, session: Session, now: int) -> None:
         """A connection is gone: clean up as after an unregister. Safe to call twice."""
         if session.state is not State.DISCONNECTED:
-            self.floor.unregister(session, now)
             session.enter(State.DISCONNECTED)
+            self.floor.unregister(session, now)
             session.outbox.clear()
             session.held.clear()
             self.floor.sessions.pop(session, None)
-            self.numbers.closed["gone" if session.closing is None else session.closing.reason] += 1
+            self.numbers.closed[GONE if session.closing is None else session.closing.reason] += 1
 
     def receive(self, session: Session, text: str, now: int) -> Wish | None:
         """A client said something. Nothing raises: what is wrong is answered."""
@@ -123,7 +124,7 @@ class Hub:
         session.heard_at = now
         request: Envelope | None = None
         try:
-            if self._rate is not None and session.state is State.CONNECTED:
+            if self._rate is not None:
                 self._take(session, now)
             request = _envelope(text)
             return self._answer(session, request, now)
@@ -131,17 +132,25 @@ class Hub:
             self.floor.refuse(session, refusal, now, request)
         return None
 
-    def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
-        """Something could not be done: a frame that cannot be read, or a wish."""
-        session.heard_at = now
-        self.floor.refuse(session, refusal, now, request)
+    def reject(self, session: Session, refusal: Refusal, now: int) -> None:
+        """A frame came that cannot even be read. It takes a permit like any other: no flood is for free."""
+        if session.is_open:
+            self.numbers.received += 1
+            session.heard_at = now
+            try:
+                if self._rate is not None:
+                    self._take(session, now)
+            except Refusal as limited:
+                refusal = limited
+            self.floor.refuse(session, refusal, now)
 
     def _take(self, session: Session, now: int) -> None:
         """Take a permit of the session's rate."""
         assert self._rate is not None
         wait, session.full_at = self._rate.take(session.full_at, now)
         if not wait:
-            session.refused = 0
+            if session.refused:
+                session.refused -= 1
             return
         session.refused += 1
         if session.refused > self.rules.flood:
@@ -230,16 +239,13 @@ class Hub:
         """There are no more parts."""
         subscribing.recovered(self.floor, session, now)
 
-    def retained(self, session: Session, wish: Retain, now: int) -> None:
-        """A durable subscription stands."""
-        subscribing.retained(self.floor, session, wish, now)
+    def retained(self, session: Session, wish: Retain, now: int) -> bool:
+        """A durable subscription stands; False when the session does not want it any more."""
+        return subscribing.retained(self.floor, session, wish, now)
 
     def unretained(self, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
         """A durable subscription could not be made."""
-        self.floor.durable.remove(wish.pattern, wish.address)
-        if wish.pattern in session.subscriptions:
-            self.floor.drop(session, wish.pattern, now)
-        self.floor.refuse(session, refusal, now, wish.request)
+        subscribing.unretained(self.floor, session, wish, refusal, now)
 
     def released(self, session: Session, wish: Release, now: int) -> None:
         """Durable subscriptions are over."""
@@ -247,6 +253,11 @@ class Hub:
             subscribing.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
         else:
             registering.unregistered(self.floor, session, wish.request, wish.address, now)
+
+    def unreleased(self, session: Session, wish: Release, refusal: Refusal, now: int) -> None:
+        """Durable subscriptions could not be ended: they go on, and may be ended later."""
+        self.resume([(wish.address, pattern) for pattern in wish.patterns])
+        self.floor.refuse(session, refusal, now, wish.request)
 
     # --- what logs bring ------------------------------------------------------------------------------------------------------
 
@@ -262,6 +273,8 @@ class Hub:
             if message.position is not None:
                 binding.next_offset = message.position.offset + 1
             if message.topic is not None and (message.expires_at is None or message.expires_at >= now):
+                if binding is floor.everything and message.position is not None:
+                    floor.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
                 floor.forward(message, floor.table.match(message.topic), now)
 
     def deliver(self, session: Session, batch: Sequence[Message], now: int) -> None:
@@ -273,8 +286,7 @@ class Hub:
     def sweep(self, now: int) -> None:
         """Do what has become due: registrations, tokens, timeouts, readers that do not read."""
         floor, rules = self.floor, self.rules
-        for actor in floor.registry.expire(now):
-            floor.expire(actor, now)
+        floor.expire(now)
         for session in [*floor.sessions]:
             if session.state is State.CONNECTING:
                 if now - session.opened_at >= rules.connect_timeout:
@@ -290,7 +302,10 @@ class Hub:
 
     def stop(self, now: int) -> None:
         """Tell everybody that the server stops, and close them."""
-        for session in [*self.floor.sessions]:
+        sessions = [*self.floor.sessions]
+        for session in sessions:
+            self.floor.watchers.drop(session)  # who leaves has no use for the news that everybody else leaves
+        for session in sessions:
             self.floor.cut(session, closing.STOPPING, now)
 
 

@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 Milliseconds = Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+LATEST = 1 << 52
+"""Of a timestamp and of a TTL, so that their sum in microseconds is an integer of 64 bits."""
 
 
 class Envelope(Struct, frozen=True, rename={"sender": "from", "message_id": "id", "correlation_id": "correlationId"}):
@@ -26,8 +28,8 @@ class Envelope(Struct, frozen=True, rename={"sender": "from", "message_id": "id"
     to: Annotated[str, Meta(max_length=256)] | None = None
     pattern: str | None = None
     correlation_id: Annotated[str, Meta(max_length=256)] | None = None
-    timestamp: Annotated[float, Meta(gt=0)] | None = None
-    ttl: Annotated[float, Meta(ge=0)] | None = None
+    timestamp: Annotated[float, Meta(gt=0, le=LATEST)] | None = None
+    ttl: Annotated[float, Meta(ge=0, le=LATEST)] | None = None
     metadata: Raw = Raw(b"null")
 
 

@@ -7,6 +7,9 @@ from collections import Counter
 from penstock.hub.core.messages import MetricsResponse
 from penstock.hub.core.rules import MINUTE
 
+GONE = "gone"
+"""Why a connection was closed that ended by itself."""
+
 
 class Numbers:
     """Counters that only grow."""
@@ -19,7 +22,7 @@ class Numbers:
         """Messages and replies that were handed to an outbox."""
         self.opened = 0
         self.closed: Counter[str] = Counter()
-        """By the reason of the close; `gone` for connections that ended by themselves."""
+        """By the reason of the close, or `GONE`."""
         self.errors: Counter[str] = Counter()
         """By code."""
         self.recovered = 0

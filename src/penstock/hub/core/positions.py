@@ -32,16 +32,25 @@ class Positions:
         """The position of the last message; before the first it is -1."""
         found = self._known.get(topic)
         if found is None:
-            self._made += 1
-            found = self._known[topic] = Position(f"{self._epoch}.{self._made}", -1)
-            if len(self._known) > self._max:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(topic)
+            found = self._begin()
+        self.note(topic, found)
         return found
 
     def next(self, topic: str) -> Position:
         """The position of one more message."""
         last = self.last(topic)
+        if not last.epoch.startswith(f"{self._epoch}."):
+            last = self._begin()  # the last one has its position from a log, whose numbers go on without this topic
         position = self._known[topic] = Position(last.epoch, last.offset + 1)
         return position
+
+    def note(self, topic: str, position: Position) -> None:
+        """The last message has this position, wherever that is from."""
+        self._known[topic] = position
+        self._known.move_to_end(topic)
+        if len(self._known) > self._max:
+            self._known.popitem(last=False)
+
+    def _begin(self) -> Position:
+        self._made += 1
+        return Position(f"{self._epoch}.{self._made}", -1)

@@ -29,7 +29,6 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
     if not session.identity.may_publish(topic):
         raise not_permitted("publish to", topic)
     data = checked_data(command.data)
-    expires_at = checked_expiry(request, now)
     given = request.message_id
     if given is not None:
         heard = floor.seen.find((actor.address, given), now)
@@ -46,13 +45,13 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         data=data,
         message_id=given or floor.make_id(),
         published_at=now,
-        expires_at=expires_at,
+        expires_at=checked_expiry(request, now),
         topic=topic,
         position=None if log is not None else floor.positions.next(topic),
     )
     if log is not None:
-        heard = floor.seen.note((actor.address, message.message_id), now)
-        heard.waiting.append((session, request))
+        if given is not None:
+            floor.seen.note((actor.address, given), now).waiting.append((session, request))
         session.appends += 1
         return Append(request, log, message)
     count = floor.forward(message, floor.table.match(topic), now)
@@ -77,19 +76,23 @@ def appended(floor: Floor, session: Session, wish: Append, position: Position, n
     topic = message.topic or ""
     count = floor.table.count(topic) + floor.durable.count(topic)
     answer = Published(topic, count, delivered=True, timestamp=now // 1000, message_id=message.message_id, position=position)
-    key = (message.sender, message.message_id)
-    heard = floor.seen.forget(key)
-    for waiting, request in [(session, wish.request)] if heard is None else heard.waiting:
+    for waiting, request in _waiting(floor, session, wish):
         floor.say(waiting, answer, now, request)
-    floor.seen.note(key, now, answer)
+    if wish.request.message_id is not None:
+        floor.seen.note((message.sender, message.message_id), now, answer)
 
 
 def lost(floor: Floor, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
     """A message did not get into its log; sent again, it is a new one."""
     session.appends -= 1
-    heard = floor.seen.forget((wish.message.sender, wish.message.message_id))
-    for waiting, request in [(session, wish.request)] if heard is None else heard.waiting:
+    for waiting, request in _waiting(floor, session, wish):
         floor.refuse(waiting, refusal, now, request)
+
+
+def _waiting(floor: Floor, session: Session, wish: Append) -> list[tuple[Session, Envelope]]:
+    """Who waits to hear what became of a message."""
+    heard = floor.seen.forget((wish.message.sender, wish.message.message_id))
+    return [(session, wish.request)] if heard is None else heard.waiting
 
 
 def checked_type(kind: object) -> str:

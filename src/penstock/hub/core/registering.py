@@ -39,6 +39,7 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
         raise Refusal(
             "unauthorized", f"{address} is the hub's own address", reason="reserved_address", resolution="choose another address"
         )
+    floor.expire(now)  # whose time ran out has no address any more, and takes no room
     if session.actor is not None and session.actor.address != address:
         raise Refusal(
             "internal_error",
@@ -48,7 +49,6 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
         )
     actor, displaced = floor.registry.register(command, session, token=f"renewal-{floor.make_id()}", now=now)
     if displaced is not None:
-        displaced.session.actor = None  # the address is not its own any more
         floor.cut(displaced.session, closing.REPLACED, now)
     session.actor = actor
     session.rename(address)

@@ -38,7 +38,7 @@ class HubRules:
     rate: RateLimit | None = field(default_factory=lambda: RateLimit(1_000, 2_000))
     """Messages of one session; None for no limit."""
     flood: int = 1_000
-    """How many messages in a row may be refused for their rate before the connection is closed."""
+    """How many more messages may be refused for their rate than are taken before the connection is closed."""
     connect_timeout: int = 10 * SECOND
     """How long a connection may take to say hub:connect."""
     heartbeat: int = 5 * MINUTE

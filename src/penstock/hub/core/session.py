@@ -35,8 +35,8 @@ class Subscription(msgspec.Struct):
     """What a session subscribes to, by one topic or pattern."""
 
     subscription_id: str
-    durable: bool
-    presence: bool
+    durable: bool = False
+    """Whether it outlives the connection. What it brings comes from its own log then, not from the table of topics."""
 
 
 class Session:
@@ -94,7 +94,7 @@ class Session:
         self.full_at = 0
         """Of the rate limit."""
         self.refused = 0
-        """How many messages in a row were refused for their rate."""
+        """How many more messages were refused for their rate than were taken since."""
         self.sent = 0
         self.rename(f"@(session/{session_id.removeprefix('session-')})")
         self.peer: Any = None  # the shell's own, which a core must not know

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 
 from penstock.hub.core.ask import Ask
-from penstock.hub.core.binding import Binding
 from penstock.hub.core.floor import Floor
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import (
@@ -45,34 +44,31 @@ def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
     if not session.identity.may_subscribe(pattern):
         raise not_permitted("subscribe to", pattern)
     known = session.subscriptions.get(pattern)
+    has_rested = pattern in floor.durable.patterns_of(actor.address)
+    is_durable = command.durable or (known is None and has_rested)
     if known is None:
-        _check_room(floor, session)
-    if known is None or (command.durable and not known.durable):
-        if known is not None:
-            floor.table.remove(pattern, session)
-        durable = command.durable or pattern in floor.durable.patterns_of(actor.address)
-        known = session.subscriptions[pattern] = Subscription(
-            subscription_id=known.subscription_id if known is not None else f"sub-{floor.make_id()}",
-            durable=durable,
-            presence=command.presence,
-        )
-        if durable:
-            floor.durable.add(pattern, actor.address)
-            floor.announce(pattern, "join", session, now)
-            _watch(floor, session, pattern, command)
-            return Retain(request, actor.address, pattern, floor.logs_of(pattern))
-        floor.table.add(pattern, session)
+        if not has_rested:
+            _check_room(floor, session, actor.address)
+        known = session.subscriptions[pattern] = Subscription(f"sub-{floor.make_id()}")
+        if not is_durable:
+            floor.table.add(pattern, session)
         floor.announce(pattern, "join", session, now)
-    _watch(floor, session, pattern, command)
+    if command.presence:
+        floor.watchers.add(pattern, session)
+    if is_durable and not known.durable:
+        floor.durable.add(pattern, actor.address)
+        return Retain(request, actor.address, pattern, floor.logs_of(pattern), is_new=not has_rested)
     if command.since is not None and not known.durable:
         return _recover(floor, ask, pattern, command.since)
     floor.reply(ask, _standing(floor, session, pattern))
     return None
 
 
-def _check_room(floor: Floor, session: Session) -> None:
+def _check_room(floor: Floor, session: Session, address: str) -> None:
+    """See that the actor may have one more subscription, those included that rest."""
     most = floor.rules.max_subscriptions
-    if len(session.subscriptions) >= most:
+    rested = sum(pattern not in session.subscriptions for pattern in floor.durable.patterns_of(address))
+    if len(session.subscriptions) + rested >= most:
         raise Refusal(
             "rate_limited",
             f"this actor has {most} subscriptions, the most there may be",
@@ -80,12 +76,6 @@ def _check_room(floor: Floor, session: Session) -> None:
             resolution="unsubscribe from some, or use a pattern with + or # for several topics",
             details={"limit": most},
         )
-
-
-def _watch(floor: Floor, session: Session, pattern: str, command: Subscribe) -> None:
-    if command.presence:
-        session.subscriptions[pattern].presence = True
-        floor.watchers.add(pattern, session)
 
 
 def _standing(floor: Floor, session: Session, pattern: str, *, recovered: bool | None = None) -> Subscribed:
@@ -150,10 +140,24 @@ def recovered(floor: Floor, session: Session, now: int) -> None:
     floor.let_go(session, now)
 
 
-def retained(floor: Floor, session: Session, wish: Retain, now: int) -> None:
-    """A durable subscription stands; what waits for it comes by `deliver`."""
-    if wish.pattern in session.subscriptions:
-        floor.say(session, _standing(floor, session, wish.pattern), now, wish.request)
+def retained(floor: Floor, session: Session, wish: Retain, now: int) -> bool:
+    """A durable subscription stands, and what waits for it comes by `deliver`; False when the session has lost it meanwhile."""
+    subscription = session.subscriptions.get(wish.pattern)
+    if subscription is None:
+        return False
+    subscription.durable = True
+    floor.table.remove(wish.pattern, session)  # it was not durable until now, perhaps
+    floor.say(session, _standing(floor, session, wish.pattern), now, wish.request)
+    return True
+
+
+def unretained(floor: Floor, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
+    """A durable subscription could not be made. One that was there before rests; one that was not durable stays so."""
+    if wish.is_new and session.actor is not None:  # else the actor may be at another connection by now, and try the same
+        floor.durable.remove(wish.pattern, wish.address)
+    if wish.pattern in session.subscriptions and wish.pattern not in floor.table.patterns_of(session):
+        floor.drop(session, wish.pattern, now)
+    floor.refuse(session, refusal, now, wish.request)
 
 
 def deliver(floor: Floor, session: Session, messages: Sequence[Message], now: int) -> None:
@@ -167,7 +171,7 @@ def deliver(floor: Floor, session: Session, messages: Sequence[Message], now: in
 def ack(floor: Floor, ask: Ask[Ack]) -> Settle | None:
     """Messages are done."""
     session, command = ask.session, ask.command
-    wanted = (*command.message_ids, command.message_id) if command.message_id is not None else command.message_ids
+    wanted = dict.fromkeys((*command.message_ids, command.message_id) if command.message_id else command.message_ids)
     if not wanted:
         raise Refusal(
             "internal_error",
@@ -176,10 +180,11 @@ def ack(floor: Floor, ask: Ask[Ack]) -> Settle | None:
             resolution="send payload.messageId, or payload.messageIds, with ids from metadata.messageId",
         )
     actor = acting(ask)
-    done = tuple(one for one in dict.fromkeys(wanted) if one in session.unacked)
+    done = tuple(one for one in wanted if one in session.unacked)
+    unknown = tuple(one for one in wanted if one not in session.unacked)
     for one in done:
         del session.unacked[one]
-    floor.reply(ask, Acked(len(done), tuple(one for one in dict.fromkeys(wanted) if one not in done)))
+    floor.reply(ask, Acked(len(done), unknown))
     return Settle(actor.address, done) if done else None
 
 
@@ -218,9 +223,14 @@ def list_topics(floor: Floor, ask: Ask[ListTopics]) -> None:
     command = ask.command
     if len(command.prefix) > MAX_PREFIX:
         raise Refusal("internal_error", "prefix is too long", reason="invalid_topic", resolution=RESOLUTION)
-    total = floor.table.total(command.prefix)
-    found = floor.table.names(command.prefix, command.offset, command.limit)
-    topics = tuple(TopicCount(name, count) for name, count in found)
+    table, durable = floor.table, floor.durable
+    # Names that only durable subscriptions have are sorted in. They move the others by their number at most.
+    rest = [(name, 0) for name, _ in durable.names(command.prefix) if not table.subscribers(name)]
+    start = max(command.offset - len(rest), 0)
+    skip, stop = command.offset - start, command.offset + command.limit - start
+    found = sorted([*table.names(command.prefix, start, stop), *rest])[skip:stop]
+    topics = tuple(TopicCount(name, count + len(durable.subscribers(name))) for name, count in found)
+    total = table.total(command.prefix) + len(rest)
     floor.reply(ask, TopicList(topics, total, command.offset + len(found) < total))
 
 
@@ -230,14 +240,14 @@ def topic_info(floor: Floor, ask: Ask[TopicInfo]) -> None:
     topic = checked_topic(command.topic)
     if not (session.identity.may_subscribe(topic) or session.identity.may_publish(topic)):
         raise not_permitted("ask about", topic)
-    log = floor.log_of(topic)
+    log = floor.history_of(topic)
     facts = TopicFacts(
         topic,
         floor.table.count(topic) + floor.durable.count(topic),
-        len(floor.table.subscribers(topic)),
+        len(floor.table.subscribers(topic)) + len(floor.durable.subscribers(topic)),
         history=log is not None,
         position=(floor.positions.peek(topic) or UNSET) if log is None else Position(log.epoch, log.next_offset - 1),
-        bound_to=_bound(floor, log),
+        bound_to=UNSET if log is None else log.stream,
     )
     floor.reply(ask, facts)
 
@@ -248,13 +258,12 @@ def presence(floor: Floor, ask: Ask[Presence]) -> None:
     pattern = checked_pattern(command.topic)
     if not session.identity.may_subscribe(pattern):
         raise not_permitted("see who subscribes to", pattern)
-    live = {one.name for one in floor.table.subscribers(pattern)}
-    durable = {address for address in floor.durable.subscribers(pattern) if floor.registry.get(address, now) is not None}
-    floor.reply(ask, PresenceNews(pattern, "list", tuple(sorted(live | durable)), now // 1000))
-
-
-def _bound(floor: Floor, log: Binding | None) -> str | UnsetType:
-    return UNSET if log is None or log is floor.everything else log.stream
+    present = {one.name for one in floor.table.subscribers(pattern)}
+    for address in floor.durable.subscribers(pattern):
+        actor = floor.registry.get(address, now)
+        if actor is not None and pattern in actor.session.subscriptions:  # else it rests, wherever the actor is
+            present.add(address)
+    floor.reply(ask, PresenceNews(pattern, "list", tuple(sorted(present)), now // 1000))
 
 
 def _is_over(message: Message, now: int) -> bool:

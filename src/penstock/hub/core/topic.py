@@ -14,7 +14,7 @@ from penstock.hub.core.rules import MAX_TOPIC
 _TOPIC = re.compile(rf"[a-zA-Z0-9/_-]{{1,{MAX_TOPIC}}}").fullmatch
 _LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch
 MAX_PATTERN_LEVELS = 10
-"""Of a pattern with wildcards: a message has to be held against up to 2 to this power of places in the table."""
+"""Of a pattern with wildcards: a message is held against up to twice 2 to this power of places in the table."""
 RESOLUTION = f"send a topic of 1 to {MAX_TOPIC} letters, digits, / _ and -"
 
 

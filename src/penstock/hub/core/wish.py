@@ -14,7 +14,7 @@ from penstock.hub.core.messages import Envelope
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Find out whose token this is; `Hub.verified` or `Hub.refused` goes on. Without a token, None."""
+    """Find out whose token this is; `Hub.verified` or `Hub.unverified` goes on. Without a token, None."""
 
     request: Envelope
     token: str | None
@@ -25,7 +25,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write a message to a log; `Hub.appended` or `Hub.refused` goes on."""
+    """Write a message to a log; `Hub.appended` or `Hub.lost` goes on."""
 
     request: Envelope
     binding: Binding
@@ -48,17 +48,22 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Begin, or resume, the durable subscription of an actor to a pattern, on these logs; `Hub.retained` goes on."""
+    """Begin, or resume, the durable subscription of an actor to a pattern, on these logs.
+
+    `Hub.retained` or `Hub.unretained` goes on.
+    """
 
     request: Envelope
     address: str
     pattern: str
     bindings: tuple[Binding, ...]
+    is_new: bool
+    """Whether there was none that could be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End durable subscriptions of an actor for good; `Hub.released` goes on."""
+    """End durable subscriptions of an actor for good; `Hub.released` or `Hub.unreleased` goes on."""
 
     request: Envelope
     address: str

@@ -1,0 +1,617 @@
+"""The hub's door over real sockets: who may connect, what a frame may be, how connections end, and that none harms another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+
+import aiohttp
+import pytest
+
+from penstock.errors import Unauthenticated
+from penstock.hub.core.closing import CLOSES
+from penstock.hub.core.identity import Identity
+from penstock.hub.core.rules import HubRules
+from penstock.hub.core.session import Session
+from penstock.hub.core.wish import Wish
+from penstock.rate_limit import RateLimit
+from penstock.testing import ManualClock
+from penstock.testing.server import LocalServer, ServerProcess
+from tests.integration.hub.serving import Serving, serving
+from tests.integration.hub.wire import BINARY, CLOSE, PING, PONG, TEXT, RawSocket, connected, frame, member, opened, raw
+
+CODES = {close.reason: close.code for close in CLOSES}
+MEBIBYTE = 2**20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    with LocalServer(hub_origins=("https://app.example.com",), hub_rate_limit=0) as running:
+        yield running
+
+
+async def numbers(url: str) -> dict[str, float]:
+    """What /metrics says of the hub."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line.startswith("penstock_hub_"))}
+
+
+async def refused(url: str, path: str = "/ws", **headers: str) -> tuple[int, str]:
+    """Status and reason of a handshake that is refused."""
+    wanted = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    }
+    async with aiohttp.ClientSession() as session, session.get(url + path, headers={**wanted, **headers}) as response:
+        return response.status, (await response.json())["error"]["reason"]
+
+
+# --- who may connect ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_does_not_upgrade_is_told_how(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{server.url}/ws") as response:
+            assert response.status == 426
+            assert response.headers["Upgrade"] == "websocket"
+            assert (await response.json())["error"]["reason"] == "upgrade_required"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example.com", "null", "https://app.example.com.evil.com", "http://app.example.com"]
+)
+def test_a_page_of_a_stranger_may_not_connect(server: LocalServer, origin: str) -> None:
+    assert asyncio.run(refused(server.url, Origin=origin)) == (403, "origin_not_allowed")
+
+
+def test_a_page_of_the_server_itself_or_of_a_named_origin_may_connect(server: LocalServer) -> None:
+    async def scenario() -> None:
+        for origin in (server.url, "https://app.example.com"):
+            async with connected(server.url, origin=origin):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_an_origin_of_the_hub_may_call_nothing_else(server: LocalServer) -> None:
+    found = asyncio.run(refused(server.url, "/metrics", Origin="https://app.example.com"))
+    assert found == (403, "origin_not_allowed")
+
+
+def test_a_server_called_by_a_name_it_was_not_told_refuses(server: LocalServer) -> None:
+    assert asyncio.run(refused(server.url, Host="evil.example.com")) == (421, "host_not_allowed")
+
+
+def test_one_address_may_have_so_many_connections_and_no_more() -> None:
+    async def scenario(url: str) -> None:
+        async with connected(url):
+            async with connected(url):
+                assert await refused(url) == (429, "too_many_connections")
+            await comes_back(url)
+        assert (await numbers(url))["penstock_hub_connections_refused_total"] >= 1
+
+    async def comes_back(url: str) -> None:
+        """The server may see the end of the other connection a little later."""
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    async with connected(url):
+                        return
+                except aiohttp.WSServerHandshakeError as error:
+                    if error.status != 429:
+                        raise
+                    await asyncio.sleep(0)
+
+    with LocalServer(hub_max_per_address=2) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_a_handshake_that_fails_leaves_its_place_free() -> None:
+    async def scenario(url: str) -> None:
+        for _ in range(5):
+            async with aiohttp.ClientSession() as session, session.get(f"{url}/ws") as response:
+                assert response.status == 426
+        async with connected(url):
+            pass
+
+    with LocalServer(hub_max_per_address=1) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_without_the_hub_there_is_no_such_path() -> None:
+    with LocalServer(hub=False) as running:
+        assert asyncio.run(refused(running.url)) == (404, "no_such_path")
+
+
+def test_the_asyncapi_document_names_this_server(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{server.url}/asyncapi.json") as response:
+            assert response.status == 200
+            document = await response.json()
+        assert document["asyncapi"].startswith("3.")
+        assert server.url.removeprefix("http://") in json.dumps(document["servers"])
+
+    asyncio.run(scenario())
+
+
+# --- what a frame may be ------------------------------------------------------------------------------------------------------
+
+
+def padded(size: int, filler: str = "x") -> str:
+    """A heartbeat of so many bytes, filled up in a field that nobody reads."""
+    shell = '{"type":"hub:heartbeat","id":"padded","payload":{"pad":""}}'
+    count, rest = divmod(size - len(shell), len(filler.encode()))
+    return shell.replace('"pad":""', f'"pad":"{filler * count}{"x" * rest}"')
+
+
+@pytest.mark.parametrize("filler", ["x", "é", "漢", "🙂"])
+def test_a_frame_is_weighed_in_bytes_and_one_too_large_costs_nothing_but_an_error(server: LocalServer, filler: str) -> None:
+    async def scenario() -> None:
+        async with connected(server.url) as wire:
+            fits, exceeds = padded(MEBIBYTE, filler), padded(MEBIBYTE + 1, filler)
+            assert len(fits.encode()) == MEBIBYTE
+            await wire.send(fits)
+            assert (await wire.next())["type"] == "hub:heartbeat_ack"
+            await wire.send(exceeds)
+            error = (await wire.next())["payload"]
+            assert error["code"] == "message_too_large"
+            assert error["details"] == {
+                "reason": "message_too_large",
+                "retryable": False,
+                "size": MEBIBYTE + 1,
+                "limit": MEBIBYTE,
+            }
+            await wire.nothing_more()
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_that_is_announced_beyond_all_measure_is_not_even_read(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with raw(server.url) as socket:
+            await socket.connect()
+            await socket.send(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 4 * MEBIBYTE), b"\x00\x00\x00\x00")
+            assert (await socket.closed())[0] == 1009
+
+    asyncio.run(scenario())
+
+
+def test_fragments_are_weighed_together(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with raw(server.url) as socket:
+            await socket.connect()
+            part = b" " * (300 * 1024)
+            await socket.send(frame(TEXT, part, fin=False), *[frame(0, part, fin=False)] * 3, frame(0, b"{}"))
+            assert (await socket.next())["payload"]["code"] == "message_too_large"
+            await socket.say("hub:heartbeat", {})
+            assert (await socket.next())["type"] == "hub:heartbeat_ack"
+
+    asyncio.run(scenario())
+
+
+def test_a_binary_frame_is_refused_and_the_connection_goes_on(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with connected(server.url) as wire:
+            await wire.socket.send_bytes(b'{"type":"hub:heartbeat"}')
+            assert (await wire.next())["payload"]["details"]["reason"] == "binary_frame"
+            await wire.nothing_more()
+
+    asyncio.run(scenario())
+
+
+def test_a_ping_is_answered_with_what_it_held(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with raw(server.url) as socket:
+            for payload in (b"", b"x", bytes(range(125))):
+                await socket.send(frame(PING, payload))
+                assert await socket.read() == (PONG, payload)
+
+    asyncio.run(scenario())
+
+
+def test_messages_of_every_length_arrive_whole(server: LocalServer) -> None:
+    """The headers of frames are made by hand: 7, 16 and 64 bits of length."""
+
+    async def scenario() -> None:
+        async with member(server.url, "@(test/lengths)") as wire:
+            await wire.ask("hub:subscribe", {"topic": "lengths"})
+            for length in [0, 1, *range(0, 300, 7), 65_000, 65_535, 65_536, 70_000, 900_000]:
+                await wire.say("hub:publish", {"topic": "lengths", "type": "length", "data": "x" * length})
+                assert (await wire.expect("length"))["payload"] == "x" * length
+                await wire.expect("hub:delivery_ack")
+
+    asyncio.run(scenario())
+
+
+# --- how connections end ------------------------------------------------------------------------------------------------------
+
+
+def test_a_goodbye_is_answered_before_the_close(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with connected(server.url) as wire:
+            reply = await wire.ask("hub:disconnect", {"reason": "done"})
+            assert reply["type"] == "hub:disconnect_ack"
+            assert await wire.closed() == (1000, "Client requested disconnect")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_heard_after_a_goodbye_and_its_close_comes_once(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with raw(server.url) as socket:
+            await socket.connect()
+            goodbye, more = (json.dumps({"type": kind}).encode() for kind in ("hub:disconnect", "hub:heartbeat"))
+            await socket.send(frame(TEXT, goodbye), *[frame(TEXT, more)] * 200)
+            assert (await socket.next())["type"] == "hub:disconnect_ack"
+            opcode, payload = await socket.read()
+            assert (opcode, payload[:2]) == (CLOSE, struct.pack("!H", 1000))
+            await socket.send(frame(CLOSE, payload))
+            with pytest.raises(asyncio.IncompleteReadError) as ended:
+                await socket.read()
+            assert ended.value.partial == b""
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("payload", [b"", struct.pack("!H", 1000) + b"bye", struct.pack("!H", 4999)])
+def test_a_close_is_answered_by_the_same(server: LocalServer, payload: bytes) -> None:
+    async def scenario() -> None:
+        async with raw(server.url) as socket:
+            await socket.send(frame(CLOSE, payload))
+            assert await socket.read() == (CLOSE, payload[:2])
+            assert await socket.closed() == (None, "")
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_never_says_hello_is_let_go() -> None:
+    clock = ManualClock()
+
+    async def scenario(url: str) -> None:
+        async with opened(url) as silent, opened(url) as late:
+            await silent.ask("ping-that-nobody-knows")  # it is there
+            clock.advance(9.9)
+            assert (await late.ask("hub:connect", {"version": "1.0"}))["type"] == "hub:connected"
+            clock.advance(0.1)
+            assert await silent.closed() == (CODES["connect_timeout"], "connect_timeout")
+            await late.nothing_more()
+
+    with LocalServer(clock=clock) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_a_client_that_gives_no_sign_of_life_is_let_go_and_one_that_does_is_not() -> None:
+    clock = ManualClock()
+
+    async def scenario(url: str) -> None:
+        async with connected(url) as silent, connected(url) as living:
+            clock.advance(59)
+            await living.ask("hub:heartbeat", {"timestamp": 1})
+            clock.advance(1)
+            assert await silent.closed() == (1000, "Heartbeat timeout")
+            await living.nothing_more()
+
+    with LocalServer(clock=clock, hub_idle=60, hub_heartbeat=30) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_another_version_is_refused_and_closed(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with opened(server.url) as wire:
+            reply = await wire.ask("hub:connect", {"version": "2.0"})
+            assert reply["payload"]["code"] == "version_mismatch"
+            assert await wire.closed() == (CODES["version_mismatch"], "version_mismatch")
+
+    asyncio.run(scenario())
+
+
+def test_who_is_replaced_is_told_by_whom_and_closed(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with member(server.url, "@(test/twice)") as first, member(server.url, "@(test/twice)") as second:
+            assert (await first.expect("hub:disconnect"))["payload"]["reason"] == "duplicate_connection"
+            assert await first.closed() == (CODES["duplicate_connection"], "duplicate_connection")
+            await second.nothing_more()
+
+    asyncio.run(scenario())
+
+
+def test_without_a_valid_token_the_connection_ends() -> None:
+    async def scenario(url: str) -> None:
+        for payload in ({"version": "1.0"}, {"version": "1.0", "jwt": "no-such-token"}):
+            async with opened(url) as wire:
+                reply = await wire.ask("hub:connect", payload)
+                assert reply["payload"]["code"] == "unauthorized"
+                assert await wire.closed() == (CODES["unauthorized"], "unauthorized")
+
+    class Nobody:
+        async def verify(self, token: str | None, claimed: str | None) -> Identity:
+            raise Unauthenticated("no such token")
+
+    async def serve() -> None:
+        async with serving(verifier=Nobody()) as running:
+            await scenario(running.url)
+
+    asyncio.run(serve())
+
+
+def test_who_goes_on_after_being_refused_for_its_rate_is_closed() -> None:
+    async def scenario() -> None:
+        rules = HubRules(rate=RateLimit(1, 2), flood=10)
+        async with serving(rules) as running, connected(running.url) as wire, connected(running.url) as other:
+            for _ in range(100):
+                await wire.say("hub:heartbeat", {})
+            assert await wire.closed() == (CODES["rate_limited"], "rate_limited")
+            kinds = [frame["payload"].get("code", frame["type"]) for frame in wire.kept]
+            assert kinds[:2] == ["hub:heartbeat_ack"] * 2
+            assert set(kinds[2:]) == {"rate_limited"}
+            await other.nothing_more()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_stops_says_so() -> None:
+    async def scenario(process: ServerProcess) -> None:
+        async with member(process.url, "@(test/one)") as one, connected(process.url) as two, opened(process.url) as three:
+            stopping = asyncio.create_task(asyncio.to_thread(process.stop))
+            for wire in (one, two, three):
+                assert (await wire.expect("hub:disconnect"))["payload"]["reason"] == "server_shutdown"
+                assert await wire.closed() == (1001, "server_shutdown")
+            assert await stopping == 0
+
+    with ServerProcess() as process:
+        assert f"ws://127.0.0.1:{process.port}/ws  (try penstock hub listen '#' --server {process.url})" in process.log
+        asyncio.run(scenario(process))
+        assert "Traceback" not in process.log
+
+
+def test_a_stop_does_not_wait_for_those_who_do_not_answer() -> None:
+    async def scenario(running: LocalServer) -> None:
+        async with raw(running.url) as socket:
+            await socket.connect()  # and never answers a close
+            await asyncio.to_thread(running.stop)
+            assert (await socket.closed())[0] == 1001
+
+    with LocalServer() as running:
+        asyncio.run(asyncio.wait_for(scenario(running), 10))
+
+
+# --- clients that do not read -------------------------------------------------------------------------------------------------
+
+
+async def flood(url: str, topic: str, megabytes: float) -> None:
+    """Publish so much to a topic."""
+    data = "x" * 10_000
+    async with member(url, "@(test/flood)") as wire:
+        for _ in range(int(megabytes * 100)):
+            await wire.ask("hub:publish", {"topic": topic, "type": "flood", "data": data})
+
+
+async def no_session(running: Serving) -> None:
+    """Wait until the hub knows no connection any more."""
+    async with asyncio.timeout(10):
+        while running.hub.floor.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
+            await asyncio.sleep(0.01)
+
+
+def test_who_does_not_read_is_cut_off_with_its_code_and_the_others_get_everything(server: LocalServer) -> None:
+    async def scenario() -> None:
+        before = await numbers(server.url)
+        async with raw(server.url, receive_buffer=4096) as slow, member(server.url, "@(test/reader)") as reader:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "slow"})
+            await slow.next()
+            await reader.ask("hub:subscribe", {"topic": "slow"})
+            flooding = asyncio.create_task(flood(server.url, "slow", 6))
+            for _ in range(600):
+                await reader.expect("flood")
+            await flooding
+            # It reads again: whole frames, and then why it was closed.
+            kinds = set()
+            while True:
+                opcode, payload = await slow.read()
+                if opcode == CLOSE:
+                    break
+                kinds.add(json.loads(payload)["type"])
+            assert kinds == {"flood"}
+            assert (struct.unpack("!H", payload[:2])[0], payload[2:]) == (CODES["slow_reader"], b"slow_reader")
+            await reader.nothing_more()
+        after = await numbers(server.url)
+        name = "penstock_hub_slow_readers_total"
+        assert after[name] == before[name] + 1
+
+    asyncio.run(scenario())
+
+
+def test_who_does_not_even_take_the_close_is_cut() -> None:
+    async def scenario() -> None:
+        rules = HubRules(max_outbox_bytes=100_000, rate=None)
+        async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "slow"})
+            await slow.next()
+            await flood(running.url, "slow", 6)
+            await no_session(running)
+            assert running.hub.numbers.closed["slow_reader"] == 1
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_nothing_for_the_span_is_cut_off_though_little_waits() -> None:
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None)
+        async with serving(rules, clock=clock) as running, raw(running.url, receive_buffer=4096) as slow:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "slow"})
+            await slow.next()
+            await flood(running.url, "slow", 6)
+            (session,) = running.hub.floor.sessions
+            assert len(session.outbox)
+            clock.advance(29)
+            await asyncio.sleep(0.05)  # the clock's news come by way of the loop
+            assert session.closing is None
+            clock.advance(1.1)
+            assert (await slow.closed())[0] == CODES["slow_reader"]
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_and_asks_and_never_reads_the_answers_is_cut_off() -> None:
+    async def scenario() -> None:
+        rules = HubRules(max_outbox_bytes=100_000, rate=None)
+        async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
+            await slow.connect()
+            heartbeat = frame(TEXT, json.dumps({"type": "hub:heartbeat", "id": "x" * 250}).encode())
+            with suppress(ConnectionError, TimeoutError):
+                while running.hub.floor.sessions:
+                    await slow.send(heartbeat * 100)
+            await no_session(running)
+            assert running.hub.numbers.closed["slow_reader"] == 1
+
+    asyncio.run(scenario())
+
+
+# --- clients that are gone ----------------------------------------------------------------------------------------------------
+
+
+def test_who_does_not_answer_pings_is_gone_and_who_does_stays() -> None:
+    async def scenario() -> None:
+        async with serving(ping_seconds=0.2) as running, connected(running.url) as living, raw(running.url) as vanished:
+            await vanished.connect()
+            listening = asyncio.create_task(living.next(30))  # aiohttp answers pings while it reads
+            assert await vanished.closed() == (None, "")
+            await asyncio.sleep(0.5)
+            listening.cancel()
+            await asyncio.wait([listening])
+            await living.nothing_more()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_is_lost_is_cleaned_up(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with member(server.url, "@(test/watcher)") as watcher:
+            await watcher.ask("hub:subscribe", {"topic": "lost", "presence": True})
+            async with raw(server.url) as lost:
+                await lost.register("@(test/lost)")
+                await lost.say("hub:subscribe", {"topic": "lost"})
+                assert (await watcher.expect("hub:presence"))["payload"]["event"] == "join"
+            news = (await watcher.expect("hub:presence"))["payload"]
+            assert (news["event"], news["actors"]) == ("leave", ["@(test/lost)"])
+
+    asyncio.run(scenario())
+
+
+# --- none harms another -------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_inside_the_hub_ends_one_connection_alone_and_its_log_holds_no_payload(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with serving() as running:
+            hub = running.hub
+            receive = hub.receive
+
+            def broken(session: Session, text: str, now: int) -> Wish | None:
+                if "secret-payload" in text:
+                    raise RuntimeError(f"cannot bear {text}")
+                return receive(session, text, now)
+
+            hub.receive = broken  # type: ignore[method-assign]  # a fault that the hub itself does not have
+            async with member(running.url, "@(test/victim)") as victim, member(running.url, "@(test/other)") as other:
+                await other.ask("hub:subscribe", {"topic": "t"})
+                await victim.say("hub:publish", {"topic": "t", "type": "x", "data": "secret-payload"})
+                assert await victim.closed() == (1011, "internal_error")
+                await other.ask("hub:publish", {"topic": "t", "type": "x", "data": 1})
+                assert (await other.expect("x"))["payload"] == 1
+                assert [*hub.floor.sessions] == [actor.session for actor in [hub.floor.registry.get("@(test/other)", 0)] if actor]
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(scenario())
+    assert "RuntimeError" in caplog.text
+    assert "secret-payload" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        frame(PING, b""),
+        frame(PONG, b""),
+        frame(BINARY, b"x"),
+        frame(TEXT, b"x"),
+        frame(TEXT, b'{"type":"hub:heartbeat"}'),
+    ],
+    ids=["pings", "pongs", "binary", "no json", "heartbeats"],
+)
+def test_a_flood_of_frames_leaves_the_others_their_turn(server: LocalServer, noise: bytes) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            quiet = await stack.enter_async_context(connected(server.url))
+            sockets = [await stack.enter_async_context(raw(server.url)) for _ in range(4)]
+            for socket in sockets:
+                await socket.connect()
+            floods = [asyncio.create_task(_pour(socket, noise * 5_000)) for socket in sockets]
+            loop = asyncio.get_running_loop()
+            waits = []
+            for _ in range(30):
+                asked = loop.time()
+                await quiet.ask("hub:heartbeat", {"timestamp": 1})
+                waits.append(loop.time() - asked)
+            for task in floods:
+                task.cancel()
+            await asyncio.wait(floods)
+            assert sorted(waits)[len(waits) // 2] < 0.5, waits
+
+    asyncio.run(scenario())
+
+
+async def _pour(socket: RawSocket, noise: bytes) -> None:
+    """Send noise for ever, reading whatever comes back."""
+
+    async def read() -> None:
+        while await socket.reader.read(2**16):
+            pass
+
+    reading = asyncio.create_task(read())
+    try:
+        while True:
+            await socket.send(noise)
+    except ConnectionError:
+        pass  # who floods may be closed for it
+    finally:
+        reading.cancel()
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_tell_what_goes_on() -> None:
+    async def scenario(url: str) -> None:
+        async with member(url, "@(test/one)") as one, connected(url):
+            await one.ask("hub:subscribe", {"topic": "t"})
+            await one.ask("hub:publish", {"topic": "t", "type": "x"})
+            await one.ask("hub:publish", {"topic": "t"})
+            found = await numbers(url)
+            assert found["penstock_hub_connections"] == 2
+            assert found["penstock_hub_actors"] == 1
+            assert found["penstock_hub_topics"] == 1
+            assert found["penstock_hub_connections_opened_total"] == 2
+            assert found["penstock_hub_messages_received_total"] == 6
+            assert found["penstock_hub_messages_sent_total"] == 7
+            assert found['penstock_hub_errors_total{code="internal_error"}'] == 1
+            await one.ask("hub:disconnect")
+            await one.closed()
+
+    with LocalServer() as running:
+        asyncio.run(scenario(running.url))

@@ -1,0 +1,231 @@
+"""The hub in a real browser: the page that the server serves at /hub, and the page in examples/ that a developer would copy."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from penstock.client import HubClient
+from penstock.testing.server import LocalServer, ServerProcess
+from tests.integration.hub.chromium import CHROMIUM, Browser, Page
+from tests.ports import free_port
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "hub"
+STRANGE = (
+    "<img src=x onerror=\"document.title='harmed'\"><script>document.title='harmed'</script>",
+    "</pre></li><h1>big</h1>",
+    "a\u202etxt.exe \x00 \x1b[31m \U0001f680",
+    "{{constructor.constructor('x')()}} ${7*7} &lt;b&gt;",
+)
+
+
+@asynccontextmanager
+async def pages(url: str, count: int = 1, *, topic: str = "chat/#") -> AsyncIterator[list[Page]]:
+    """Pages of the server, each connected and listening to a topic."""
+    async with Browser() as browser:
+        opened = [await browser.open(f"{url}/hub") for _ in range(count)]
+        for page in opened:
+            await page.until("document.querySelector('#status').textContent === 'connected'")
+            await page.type("#pattern", topic)
+            await page.enter()
+            await page.until("document.querySelector('#topics .who')")
+        yield opened
+
+
+async def publish(page: Page, data: str, *, topic: str = "chat/lobby", kind: str = "line") -> None:
+    for selector, text in (("#topic", topic), ("#type", kind), ("#data", data)):
+        await page.type(selector, text)
+    await page.click("#send")
+
+
+async def shown(page: Page, count: int) -> list[str]:
+    """The data of the messages on a page, the newest first, as soon as there are so many."""
+    await page.until(f"document.querySelectorAll('#messages pre').length >= {count}")
+    found: list[str] = await page.run("[...document.querySelectorAll('#messages pre')].map((node) => node.textContent)")
+    return found
+
+
+def test_two_pages_see_what_either_publishes_and_who_is_there() -> None:
+    async def scenario(url: str) -> None:
+        async with pages(url, 2) as (ann, bob):
+            names = [await page.text("#me") for page in (ann, bob)]
+            for page, other in ((ann, names[1]), (bob, names[0])):
+                await page.until(f"document.querySelector('#topics').innerText.includes({other!r})")
+
+            await publish(ann, '{"text": "hello"}')
+            await bob.until("document.querySelector('#messages pre')")
+            await publish(bob, "good morning", topic="chat/garden")
+
+            for page in (ann, bob):
+                assert await shown(page, 2) == ["good morning", '{"text": "hello"}']
+                facts = (await page.text("#messages li:last-child .facts")).split()
+                assert facts[1:] == ["chat/lobby", "line", names[0], "#0"]
+            await bob.until("document.querySelector('#published').textContent === 'reached 2 subscribers'")
+
+            await bob.click("#topics button")
+            await ann.until(f"!document.querySelector('#topics').innerText.includes({names[1]!r})")
+            assert ann.problems + bob.problems == []
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_strange_text_is_shown_as_the_text_it_is() -> None:
+    async def scenario(url: str) -> None:
+        async with pages(url) as (page,), HubClient(url) as hub:
+            for text in STRANGE:
+                await hub.publish("chat/lobby", text, type=text[:200])
+                await hub.publish("chat/lobby", {text: [text]}, type="object")
+
+            found = await shown(page, 2 * len(STRANGE))
+
+            assert [text for text in reversed(found) if not text.startswith('{"')] == [*STRANGE]
+            assert await page.run("document.title") == "Penstock hub"
+            assert await page.run("document.querySelectorAll('#messages img, #messages script, #messages h1').length") == 0
+            assert page.problems == []
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it_missed(tmp_path: Path) -> None:
+    port = free_port()
+
+    def start() -> ServerProcess:
+        return ServerProcess(tmp_path / "data", port=port, hub_history="chat").start()
+
+    async def scenario(server: ServerProcess) -> ServerProcess:
+        async with pages(server.url, topic="chat/lobby") as (page,):
+            async with HubClient(server.url) as hub:
+                await hub.publish("chat/lobby", "before")
+            await shown(page, 1)
+
+            await asyncio.to_thread(server.kill)
+            await page.until("document.querySelector('#status').textContent.startsWith('reconnecting')")
+            server = await asyncio.to_thread(start)
+            async with HubClient(server.url) as hub:
+                for number in range(3):
+                    await hub.publish("chat/lobby", f"missed {number}")
+                await page.until("document.querySelector('#status').textContent === 'connected'")
+                await hub.publish("chat/lobby", "after")
+
+            assert await shown(page, 5) == ["after", "missed 2", "missed 1", "missed 0", "before"]
+            assert await page.run("document.querySelectorAll('#messages .notice').length") == 0
+        return server
+
+    server = start()
+    try:
+        server = asyncio.run(scenario(server))
+    finally:
+        server.stop()
+
+
+def test_what_cannot_be_brought_back_is_said_on_the_page() -> None:
+    port = free_port()
+
+    async def scenario() -> None:
+        server = LocalServer(port=port).start()
+        try:
+            async with pages(server.url, topic="news") as (page,):
+                async with HubClient(server.url) as hub:
+                    await hub.publish("news", "before")
+                await shown(page, 1)
+                await asyncio.to_thread(server.stop)
+                server = await asyncio.to_thread(LocalServer(port=port).start)
+
+                notice = await page.until("document.querySelector('#messages .notice')?.textContent")
+
+                assert notice.startswith("Messages of news may be missing here")
+        finally:
+            await asyncio.to_thread(server.stop)
+
+    asyncio.run(scenario())
+
+
+def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it() -> None:
+    async def scenario(url: str) -> None:
+        async with pages(url) as (page,), HubClient(url, address=await page.text("#me")):
+            await page.until("document.querySelector('#status').textContent === 'disconnected'")
+
+            assert await page.text("#problem") == "another page or program took this address"
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_a_bad_topic_is_refused_where_it_was_typed() -> None:
+    async def scenario(url: str) -> None:
+        async with pages(url) as (page,):
+            await page.type("#pattern", "a//#/b")
+            await page.enter()
+
+            assert "topic is required" in await page.until("document.querySelector('#topic-note:not([hidden])')?.textContent")
+            assert await page.run("document.querySelectorAll('#topics .topic').length") == 1
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+@contextmanager
+def website(folder: Path) -> Iterator[str]:
+    """Another origin, which serves the files of a folder."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    site = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=site.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{site.server_port}"
+    finally:
+        site.shutdown()
+        thread.join()
+        site.server_close()
+
+
+def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(tmp_path: Path) -> None:
+    async def scenario(url: str, server: ServerProcess) -> None:
+        async with Browser() as browser:
+            ann, bob = [await browser.open(url) for _ in range(2)]
+            for page in (ann, bob):
+                await page.until("document.querySelector('p').textContent.startsWith('in chat/lobby as')")
+            await ann.type("input", "hello <b>bob</b>")
+            await ann.enter()
+            for page in (ann, bob):
+                assert (await page.until("document.querySelector('li')?.textContent")).endswith("): hello <b>bob</b>")
+
+            await bob.run("socket.close()")
+            await ann.type("input", "are you there?")
+            await ann.enter()
+
+            await bob.until("document.querySelector('li').textContent.endsWith('are you there?')")
+            assert await bob.run("document.querySelectorAll('li').length") == 2
+            assert ann.problems + bob.problems == []
+
+    with (
+        website(EXAMPLES) as site,
+        ServerProcess(tmp_path / "data", hub_history="chat", hub_origins=site) as server,
+    ):
+        hub = f"ws://127.0.0.1:{server.port}/ws"
+        asyncio.run(scenario(f"{site}/?hub={quote(hub)}", server))
+
+
+def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect() -> None:
+    async def scenario(url: str) -> None:
+        async with Browser() as browser:
+            page = await browser.open(url)
+
+            assert await page.until("document.querySelector('p').textContent.startsWith('no connection')")
+
+    with website(EXAMPLES) as site, LocalServer() as server:
+        asyncio.run(scenario(f"{site}/?hub={quote(server.url.replace('http', 'ws') + '/ws')}"))

@@ -1,4 +1,4 @@
-"""`python -m penstock.demo`: a broker, a server, its clients, a worker, a router, Spark, in the terminal, in a minute or two.
+"""`python -m penstock.demo`: a broker, a server, its clients, a worker, a hub, a router, Spark, in the terminal, in two minutes.
 
 Everything shown is real: a broker with a data directory, the machine's clock, processes that are killed, the clients of others.
 Every sentence marked "proved" was checked a moment before; the demo ends with exit code 1 at the first that does not hold.
@@ -27,6 +27,7 @@ from penstock import (
 from penstock.clock import monotonic
 from penstock.demo_client import ClientDemo
 from penstock.demo_crash import PUBLISHERS, crash, recover
+from penstock.demo_hub import HubDemo
 from penstock.demo_pipeline import PAGE, PipelineDemo
 from penstock.demo_router import RouterDemo
 from penstock.demo_screen import ClaimFailed, Screen
@@ -337,7 +338,7 @@ def main() -> int:
     """Run the demo; 0 when every claim held."""
     screen = Screen()
     screen.title(
-        f"Penstock {__version__}: a broker, a server, its clients, a worker, a router, Spark",
+        f"Penstock {__version__}: a broker, a server, its clients, a worker, a hub, a router, Spark",
         "Real processes, files, clients and time. Each claim is checked.",
     )
     try:
@@ -345,6 +346,7 @@ def main() -> int:
             Demo(screen, Path(directory)).run()
             ServerDemo(screen, Path(directory) / "server").run()
             ClientDemo(screen, Path(directory) / "client").run()
+            HubDemo(screen, Path(directory) / "hub").run()
             RouterDemo(screen, Path(directory) / "router").run()
             PipelineDemo(screen, Path(directory) / "pipeline", Path(PAGE)).run()
     except ClaimFailed as failure:

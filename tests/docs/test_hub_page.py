@@ -24,7 +24,7 @@ from penstock.hub_host import stored
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.docs.walk import SETTINGS, Walk
-from tests.integration.hub.chromium import Browser
+from tests.integration.hub.chromium import CHROMIUM, Browser, chromium
 
 GUIDE = (ROOT / "docs" / "hub.md").read_text(encoding="utf-8")
 PROTOCOL = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")
@@ -47,17 +47,18 @@ def test_the_hubs_page_does_what_it_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_the_pages_script_shows_messages_in_a_browser() -> None:
     [script] = [block.text for block in blocks(GUIDE) if block.language == "javascript"]
 
-    async def main(url: str) -> object:
+    async def main(devtools: str, url: str) -> object:
         joined = asyncio.Event()
 
         def seen(news: Presence) -> None:
             if "@(browser/page-1)" in news.actors:
                 joined.set()
 
-        async with Browser() as browser, HubClient(url) as hub, hub.subscribe("orders/#", on_presence=seen):
+        async with Browser(devtools) as browser, HubClient(url) as hub, hub.subscribe("orders/#", on_presence=seen):
             page = await browser.open(f"{url}/health")
             moved = script.replace("ws://127.0.0.1:8085", url.replace("http", "ws"))
             await page.run(f"const shown = []; const show = (topic, data) => shown.push([topic, data]);\n{moved}\ntrue")
@@ -65,8 +66,8 @@ def test_the_pages_script_shows_messages_in_a_browser() -> None:
             await hub.publish("orders/eu", {"id": 1})
             return await page.until("shown[0]")
 
-    with LocalServer() as server:
-        assert asyncio.run(main(server.url)) == ["orders/eu", {"id": 1}]
+    with chromium() as devtools, LocalServer() as server:
+        assert asyncio.run(main(devtools, server.url)) == ["orders/eu", {"id": 1}]
 
 
 def test_the_limits_are_the_settings_with_their_defaults() -> None:
@@ -99,6 +100,7 @@ def test_every_setting_of_the_hub_is_on_the_page() -> None:
         (RULES.connect_timeout // SECOND, "within {} seconds is closed", "within {} seconds"),
         (RULES.idle // SECOND, None, "says nothing for {} seconds"),
         (MAX_DEPTH, "nested {} deep", "nested {} deep"),
+        (MAX_PATTERN_LEVELS, None, "with wildcards has {} levels at most"),
         (MAX_PATTERN, None, "{} characters at most: no pattern"),
         (MAX_CAPABILITIES, None, "1 to {} words"),
         (MAX_CAPABILITY, None, "of {} characters at most"),
@@ -123,7 +125,13 @@ def test_numbers_that_are_written_out_are_those_of_the_code() -> None:
         "lasts five minutes": DEFAULT_TTL == 300 * SECOND,
         "(1 second to 1 hour)": (MIN_TTL, MAX_TTL) == (SECOND, 3_600 * SECOND),
     }
+    of_protocol = {
+        "within a minute is answered again": RULES.remember == 60 * SECOND,
+        "four times as large closes": BEYOND == 4,
+    }
+
     assert [words for words, is_true in written.items() if not is_true or words not in flat(GUIDE)] == []
+    assert [words for words, is_true in of_protocol.items() if not is_true or words not in flat(PROTOCOL)] == []
 
 
 @pytest.mark.parametrize("page", [GUIDE, PROTOCOL], ids=["guide", "protocol"])

@@ -72,7 +72,13 @@ def understood(pattern: str) -> Callable[[str], bool] | Refusal:
 @example(pattern="(a|^)*b(c|$)", some=["b", "ab", "xb", "bc", "bx"])
 @example(pattern="(()|a)+b", some=["b", "ab", "aab", "a"])
 @example(pattern="((a?){2,3}$|b)+", some=["", "aaaa", "ba", "ab"])
+@example(pattern="$^", some=["", "a"])
 def test_a_regular_expression_means_what_it_means_to_python(pattern: str, some: list[str]) -> None:
+    for whole in (pattern, f"^(?:{pattern})$"):  # anywhere, where little is needed for a match, and from end to end
+        check_against_python(whole, some)
+
+
+def check_against_python(pattern: str, some: list[str]) -> None:
     matches, reference = understood(pattern), as_python(pattern)
     if isinstance(matches, Refusal):  # for its size, and for nothing else that can be written here
         assert "more than" in matches.message or "characters long" in matches.message
@@ -83,7 +89,8 @@ def test_a_regular_expression_means_what_it_means_to_python(pattern: str, some: 
 
 
 @effort(4)
-@given(pattern=st.text("ab*", max_size=8), some=st.lists(st.text("ab", max_size=8), min_size=1))
+@given(pattern=st.text("ab*", max_size=5), some=st.lists(st.text("ab", max_size=5), min_size=1))
+@example(pattern="ab*ba", some=["aba", "abba"])
 def test_a_glob_means_what_it_means_to_a_shell(pattern: str, some: list[str]) -> None:
     matches, reference = glob_matcher(pattern), re.compile(translate(pattern))
 

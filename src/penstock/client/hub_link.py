@@ -27,7 +27,15 @@ from penstock.client.hub_message import ConnectionNews
 from penstock.client.hub_socket import Closed, HubSocket
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import ActorNotFound, FailedPrecondition, PenstockError, RateLimited, ServerUnreachable, Unavailable
+from penstock.errors import (
+    ActorNotFound,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    RateLimited,
+    ServerUnreachable,
+    Unavailable,
+)
 from penstock.hub.core import closing
 from penstock.hub.core.address import HUB
 from penstock.hub.core.messages import (
@@ -129,12 +137,14 @@ class _Request(Generic[R]):
         """The connection is gone; whether to send it again on the next one."""
         if self.is_repeatable or not self.is_sent:
             return True
-        if not self.answer.done():
-            name = NAMES[type(self.command)]
-            self.answer.set_exception(
-                Broken(f"the connection broke before the hub answered {name}: it may or may not have been done")
-            )
+        name = NAMES[type(self.command)]
+        self.fail(Broken(f"the connection broke before the hub answered {name}: it may or may not have been done"))
         return False
+
+    def fail(self, error: PenstockError) -> None:
+        """It will not be answered. Does nothing when it was."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class HubLink:
@@ -171,6 +181,8 @@ class HubLink:
         self._waiting: dict[str, _Request[Reply]] = {}
         self._socket: HubSocket | None = None
         self._ready = asyncio.Event()
+        self._max_bytes: int | None = None
+        """How large a request may be, once the hub has said so."""
         self._problem = "not connected yet"
         self._was_ready = False
         self._is_closing = False
@@ -266,11 +278,24 @@ class HubLink:
         self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
         try:
             if socket is not None:
-                request.is_sent = True
-                await socket.send(request.text)
+                await self._send(request, socket)
             return await request.answer
         finally:
             self._waiting.pop(message_id, None)
+
+    async def _send(self, request: _Request[R], socket: HubSocket) -> None:
+        # The hub could not even say which request it was that it did not read.
+        size = len(request.text.encode())
+        if self._max_bytes is not None and size > self._max_bytes:
+            request.fail(
+                InvalidArgument(
+                    f"the message has {size} bytes, wanted at most {self._max_bytes}",
+                    hint="send less at once, or raise the server's hub_max_message_bytes",
+                )
+            )
+            return
+        request.is_sent = True
+        await socket.send(request.text)
 
     def _text(self, command: Command, message_id: str, ttl: float | None) -> str:
         # Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree.
@@ -357,6 +382,7 @@ class HubLink:
         try:
             token = self._token() if callable(self._token) else self._token
             connected = await self.ask_now(Connect(jwt=await token if isawaitable(token) else token), Connected)
+            self._max_bytes = connected.max_message_size
             if self._is_made_up and connected.actor_identity:
                 self.address = connected.actor_identity
             registered = await self.ask_now(
@@ -387,8 +413,7 @@ class HubLink:
     async def _send_again(self) -> None:
         for request in [*self._waiting.values()]:
             if self._socket is not None and not request.is_sent:
-                request.is_sent = True
-                await self._socket.send(request.text)
+                await self._send(request, self._socket)
 
     def _broke(self) -> None:
         for request in [*self._waiting.values()]:
@@ -400,8 +425,7 @@ class HubLink:
         if self.error is None or self._is_closing:
             self.error = error
             for request in self._waiting.values():
-                if not request.answer.done():
-                    request.answer.set_exception(error)
+                request.fail(error)
             self._follower.failed(error)
 
     def _heed(self, envelope: Envelope) -> None:

@@ -297,8 +297,8 @@ class HubService:
         except (Refusal, PenstockError) as error:
             self.hub.unretained(link.session, wish, _refusal(error), self._clock.now())
             return
-        if link not in self._links:
-            retained.close()
+        if link not in self._links or wish.pattern not in link.session.subscriptions:
+            retained.close()  # the connection, or the registration, did not wait for it
             return
         if not self.hub.retained(link.session, wish, self._clock.now()):
             retained.close()

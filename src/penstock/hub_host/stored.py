@@ -29,6 +29,7 @@ from penstock.broker.core.message import Message as NewMessage
 from penstock.hub.core.address import is_address
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.depth import is_deeper
+from penstock.hub.core.huge import has_huge_number
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import MAX_DEPTH
@@ -76,7 +77,7 @@ def data_of(data: bytes) -> bytes:
     try:
         checked = bytes(_check(data))
         checked.decode()  # the check above looks at the form alone
-        if not is_deeper(checked, MAX_DEPTH):
+        if not (is_deeper(checked, MAX_DEPTH) or has_huge_number(checked)):
             return checked
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass

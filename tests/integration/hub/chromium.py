@@ -7,12 +7,18 @@ import base64
 import itertools
 import json
 import shutil
+import subprocess
 import tempfile
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+
+from penstock.clock import monotonic
+from penstock.durations import SECOND
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
@@ -28,56 +34,59 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--window-size=1280,900",
 )
-SECONDS = 20.0
+SECONDS = 20
+
+
+@contextmanager
+def chromium() -> Iterator[str]:
+    """A browser with a profile of its own; the address of its DevTools."""
+    assert CHROMIUM is not None, "install chromium"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        process = subprocess.Popen(
+            [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            place, deadline = Path(folder) / "DevToolsActivePort", monotonic() + SECONDS * SECOND
+            while not place.exists() or len(found := place.read_text().splitlines()) < 2:
+                assert process.poll() is None, "chromium has ended"
+                assert monotonic() < deadline, "chromium does not begin"
+                threading.Event().wait(0.02)
+            yield f"ws://127.0.0.1:{found[0]}{found[1]}"
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Browser:
-    """One browser with a profile of its own. Use it with `async with`."""
+    """A visit of a browser: its pages are closed at the end. Use it with `async with`."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self._address = address
         self._calls = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._pages: dict[str, Page] = {}
+        self._contexts: list[str] = []
 
     async def __aenter__(self) -> Self:
-        assert CHROMIUM is not None, "install chromium"
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._process = await asyncio.create_subprocess_exec(
-            CHROMIUM,
-            *FLAGS,
-            f"--user-data-dir={self._folder.name}",
-            "about:blank",
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        place = Path(self._folder.name) / "DevToolsActivePort"
-        async with asyncio.timeout(SECONDS):
-            while not place.exists() or len(place.read_text().splitlines()) < 2:  # noqa: ASYNC110  # it is a file of Chromium's
-                await asyncio.sleep(0.02)
-        port, path = place.read_text().splitlines()
         self._session = aiohttp.ClientSession()
-        self._socket = await self._session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=0)
+        self._socket = await self._session.ws_connect(self._address, max_msg_size=0)
         self._reading = asyncio.create_task(self._read())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with suppress(TimeoutError, ConnectionError):
-            await self.call("Browser.close")
+        for context in self._contexts:
+            await self.call("Target.disposeBrowserContext", browserContextId=context)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         await self._socket.close()
         await self._session.close()
-        try:
-            async with asyncio.timeout(5):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-        self._folder.cleanup()
 
     async def open(self, url: str, *, dark: bool = False) -> Page:
         """A page of its own, as another visitor would have: nothing is shared with other pages."""
         context = (await self.call("Target.createBrowserContext"))["browserContextId"]
+        self._contexts.append(context)
         target = (await self.call("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
         session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -189,7 +198,6 @@ class Page:
         found: str = await self.run(f"document.querySelector({json.dumps(selector)}).innerText")
         return found
 
-    async def picture(self, path: Path) -> None:
-        """Save what it looks like."""
-        found = await self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(found["data"]))
+    async def picture(self) -> bytes:
+        """What it looks like, as PNG."""
+        return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])

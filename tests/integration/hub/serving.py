@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
-from penstock.doors.http import HttpDoor
+from penstock.doors.http import HttpDoor, HttpLimits
 from penstock.doors.hub.door import HubDoor
 from penstock.doors.hub.pulse import PERIOD_SECONDS
 from penstock.hub.core.binding import Binding
@@ -39,6 +39,7 @@ async def serving(
     verifier: Verifier | None = None,
     clock: Clock | None = None,
     ping_seconds: float = PERIOD_SECONDS,
+    limits: HttpLimits | None = None,
     grace_seconds: float = 2.0,
 ) -> AsyncIterator[Serving]:
     """A hub that serves, and stops at the end."""
@@ -54,7 +55,7 @@ async def serving(
     service = HubService(hub, feed=feed, verifier=verifier or OpenVerifier(), clock=time)
     service.start()
     door = HubDoor(service, ping_seconds=ping_seconds)
-    http = HttpDoor(door.routes())
+    http = HttpDoor(door.routes(), limits=limits)
     port = await http.start("127.0.0.1", 0)
     try:
         yield Serving(f"http://127.0.0.1:{port}", hub, service, door)

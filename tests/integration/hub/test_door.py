@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, suppress
 import aiohttp
 import pytest
 
+from penstock.doors.http import HttpLimits
 from penstock.errors import Unauthenticated
 from penstock.hub.core.closing import CLOSES
 from penstock.hub.core.identity import Identity
@@ -462,6 +463,36 @@ def test_who_takes_nothing_for_the_span_is_cut_off_though_little_waits() -> None
             assert session.closing is None
             clock.advance(1.1)
             assert (await slow.closed())[0] == CODES["slow_reader"]
+
+    asyncio.run(scenario())
+
+
+def test_who_pauses_for_a_while_gets_everything_after_it() -> None:
+    """What the HTTP port does with clients that do not read is not for the hub's, which may rightly be busy now and then."""
+
+    async def scenario() -> None:
+        rules, limits = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None), HttpLimits(write_seconds=0.2)
+        async with serving(rules, limits=limits) as running, raw(running.url, receive_buffer=4096) as slow:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "slow"})
+            await slow.next()
+            await flood(running.url, "slow", 6)
+            (session,) = running.hub.floor.sessions
+            assert len(session.outbox)
+            await asyncio.sleep(0.6)  # real time: the port's watch has no other
+            assert [(await slow.next())["type"] for _ in range(600)] == ["flood"] * 600
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("noise", [frame(PING), frame(PONG), frame(BINARY, b"x"), frame(TEXT, b"x")])
+def test_who_floods_is_closed_whatever_it_sends(noise: bytes) -> None:
+    async def scenario() -> None:
+        async with serving(HubRules(flood=100)) as running, raw(running.url) as socket, connected(running.url) as other:
+            await socket.connect()
+            await socket.send(noise * 10_000)
+            assert await socket.closed() == (CODES["rate_limited"], "rate_limited")
+            await other.nothing_more()
 
     asyncio.run(scenario())
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.client import HubClient
 from penstock.testing.server import LocalServer, ServerProcess
-from tests.integration.hub.chromium import CHROMIUM, Browser, Page
+from tests.integration.hub.chromium import CHROMIUM, Browser, Page, chromium
 from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -27,10 +27,16 @@ STRANGE = (
 )
 
 
+@pytest.fixture(scope="module")
+def devtools() -> Iterator[str]:
+    with chromium() as address:
+        yield address
+
+
 @asynccontextmanager
-async def pages(url: str, count: int = 1, *, topic: str = "chat/#") -> AsyncIterator[list[Page]]:
+async def pages(devtools: str, url: str, count: int = 1, *, topic: str = "chat/#") -> AsyncIterator[list[Page]]:
     """Pages of the server, each connected and listening to a topic."""
-    async with Browser() as browser:
+    async with Browser(devtools) as browser:
         opened = [await browser.open(f"{url}/hub") for _ in range(count)]
         for page in opened:
             await page.until("document.querySelector('#status').textContent === 'connected'")
@@ -53,9 +59,9 @@ async def shown(page: Page, count: int) -> list[str]:
     return found
 
 
-def test_two_pages_see_what_either_publishes_and_who_is_there() -> None:
+def test_two_pages_see_what_either_publishes_and_who_is_there(devtools: str) -> None:
     async def scenario(url: str) -> None:
-        async with pages(url, 2) as (ann, bob):
+        async with pages(devtools, url, 2) as (ann, bob):
             names = [await page.text("#me") for page in (ann, bob)]
             for page, other in ((ann, names[1]), (bob, names[0])):
                 await page.until(f"document.querySelector('#topics').innerText.includes({other!r})")
@@ -78,9 +84,9 @@ def test_two_pages_see_what_either_publishes_and_who_is_there() -> None:
         asyncio.run(scenario(server.url))
 
 
-def test_strange_text_is_shown_as_the_text_it_is() -> None:
+def test_strange_text_is_shown_as_the_text_it_is(devtools: str) -> None:
     async def scenario(url: str) -> None:
-        async with pages(url) as (page,), HubClient(url) as hub:
+        async with pages(devtools, url) as (page,), HubClient(url) as hub:
             for text in STRANGE:
                 await hub.publish("chat/lobby", text, type=text[:200])
                 await hub.publish("chat/lobby", {text: [text]}, type="object")
@@ -96,14 +102,14 @@ def test_strange_text_is_shown_as_the_text_it_is() -> None:
         asyncio.run(scenario(server.url))
 
 
-def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it_missed(tmp_path: Path) -> None:
+def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it_missed(devtools: str, tmp_path: Path) -> None:
     port = free_port()
 
     def start() -> ServerProcess:
         return ServerProcess(tmp_path / "data", port=port, hub_history="chat").start()
 
     async def scenario(server: ServerProcess) -> ServerProcess:
-        async with pages(server.url, topic="chat/lobby") as (page,):
+        async with pages(devtools, server.url, topic="chat/lobby") as (page,):
             async with HubClient(server.url) as hub:
                 await hub.publish("chat/lobby", "before")
             await shown(page, 1)
@@ -114,6 +120,7 @@ def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it
             async with HubClient(server.url) as hub:
                 for number in range(3):
                     await hub.publish("chat/lobby", f"missed {number}")
+                await page.run("hub.open()")  # as the button "Try now" does, instead of waiting
                 await page.until("document.querySelector('#status').textContent === 'connected'")
                 await hub.publish("chat/lobby", "after")
 
@@ -128,18 +135,19 @@ def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it
         server.stop()
 
 
-def test_what_cannot_be_brought_back_is_said_on_the_page() -> None:
+def test_what_cannot_be_brought_back_is_said_on_the_page(devtools: str) -> None:
     port = free_port()
 
     async def scenario() -> None:
         server = LocalServer(port=port).start()
         try:
-            async with pages(server.url, topic="news") as (page,):
+            async with pages(devtools, server.url, topic="news") as (page,):
                 async with HubClient(server.url) as hub:
                     await hub.publish("news", "before")
                 await shown(page, 1)
                 await asyncio.to_thread(server.stop)
                 server = await asyncio.to_thread(LocalServer(port=port).start)
+                await page.run("hub.open()")
 
                 notice = await page.until("document.querySelector('#messages .notice')?.textContent")
 
@@ -150,9 +158,9 @@ def test_what_cannot_be_brought_back_is_said_on_the_page() -> None:
     asyncio.run(scenario())
 
 
-def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it() -> None:
+def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it(devtools: str) -> None:
     async def scenario(url: str) -> None:
-        async with pages(url) as (page,), HubClient(url, address=await page.text("#me")):
+        async with pages(devtools, url) as (page,), HubClient(url, address=await page.text("#me")):
             await page.until("document.querySelector('#status').textContent === 'disconnected'")
 
             assert await page.text("#problem") == "another page or program took this address"
@@ -161,9 +169,9 @@ def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it() -> No
         asyncio.run(scenario(server.url))
 
 
-def test_a_bad_topic_is_refused_where_it_was_typed() -> None:
+def test_a_bad_topic_is_refused_where_it_was_typed(devtools: str) -> None:
     async def scenario(url: str) -> None:
-        async with pages(url) as (page,):
+        async with pages(devtools, url) as (page,):
             await page.type("#pattern", "a//#/b")
             await page.enter()
 
@@ -193,9 +201,9 @@ def website(folder: Path) -> Iterator[str]:
         site.server_close()
 
 
-def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(tmp_path: Path) -> None:
+def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(devtools: str, tmp_path: Path) -> None:
     async def scenario(url: str, server: ServerProcess) -> None:
-        async with Browser() as browser:
+        async with Browser(devtools) as browser:
             ann, bob = [await browser.open(url) for _ in range(2)]
             for page in (ann, bob):
                 await page.until("document.querySelector('p').textContent.startsWith('in chat/lobby as')")
@@ -220,9 +228,9 @@ def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(tmp_path
         asyncio.run(scenario(f"{site}/?hub={quote(hub)}", server))
 
 
-def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect() -> None:
+def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect(devtools: str) -> None:
     async def scenario(url: str) -> None:
-        async with Browser() as browser:
+        async with Browser(devtools) as browser:
             page = await browser.open(url)
 
             assert await page.until("document.querySelector('p').textContent.startsWith('no connection')")

@@ -160,7 +160,8 @@ def frame(
         head = struct.pack("!BBQ", first, bit | 127, size)
     if mask is None:
         return head + payload
-    return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+    masks = (mask * (size // 4 + 1))[:size]
+    return head + mask + (int.from_bytes(payload, "big") ^ int.from_bytes(masks, "big")).to_bytes(size, "big")
 
 
 class RawSocket:

@@ -9,7 +9,7 @@ import uuid
 
 import pytest
 
-from penstock.hub.core.discovery import glob_matcher, regex_matcher
+from penstock.hub.core.discovery import MAX_WORK, glob_matcher, regex_matcher
 from penstock.hub.core.pattern_syntax import MAX_COUNT, MAX_NESTING, MAX_PATTERN, MAX_SIZE
 from penstock.hub.core.refusal import Refusal
 
@@ -60,6 +60,7 @@ def addresses(count: int) -> list[str]:
         ("^.$", ["a", "é", "😀"], ["", "\n", "\r", "\u2028", "\u2029", "ab"]),
         ("^[a-c]$", ["a", "b", "c"], ["d", "-", ""]),
         ("^[^a-cx]$", ["d", "-", "\n"], ["a", "c", "x", ""]),
+        ("^[^a-zb-c]$", ["-", "0"], ["a", "c", "d", "z"]),
         ("^[-a]$", ["-", "a"], ["b"]),
         ("^[a-]$", ["-", "a"], ["b"]),
         (r"^[a\-z]$", ["a", "-", "z"], ["b"]),
@@ -162,6 +163,7 @@ def test_a_pattern_has_a_length(make: type) -> None:
 
 def test_what_is_just_within_the_bounds_is_understood() -> None:
     assert regex_matcher("(" * MAX_NESTING + "a" + ")" * MAX_NESTING)("a")
+    assert regex_matcher("()" * (MAX_NESTING + 1))("a")
     assert regex_matcher("(a{64}){4}")("a" * 256)
     assert not regex_matcher("(a{64}){4}")("a" * 255)
     assert not regex_matcher("(a{64}){8}")("a" * 256)
@@ -231,6 +233,11 @@ def test_a_pattern_that_leads_to_ever_new_states_is_refused_in_time(pattern: str
 
     assert caught.value.reason == "pattern_too_costly"
     assert time.process_time() - begin < 5  # some 50 ms on an idle machine
+
+
+def test_a_text_of_ever_new_characters_is_refused_too() -> None:
+    with pytest.raises(Refusal, match="too much work"):
+        regex_matcher("[ab]$")("".join(map(chr, range(MAX_WORK + 1))))
 
 
 def test_its_states_do_not_fill_the_memory() -> None:

@@ -44,7 +44,7 @@ EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
     m.Connected: {
         "sessionId": f"session-{_UUID}",
         "actorIdentity": None,
-        "capabilities": ["wildcards", "durable", "recovery", "presence"],
+        "capabilities": ["registration", "messaging", "pubsub", "wildcards", "durable", "recovery", "presence", "flow-control"],
         "serverTime": NOW,
         "serverVersion": "0.1.0",
         "maxMessageSize": 1_048_576,
@@ -99,8 +99,8 @@ EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
         "queueDepth": 12,
         "queueBytes": 3_400,
         "processingRate": 250.0,
-        "pauseThreshold": 1_000,
-        "resumeThreshold": 100,
+        "pauseThreshold": 10_000,
+        "resumeThreshold": 5_000,
         "paused": False,
     },
     m.MetricsResponse: {

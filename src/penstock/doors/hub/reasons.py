@@ -65,6 +65,7 @@ REASONS: dict[str, str] = {
     "invalid_type": "payload.type is too long",
     "reserved_type": "payload.type begins with hub:",
     "too_deep": "payload.data is nested too deep",
+    "huge_number": "payload.data has a number beyond what a double holds",
     "message_expired": "timestamp and ttl say that it is too late",
     "missing_to": "hub:send without a recipient",
     "not_reachable": "the connection of the recipient is gone",

@@ -120,14 +120,16 @@ def _metadata(request: Envelope) -> dict[str, object]:
             reason="metadata_too_large",
             resolution=f"send at most {MAX_METADATA} bytes of metadata; what is larger belongs into data",
         )
-    found = msgspec.json.decode(checked_data(request.metadata))
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
+    data = checked_data(request.metadata)
+    try:
+        return _decode(data) or {}
+    except msgspec.DecodeError:  # no object, or with a number beyond all numbers in it
         raise Refusal(
             "internal_error",
             "Invalid SharedMessage structure",
             reason="invalid_metadata",
             resolution="send metadata as a JSON object, or leave it out",
-        )
-    return found
+        ) from None
+
+
+_decode = msgspec.json.Decoder(dict[str, object] | None).decode

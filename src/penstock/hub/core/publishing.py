@@ -8,6 +8,7 @@ from msgspec import UNSET
 from penstock.hub.core.ask import Ask
 from penstock.hub.core.depth import is_deeper
 from penstock.hub.core.floor import Floor
+from penstock.hub.core.huge import has_huge_number
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Envelope, Position, Publish, Published
 from penstock.hub.core.refusal import Refusal
@@ -122,7 +123,7 @@ def checked_type(kind: object) -> str:
 
 
 def checked_data(raw: msgspec.Raw) -> bytes:
-    """The data as it came, which is well-formed JSON, if it is not nested beyond what every client can read."""
+    """The data as it came, which is well-formed JSON, if every client can read it."""
     data = bytes(raw)
     if is_deeper(data, MAX_DEPTH):
         raise Refusal(
@@ -130,6 +131,13 @@ def checked_data(raw: msgspec.Raw) -> bytes:
             "payload.data is nested too deep",
             reason="too_deep",
             resolution=f"nest lists and objects at most {MAX_DEPTH} deep",
+        )
+    if has_huge_number(data):
+        raise Refusal(
+            "internal_error",
+            "payload.data has a number beyond what a double holds",
+            reason="huge_number",
+            resolution="send such numbers as texts",
         )
     return data
 

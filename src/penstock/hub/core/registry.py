@@ -7,7 +7,7 @@ be told. A registration of a live address takes over: the last one counts.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Generic, TypeVar
@@ -63,7 +63,7 @@ class Registry(Generic[S]):
         self._by_expiry: list[tuple[int, str]] = []
         """A heap. An entry counts only if its actor still runs out at that very instant; the others are passed over."""
         self._in_order: list[str] | None = None
-        """All addresses by name, or None since one came or went. Never changed, only replaced: somebody may be walking it."""
+        """All addresses by name, and some that are gone; None since one came. Never changed: somebody may be walking it."""
 
     def __len__(self) -> int:
         """How many there are, those included that ran out and were not handed out by `expire`."""
@@ -124,10 +124,7 @@ class Registry(Generic[S]):
 
     def unregister(self, address: str) -> Actor[S] | None:
         """Remove whoever is registered by this address, and say who it was."""
-        actor = self._actors.pop(address, None)
-        if actor is not None:
-            self._in_order = None
-        return actor
+        return self._actors.pop(address, None)
 
     def get(self, address: str, now: int) -> Actor[S] | None:
         """Whoever is registered by this address, unless its time ran out."""
@@ -144,24 +141,21 @@ class Registry(Generic[S]):
             if actor is not None and actor.expires_at == expires_at:
                 del self._actors[address]
                 gone.append(actor)
-        if gone:
-            self._in_order = None
         return gone
 
     def discover(self, command: Discover, now: int, *, glob: bool) -> DiscoveryResult:
         """Those with all of the capabilities, equal metadata, and an address of the pattern: a glob or a regular expression."""
         capabilities = _checked_capabilities(command.capabilities)
         metadata = _checked_metadata(command.metadata)
-        fits: Callable[[str], bool] | None = None
+        found = [*self._alive(now)]
+        # One condition after the other, so that each is a plain loop over what the ones before it left.
+        for capability in capabilities:
+            found = [actor for actor in found if capability in actor.capabilities]
+        for key, value in metadata.items():
+            found = [actor for actor in found if _is_same(actor.metadata.get(key, _ABSENT), value)]
         if command.pattern is not None:
             fits = glob_matcher(command.pattern) if glob else regex_matcher(command.pattern)
-        found = [
-            actor
-            for actor in self._alive(now)
-            if all(capability in actor.capabilities for capability in capabilities)
-            and (not metadata or _has(actor.metadata, metadata))
-            and (fits is None or fits(actor.address))
-        ]
+            found = [actor for actor in found if fits(actor.address)]
         return _page(found, command.offset, command.limit)
 
     def with_capability(self, capability: str | None, now: int) -> Iterator[Actor[S]]:
@@ -221,10 +215,6 @@ def _page(found: Sequence[Actor[S]], offset: int, limit: int) -> DiscoveryResult
     )
 
 
-def _has(metadata: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    return all(_is_same(metadata.get(key, _ABSENT), value) for key, value in wanted.items())
-
-
 def _is_same(one: object, other: object) -> bool:
     """Whether two JSON values are equal. To Python true is 1; to JSON it is not."""
     if isinstance(one, bool) or isinstance(other, bool):
@@ -232,7 +222,7 @@ def _is_same(one: object, other: object) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_is_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return len(one) == len(other) and _has(one, other)
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
     return one == other
 
 

@@ -1,0 +1,491 @@
+"""What the hub waits for: logs and tokens that take their time, fail, or come too late. Real sockets, and a log that obeys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from penstock.errors import JournalUnavailable, PenstockError, Unavailable
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Position
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import HubRules
+from penstock.hub.feed import Appended, Deliver, Forward
+from penstock.testing import ManualClock
+from tests.integration.hub.serving import Serving, serving
+from tests.integration.hub.wire import Wire, connected, member, opened, raw
+
+EPOCH = "log"
+SECRET = "what nobody may see"
+
+
+@dataclass
+class ObedientRetained:
+    """A durable subscription that notes what is done with it."""
+
+    deliver: Deliver
+    acked: list[str] = field(default_factory=list)
+    is_closed: bool = False
+
+    def ack(self, message_ids: Sequence[str]) -> None:
+        self.acked += message_ids
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class ObedientFeed:
+    """A log that does what the test says when the test says it."""
+
+    known: list[tuple[str, str]] = field(default_factory=list)
+    """Durable subscriptions of earlier runs."""
+    parts: dict[int, tuple[list[Message], int] | Exception | None] = field(default_factory=dict)
+    """What a read from an offset brings."""
+    problem: Exception | None = None
+    """What calls raise."""
+    gate: asyncio.Event | None = None
+    """What durable subscriptions wait for before they begin."""
+    early: list[Message] = field(default_factory=list)
+    """What they deliver before they have begun."""
+    appends: list[tuple[Message, Appended]] = field(default_factory=list)
+    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+    reads: list[int] = field(default_factory=list)
+    retains: list[tuple[str, str, ObedientRetained]] = field(default_factory=list)
+    releases: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    is_stopped: bool = False
+
+    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
+        for binding in (*bindings, everything):
+            binding.epoch = EPOCH
+        self.forward = forward
+        return self.known
+
+    def append(self, binding: Binding, message: Message, done: Appended) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.appends.append((message, done))
+
+    async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
+        self.reads.append(start)
+        part = self.parts[start]
+        if isinstance(part, Exception):
+            raise part
+        return part
+
+    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> ObedientRetained:
+        if self.problem is not None:
+            raise self.problem
+        retained = ObedientRetained(deliver)
+        self.retains.append((address, pattern, retained))
+        if self.early:
+            deliver(self.early)
+        if self.gate is not None:
+            await self.gate.wait()
+        return retained
+
+    async def release(self, address: str, patterns: Sequence[str]) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.releases.append((address, tuple(patterns)))
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def at(offset: int, *, topic: str = "kept/a", size: int = 0) -> Message:
+    """The message of the log at an offset."""
+    return Message(
+        type="log:entry",
+        sender="@(test/service)",
+        data=b'"' + b"x" * size + b'"' if size else str(offset).encode(),
+        message_id=f"message-{offset}",
+        published_at=0,
+        topic=topic,
+        position=Position(EPOCH, offset),
+    )
+
+
+def kept(next_offset: int = 0) -> Binding:
+    return Binding("kept/#", "kept", next_offset=next_offset)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait until something is so that happens in this very loop."""
+    async with asyncio.timeout(5):
+        while not is_so():  # noqa: ASYNC110  # what obeys has no event for everything
+            await asyncio.sleep(0.001)
+
+
+def run(
+    scenario: Callable[[Serving, ObedientFeed], Awaitable[None]],
+    *,
+    rules: HubRules | None = None,
+    binding: Binding | None = None,
+    clock: ManualClock | None = None,
+    **feed_options: object,
+) -> ObedientFeed:
+    """Run a scenario against a hub with an obedient log; returns the log."""
+
+    async def serve() -> ObedientFeed:
+        feed = ObedientFeed(**feed_options)  # type: ignore[arg-type]  # whichever of its fields
+        async with serving(rules, bindings=[binding or kept()], feed=feed, clock=clock) as running:
+            await scenario(running, feed)
+        return feed
+
+    return asyncio.run(serve())
+
+
+async def publish(wire: Wire, data: object = 1, topic: str = "kept/a") -> None:
+    await wire.say("hub:publish", {"topic": topic, "type": "x", "data": data}, id=f"publish-{data}")
+
+
+# --- appends ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_publish_is_confirmed_when_it_is_safe_and_the_connection_goes_on_meanwhile() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await publish(wire)
+            await wire.nothing_more()
+            ((message, done),) = feed.appends
+            assert (message.data, message.sender, message.topic) == (b"1", "@(test/one)", "kept/a")
+            done(Position(EPOCH, 7))
+            ack = await wire.expect("hub:delivery_ack")
+            assert ack["payload"]["position"] == {"epoch": EPOCH, "offset": 7}
+
+    run(scenario)
+
+
+def test_a_publish_that_the_log_cannot_take_is_refused_with_its_reason() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await publish(wire)
+            await wire.nothing_more()
+            feed.appends[0][1](JournalUnavailable("write", "the disk is full"))
+            error = (await wire.expect("hub:error"))["payload"]
+            assert error["code"] == "internal_error"
+            assert (error["details"]["reason"], error["details"]["retryable"]) == (JournalUnavailable.reason, True)
+            feed.problem = Unavailable("at once")
+            await publish(wire, 2)
+            assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == Unavailable.reason
+
+    run(scenario)
+
+
+def test_who_has_too_many_publishes_under_way_is_not_read_until_half_of_them_are_done() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire, member(running.url, "@(test/two)") as other:
+            for number in range(6):
+                await publish(wire, number)
+            await wire.say("hub:heartbeat", {})
+            await until(lambda: len(feed.appends) == 4)
+            await other.nothing_more()
+            assert len(feed.appends) == 4
+            for offset in range(2):
+                feed.appends[offset][1](Position(EPOCH, offset))
+            await until(lambda: len(feed.appends) == 6)
+            for offset in range(2, 6):
+                feed.appends[offset][1](Position(EPOCH, offset))
+            await wire.expect("hub:heartbeat_ack")
+
+    run(scenario, rules=HubRules(max_appends=4))
+
+
+def test_a_log_that_answers_at_once_never_makes_anyone_wait() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        def append(binding: Binding, message: Message, done: Appended) -> None:
+            done(Position(EPOCH, 1))
+
+        feed.append = append  # type: ignore[method-assign]  # another kind of log
+        async with member(running.url, "@(test/one)") as wire:
+            for number in range(10):
+                await publish(wire, number)
+            for _ in range(10):
+                await wire.expect("hub:delivery_ack")
+
+    run(scenario, rules=HubRules(max_appends=1))
+
+
+def test_a_log_that_answers_after_the_client_has_gone_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with raw(running.url) as gone:
+            await gone.register("@(test/one)")
+            for number in range(3):
+                await gone.say("hub:publish", {"topic": "kept/a", "type": "x", "data": number})
+            await until(lambda: len(feed.appends) == 2)
+        await until(lambda: not running.hub.floor.sessions)
+        feed.appends[0][1](Position(EPOCH, 0))
+        feed.appends[1][1](JournalUnavailable("write", "late"))
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.nothing_more()
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario, rules=HubRules(max_appends=2))
+    assert caplog.text == ""
+
+
+# --- what logs bring ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_log_brings_is_forwarded_in_its_order() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.ask("hub:subscribe", {"topic": "kept/#"})
+            (binding,) = running.hub.floor.bindings
+            feed.forward(binding, [at(0), at(1)])
+            feed.forward(binding, [at(2)])
+            assert [(await wire.next())["metadata"]["offset"] for _ in range(3)] == [0, 1, 2]
+
+    assert run(scenario).is_stopped
+
+
+def test_what_was_missed_comes_in_parts_each_when_the_last_is_written() -> None:
+    """A client that does not read is not read for either: the log is asked for no more than can be written."""
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        for start in range(100):
+            feed.parts[start] = ([at(start, size=200_000)], start + 1)
+        async with raw(running.url, receive_buffer=4096) as slow:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "kept/#", "since": {"epoch": EPOCH, "offset": -1}})
+            await until(lambda: feed.reads)
+            size = -1
+            while size != len(feed.reads):  # it stops where the system's own buffers are full
+                size = len(feed.reads)
+                await asyncio.sleep(0.1)
+            assert size < 60
+            (session,) = running.hub.floor.sessions
+            assert session.outbox.bytes <= running.hub.rules.max_outbox_bytes
+            reply = await slow.next()
+            assert (reply["type"], reply["payload"]["recovered"]) == ("hub:subscribed", True)
+            assert [(await slow.next())["metadata"]["offset"] for _ in range(100)] == [*range(100)]
+            assert len(feed.reads) == 100
+
+    run(scenario, binding=kept(100))
+
+
+def test_what_is_not_kept_is_not_recovered() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        for start, part in ((0, None), (1, Unavailable("not now"))):
+            feed.parts[start] = part
+            async with member(running.url, f"@(test/s{start})") as wire:
+                since = {"epoch": EPOCH, "offset": start - 1}
+                reply = await wire.ask("hub:subscribe", {"topic": "kept/#", "since": since})
+                assert reply["payload"]["recovered"] is False
+                await wire.nothing_more()
+
+    run(scenario, binding=kept(100))
+
+
+@pytest.mark.parametrize("part", [None, Unavailable("not now"), RuntimeError("unexpected")])
+def test_a_recovery_that_breaks_off_ends_the_connection_and_leaves_no_hole(part: Exception | None) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        feed.parts[0], feed.parts[1] = ([at(0)], 1), part
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.ask("hub:subscribe", {"topic": "kept/#", "since": {"epoch": EPOCH, "offset": -1}})
+            assert await wire.closed() == (1011, "internal_error")
+            assert [frame["metadata"]["offset"] for frame in wire.kept] == [0]
+
+    run(scenario, binding=kept(100))
+
+
+# --- durable subscriptions ----------------------------------------------------------------------------------------------------
+
+
+async def durable(wire: Wire) -> str:
+    reply = await wire.ask("hub:subscribe", {"topic": "kept/#", "durable": True})
+    return str(reply["type"])
+
+
+def test_a_durable_subscription_delivers_after_it_was_confirmed_and_is_settled_by_acks() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            assert (await wire.next())["type"] == "hub:subscribed"
+            assert (await wire.next())["payload"] == 0
+            ((address, pattern, retained),) = feed.retains
+            assert (address, pattern) == ("@(test/one)", "kept/#")
+            retained.deliver([at(1)])
+            assert (await wire.next())["payload"] == 1
+            await wire.ask("hub:ack", {"messageIds": ["message-0", "message-1", "unknown"]})
+            assert retained.acked == ["message-0", "message-1"]
+            assert not retained.is_closed
+        await until(lambda: retained.is_closed)
+        retained.deliver([at(2)])  # too late: nobody is there
+
+    run(scenario, early=[at(0)])
+
+
+def test_a_durable_subscription_ends_with_its_unsubscribe_and_rests_otherwise() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await durable(wire)
+            assert (await wire.ask("hub:unsubscribe", {"topic": "kept/#"}))["type"] == "hub:unsubscribed"
+            assert feed.releases == [("@(test/one)", ("kept/#",))]
+            assert feed.retains[0][2].is_closed
+            await durable(wire)
+            assert (await wire.ask("hub:unregister", {"actorAddress": "@(test/one)"}))["type"] == "hub:unregistered"
+            assert len(feed.releases) == 2
+            assert feed.retains[1][2].is_closed
+
+    run(scenario)
+
+
+def test_a_registration_that_runs_out_takes_no_more_deliveries() -> None:
+    clock = ManualClock()
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)", ttl=5_000) as wire:
+            await durable(wire)
+            clock.advance(6)
+            await wire.expect("hub:unregistered")
+            assert feed.retains[0][2].is_closed
+            assert feed.releases == []
+
+    run(scenario, clock=clock)
+
+
+def test_who_is_replaced_lets_go_before_the_other_takes_hold() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as first, raw(running.url) as second:
+            await durable(first)
+            retain, states = feed.retain, []
+
+            async def looking(address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> ObedientRetained:
+                states.append(feed.retains[0][2].is_closed)
+                return await retain(address, pattern, bindings, deliver)
+
+            feed.retain = looking  # type: ignore[method-assign]  # to look at that very moment
+            await second.connect()
+            await second.say("hub:register", {"actorAddress": "@(test/one)", "capabilities": ["x"]})
+            await second.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            assert [(await second.next())["type"] for _ in range(2)] == ["hub:registered", "hub:subscribed"]
+            assert states == [True]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("problem", [Unavailable("not now"), Refusal("internal_error", "no", reason="no", resolution="none")])
+def test_a_durable_subscription_that_cannot_be_made_is_refused(
+    problem: PenstockError | Refusal,
+) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            feed.problem = problem
+            assert await durable(wire) == "hub:error"
+            feed.problem = None
+            assert await durable(wire) == "hub:subscribed"
+            feed.problem = problem
+            assert (await wire.ask("hub:unsubscribe", {"topic": "kept/#"}))["type"] == "hub:error"
+            await wire.nothing_more()
+
+    run(scenario)
+
+
+def test_a_durable_subscription_that_comes_too_late_is_closed_again() -> None:
+    clock = ManualClock()
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        feed.gate = asyncio.Event()
+        async with member(running.url, "@(test/one)", ttl=5_000) as wire:
+            await wire.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            await until(lambda: feed.retains)
+            clock.advance(6)
+            await wire.expect("hub:unregistered")
+            feed.gate.set()
+            await until(lambda: feed.retains[0][2].is_closed)
+
+    run(scenario, clock=clock)
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------------------
+
+
+class SlowVerifier:
+    """Lets everybody in when it is told to."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def verify(self, token: str | None, claimed: str | None) -> Identity:
+        await self.gate.wait()
+        return ANYBODY
+
+
+def test_nothing_is_read_while_a_token_is_looked_at() -> None:
+    async def scenario() -> None:
+        verifier = SlowVerifier()
+        async with serving(verifier=verifier) as running, opened(running.url) as wire, opened(running.url) as other:
+            await wire.say("hub:connect", {"version": "1.0"})
+            await wire.say("hub:register", {"actorAddress": "@(test/one)", "capabilities": ["x"]})
+            await other.ask("hub:unknown")
+            assert not len(running.hub.floor.registry)
+            verifier.gate.set()
+            assert [(await wire.next())["type"] for _ in range(2)] == ["hub:connected", "hub:registered"]
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_does_not_wait_for_its_token_leaves_nothing_behind() -> None:
+    async def scenario() -> None:
+        verifier = SlowVerifier()
+        async with serving(verifier=verifier) as running:
+            async with raw(running.url) as gone:
+                await gone.say("hub:connect", {"version": "1.0"})
+                await until(lambda: running.hub.floor.sessions)
+            await until(lambda: not running.hub.floor.sessions)
+
+    asyncio.run(scenario())
+
+
+# --- faults -------------------------------------------------------------------------------------------------------------------
+
+
+def test_whatever_a_log_raises_ends_one_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire, connected(running.url) as other:
+            feed.problem = RuntimeError(SECRET)
+            await publish(wire)
+            assert await wire.closed() == (1011, "internal_error")
+            await other.nothing_more()
+
+    run(scenario)
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["appended", "deliver", "forward", "sweep", "closed"])
+def test_an_error_of_the_hub_itself_stays_where_it_happens(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        def broken(*_: object) -> None:
+            raise RuntimeError(SECRET)
+
+        async with connected(running.url) as other:
+            async with member(running.url, "@(test/one)") as wire:
+                await durable(wire)
+                await publish(wire)
+                await until(lambda: feed.appends)
+                whole = getattr(running.hub, fault)
+                setattr(running.hub, fault, broken)
+                feed.appends[0][1](Position(EPOCH, 0))
+                feed.retains[0][2].deliver([at(0)])
+                feed.forward(running.hub.floor.bindings[0], [at(0)])
+                clock.advance(1)
+                if fault in {"appended", "deliver"}:
+                    assert await wire.closed() == (1011, "internal_error")
+            await until(lambda: "failed" in caplog.text)
+            setattr(running.hub, fault, whole)
+            await other.nothing_more()
+
+    run(scenario, clock=clock)
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text

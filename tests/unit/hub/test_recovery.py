@@ -1,0 +1,478 @@
+"""What was missed: exactly that from a log, or the plain word that it is not known. And durable subscriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.durations import SECOND
+from penstock.hub.core import closing
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.messages import Position
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import HubRules
+from penstock.hub.core.session import Session
+from penstock.hub.core.wish import Recover, Retain, Settle
+from tests.unit.hub.talk import Frame, Talk, pick
+
+A, B, P = "@(browser/a)", "@(browser/b)", "@(seag/publisher-1)"
+NO = Refusal("internal_error", "no", reason="unavailable", resolution="wait", retryable=True)
+
+# --- topics without a log -----------------------------------------------------------------------------------------------------
+
+
+def since(position: Frame) -> Frame:
+    return {"since": position}
+
+
+def test_positions_are_dense_and_each_topic_has_its_own() -> None:
+    talk = Talk()
+    session, publisher = talk.connect(A), talk.connect(P)
+    talk.subscribe(session, "#")
+
+    for topic in ("x", "y", "x", "x"):
+        talk.publish(publisher, topic)
+
+    where = [(one["metadata"]["topic"], one["metadata"]["epoch"], one["metadata"]["offset"]) for one in talk.heard(session)]
+    assert where == [("x", "E.1", 0), ("y", "E.2", 0), ("x", "E.1", 1), ("x", "E.1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset", "is_whole"),
+    [("E.1", 1, True), ("E.1", 0, False), ("E.1", 2, False), ("E.1", -1, False), ("E.2", 1, False), ("", 1, False)],
+)
+def test_who_returns_to_a_plain_topic_is_told_whether_anything_was_missed(epoch: str, offset: int, is_whole: bool) -> None:
+    talk = Talk()
+    publisher = talk.connect(P)
+    talk.publish(publisher, "x")
+    talk.publish(publisher, "x")
+
+    reply = talk.subscribe(talk.connect(A), "x", since={"epoch": epoch, "offset": offset})
+
+    assert reply["recovered"] is is_whole
+    assert reply["position"] == {"epoch": "E.1", "offset": 1}
+    assert (talk.hub.numbers.recovered, talk.hub.numbers.unrecovered) == (int(is_whole), int(not is_whole))
+
+
+def test_nobody_knows_what_a_pattern_has_missed_where_there_is_no_log() -> None:
+    talk = Talk()
+
+    reply = talk.subscribe(talk.connect(A), "x/#", since={"epoch": "E.1", "offset": 0})
+
+    assert reply["recovered"] is False
+    assert "position" not in reply
+
+
+def test_a_topic_that_was_forgotten_begins_anew() -> None:
+    talk = Talk(HubRules(rate=None, max_plain_topics=1))
+    publisher = talk.connect(P)
+    talk.publish(publisher, "x")
+    talk.publish(publisher, "y")
+    talk.publish(publisher, "x")
+
+    assert talk.subscribe(talk.connect(A), "x", since={"epoch": "E.1", "offset": 0})["recovered"] is False
+    assert talk.subscribe(talk.connect(B), "x", since={"epoch": "E.3", "offset": 0})["recovered"] is True
+
+
+def test_a_topic_that_is_durable_for_a_while_hides_no_hole() -> None:
+    """What goes by way of the log of everything, and what does not, have positions of different epochs."""
+    talk = Talk()
+    publisher, durable = talk.connect(P), talk.connect(B)
+
+    def recovered(position: Frame) -> bool:
+        session = talk.connect(A)
+        reply = talk.subscribe(session, "x", **since(position))
+        talk.hub.closed(session, talk.now)
+        is_whole: bool = reply["recovered"]
+        return is_whole
+
+    talk.publish(publisher, "x")
+    plain = {"epoch": "E.1", "offset": 0}
+    assert recovered(plain)
+
+    talk.retain(durable, "x")
+    talk.append(publisher, "x")
+    assert recovered(plain), "it is not forwarded yet, so nothing was missed"
+    talk.bring(talk.everything, talk.stored(talk.everything, 100, "x"))
+    logged = {"epoch": "all", "offset": 100}
+    assert not recovered(plain)
+    assert recovered(logged)
+    assert not recovered({"epoch": "all", "offset": 99})
+
+    talk.hub.released(durable, talk.release(durable, "hub:unsubscribe", {"topic": "x"}), talk.now)
+    assert not recovered(plain)
+    talk.publish(publisher, "x")
+    assert not recovered(logged)
+    talk.retain(durable, "x")
+    assert not recovered(logged), "the log has nothing new, but something went past it"
+    assert recovered({"epoch": "E.2", "offset": 0})
+
+
+# --- topics with a log --------------------------------------------------------------------------------------------------------
+
+
+def logged(**rules: int) -> tuple[Talk, Binding]:
+    log = Binding("orders/#", "orders", epoch="L", next_offset=10)
+    return Talk(HubRules(rate=None, **rules), bindings=[log]), log  # type: ignore[arg-type]  # the fields of a table
+
+
+def returning(talk: Talk, offset: int, pattern: str = "orders/#") -> tuple[Session, Recover]:
+    session = talk.connect(A)
+    wish = talk.say(session, "hub:subscribe", {"topic": pattern, "since": {"epoch": "L", "offset": offset}}, id="s")
+    assert isinstance(wish, Recover)
+    return session, wish
+
+
+@pytest.mark.parametrize("pattern", ["orders/#", "orders/eu", "orders/+"])
+def test_what_was_missed_comes_from_the_log_before_what_is_new(pattern: str) -> None:
+    talk, log = logged()
+    session, wish = returning(talk, 6, pattern)
+    assert (wish.binding, wish.pattern, wish.start, wish.stop) == (log, pattern, 7, 10)
+    assert talk.heard(session) == []
+
+    talk.bring(log, talk.stored(log, 10, "orders/eu"))
+    first = [talk.stored(log, 7, "orders/eu"), talk.stored(log, 8, "orders/us/1"), talk.stored(log, 8, "orders/us", "us")]
+    talk.hub.recovering(session, wish, first, talk.now, is_first=True)
+    talk.bring(log, talk.stored(log, 11, "orders/eu"))
+    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders/eu")], talk.now, is_first=False)
+    talk.hub.recovered(session, talk.now)
+    talk.bring(log, talk.stored(log, 12, "orders/eu"))
+
+    reply, *messages = talk.heard(session)
+    assert pick(reply, "type", "correlationId") == {"type": "hub:subscribed", "correlationId": "s"}
+    assert reply["payload"].pop("subscriptionId").startswith("sub-")
+    assert reply["payload"] == {"topic": pattern, "recovered": True, "position": {"epoch": "L", "offset": 9}}
+    others = {"orders/#": [8, "us"], "orders/eu": [], "orders/+": ["us"]}[pattern]
+    assert [one["payload"] for one in messages] == [7, *others, 9, 10, 11, 12]
+    assert (session.holds, talk.hub.numbers.recovered) == (0, 1)
+
+
+def test_what_has_expired_is_not_missed() -> None:
+    talk, log = logged()
+    session, wish = returning(talk, 7)
+    parts = [talk.stored(log, 8, "orders", expires_at=talk.now - 1), talk.stored(log, 9, "orders", expires_at=talk.now)]
+
+    talk.hub.recovering(session, wish, parts, talk.now, is_first=True)
+    talk.hub.recovered(session, talk.now)
+
+    assert talk.messages(session) == [9]
+
+
+def test_what_is_not_kept_any_more_is_not_recovered_and_what_is_new_still_comes() -> None:
+    talk, log = logged()
+    session, wish = returning(talk, 6)
+    talk.bring(log, talk.stored(log, 10, "orders"))
+
+    talk.hub.recovering(session, wish, None, talk.now, is_first=True)
+    talk.hub.recovered(session, talk.now)
+
+    reply, message = talk.heard(session)
+    assert (reply["payload"]["recovered"], reply["payload"]["position"]) == (False, {"epoch": "L", "offset": 9})
+    assert message["payload"] == 10
+    assert talk.hub.numbers.unrecovered == 1
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset", "is_whole"),
+    [
+        ("L", 9, True),
+        ("L", 10, False),
+        ("L", 1 << 53, False),
+        ("M", 9, False),
+        ("E.1", 9, False),
+        ("L", 4, False),
+        ("L", -1, False),
+    ],
+    ids=["nothing missed", "future", "far future", "another log", "a plain one", "too many", "far too many"],
+)
+def test_where_nothing_has_to_be_read_the_answer_comes_at_once(epoch: str, offset: int, is_whole: bool) -> None:
+    talk, _ = logged(max_recovered=4)
+
+    reply = talk.subscribe(talk.connect(A), "orders/#", since={"epoch": epoch, "offset": offset})
+
+    assert (reply["recovered"], reply["position"]) == (is_whole, {"epoch": "L", "offset": 9})
+
+
+def test_the_most_that_may_be_missed_is_read() -> None:
+    talk, _ = logged(max_recovered=4)
+
+    _, wish = returning(talk, 5)
+
+    assert (wish.start, wish.stop) == (6, 10)
+
+
+@pytest.mark.parametrize("pattern", ["#", "+/eu", "+"])
+def test_a_pattern_beyond_one_log_cannot_be_recovered(pattern: str) -> None:
+    talk, _ = logged()
+
+    reply = talk.subscribe(talk.connect(A), pattern, since={"epoch": "L", "offset": 9})
+
+    assert reply["recovered"] is False
+    assert "position" not in reply
+
+
+def test_a_subscription_that_is_there_may_be_asked_to_recover_too() -> None:
+    talk, _ = logged()
+    session = talk.connect(A)
+    name = talk.subscribe(session, "orders")["subscriptionId"]
+
+    wish = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
+
+    assert isinstance(wish, Recover)
+    talk.hub.recovering(session, wish, [], talk.now, is_first=True)
+    talk.hub.recovered(session, talk.now)
+    assert talk.heard(session)[0]["payload"]["subscriptionId"] == name
+
+
+def test_who_is_gone_or_has_run_out_meanwhile_gets_nothing_more() -> None:
+    talk, log = logged()
+    gone, wish = returning(talk, 6)
+    talk.hub.closed(gone, talk.now)
+    talk.hub.recovering(gone, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovered(gone, talk.now)
+    assert talk.heard(gone) == []
+
+    late, wish = returning(talk, 6)
+    talk.bring(log, talk.stored(log, 10, "orders"))
+    talk.later(300 * SECOND)
+    talk.forget(late)
+    talk.hub.recovering(late, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovered(late, talk.now)
+    assert talk.messages(late) == [10], "it had come while the subscription stood"
+
+
+def test_one_for_whom_too_much_comes_while_it_recovers_is_cut_off() -> None:
+    talk, log = logged(max_outbox_messages=3)
+    session, wish = returning(talk, 6)
+
+    talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 14)))
+
+    assert (session.closing, len(session.held)) == (closing.SLOW_READER, 0)
+    talk.hub.recovering(session, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovered(session, talk.now)
+    assert talk.heard(session) == []
+
+
+def test_a_session_that_is_cut_while_what_was_held_is_let_go_gets_no_rest() -> None:
+    talk, log = logged(max_outbox_messages=3)
+    session, wish = returning(talk, 6)
+    talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 13)))
+    talk.hub.recovering(session, wish, [], talk.now, is_first=True)
+
+    talk.hub.recovered(session, talk.now)
+
+    assert (session.closing, talk.heard(session)) == (closing.SLOW_READER, [])
+
+
+# --- durable subscriptions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "streams"),
+    [
+        ("orders/eu", ["orders"]),
+        ("orders/#", ["orders"]),
+        ("#", ["orders", "hub"]),
+        ("+/eu", ["orders", "hub"]),
+        ("chat", ["hub"]),
+    ],
+)
+def test_a_durable_subscription_is_made_on_every_log_it_may_concern(pattern: str, streams: list[str]) -> None:
+    talk, _ = logged()
+    session = talk.connect(A)
+
+    wish = talk.say(session, "hub:subscribe", {"topic": pattern, "durable": True}, id="s")
+
+    assert isinstance(wish, Retain)
+    assert (wish.address, wish.pattern, wish.is_new) == (A, pattern, True)
+    assert [binding.stream for binding in wish.bindings] == streams
+    assert talk.heard(session) == []
+    assert talk.hub.retained(session, wish, talk.now)
+    (reply,) = talk.heard(session)
+    assert pick(reply, "type", "correlationId") == {"type": "hub:subscribed", "correlationId": "s"}
+    assert pick(reply["payload"], "topic", "durable", "recovered") == {"topic": pattern, "durable": True}
+    assert talk.subscribe(session, pattern, durable=True, since={"epoch": "L", "offset": 0}) == reply["payload"]
+
+
+def test_what_is_delivered_waits_for_its_acknowledgement() -> None:
+    talk = Talk()
+    session = talk.connect(A)
+    talk.retain(session, "d")
+    talk.hub.deliver(session, [talk.stored(talk.everything, offset, "d") for offset in range(3)], talk.now)
+    assert [one["metadata"]["messageId"] for one in talk.heard(session)] == ["m-0", "m-1", "m-2"]
+
+    wish = talk.say(session, "hub:ack", {"messageIds": ["m-2", "m-0", "m-0", "other"], "messageId": "m-2"}, id="k")
+
+    assert wish == Settle(A, ("m-2", "m-0"))
+    (reply,) = talk.heard(session)
+    assert pick(reply, "type", "correlationId", "payload") == {
+        "type": "hub:acked",
+        "correlationId": "k",
+        "payload": {"acked": 2, "unknown": ["other"]},
+    }
+    assert [*session.unacked] == ["m-1"]
+    assert talk.ask(session, "hub:ack", {"messageId": "m-0"})["payload"] == {"acked": 0, "unknown": ["m-0"]}
+    assert talk.say(session, "hub:ack", {"messageId": "m-1"}) == Settle(A, ("m-1",))
+    assert talk.heard(session)[0]["payload"] == {"acked": 1}
+
+
+@pytest.mark.parametrize("payload", [None, {}, {"messageIds": []}, {"messageId": ""}])
+def test_an_acknowledgement_of_nothing_is_refused(payload: object) -> None:
+    talk = Talk()
+
+    error = talk.refused(talk.connect(A), "hub:ack", payload)
+
+    assert (error["code"], error["message"], error["details"]["reason"]) == (
+        "internal_error",
+        "messageId is required",
+        "missing_message_id",
+    )
+
+
+@pytest.mark.parametrize("how", ["closed", "disconnect", "taken over", "expired"])
+def test_a_durable_subscription_rests_while_its_actor_is_away_and_is_resumed_by_address(how: str) -> None:
+    talk = Talk()
+    session, publisher = talk.connect(A, ttl=60_000), talk.connect(P)
+    talk.retain(session, "d/#")
+    talk.hub.deliver(session, [talk.stored(talk.everything, 0, "d")], talk.now)
+    talk.forget(session)
+
+    if how == "closed":
+        talk.hub.closed(session, talk.now)
+    elif how == "disconnect":
+        talk.ask(session, "hub:disconnect")
+    elif how == "expired":
+        talk.later(60 * SECOND)
+    back = talk.connect(A)
+
+    assert (session.subscriptions, session.unacked) == ({}, {})
+    assert talk.hub.floor.rested == [(session, "d/#")]
+    assert talk.append(publisher, "d/x").binding is talk.everything
+    wish = talk.say(back, "hub:subscribe", {"topic": "d/#"})
+    assert isinstance(wish, Retain)
+    assert not wish.is_new
+    assert talk.hub.retained(back, wish, talk.now)
+    assert talk.heard(back)[0]["payload"]["durable"] is True
+
+
+def test_what_is_delivered_to_one_that_is_gone_is_not_kept() -> None:
+    talk = Talk()
+    session = talk.connect(A)
+    talk.retain(session, "d")
+    talk.hub.closed(session, talk.now)
+
+    talk.hub.deliver(session, [talk.stored(talk.everything, 0, "d")], talk.now)
+
+    assert (session.unacked, talk.heard(session)) == ({}, [])
+
+
+def test_a_durable_reader_that_does_not_read_is_cut_off() -> None:
+    talk = Talk(HubRules(rate=None, max_outbox_messages=2))
+    session = talk.connect(A)
+    talk.retain(session, "d")
+
+    talk.hub.deliver(session, [talk.stored(talk.everything, offset, "d") for offset in range(5)], talk.now)
+
+    assert (session.closing, session.unacked) == (closing.SLOW_READER, {})
+
+
+def test_a_durable_subscription_is_ended_for_good_by_unsubscribing_though_it_rests() -> None:
+    talk = Talk()
+    session, publisher = talk.connect(A), talk.connect(P)
+    talk.retain(session, "d")
+    talk.hub.closed(session, talk.now)
+    back = talk.connect(A)
+
+    wish = talk.release(back, "hub:unsubscribe", {"topic": "d"}, id="u")
+
+    assert (wish.address, wish.patterns, talk.heard(back)) == (A, ("d",), [])
+    talk.hub.released(back, wish, talk.now)
+    (reply,) = talk.heard(back)
+    assert pick(reply, "type", "correlationId", "payload") == {
+        "type": "hub:unsubscribed",
+        "correlationId": "u",
+        "payload": {"topic": "d", "unsubscribedAt": talk.ms},
+    }
+    assert talk.publish(publisher, "d") is None
+
+
+def test_a_subscription_that_becomes_durable_keeps_its_id_and_loses_nothing() -> None:
+    talk = Talk()
+    session, publisher, watcher = talk.connect(A), talk.connect(P), talk.connect(B)
+    name = talk.subscribe(session, "d")["subscriptionId"]
+    talk.subscribe(watcher, "d", presence=True)
+
+    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(wish, Retain)
+    talk.append(publisher, "d")
+    talk.bring(talk.everything, talk.stored(talk.everything, 0, "d"))
+    assert talk.messages(session) == [0], "until it is durable it is what it was"
+    talk.hub.retained(session, wish, talk.now)
+    talk.bring(talk.everything, talk.stored(talk.everything, 1, "d"))
+
+    assert [pick(one["payload"], "subscriptionId", "durable") for one in talk.heard(session)] == [
+        {"subscriptionId": name, "durable": True}
+    ]
+    assert [one["type"] for one in talk.heard(watcher)] == ["t", "t"], "nobody has joined"
+
+
+@pytest.mark.parametrize("was_plain", [False, True])
+def test_a_durable_subscription_that_cannot_be_made_leaves_things_as_they_were(was_plain: bool) -> None:
+    talk = Talk()
+    session, publisher = talk.connect(A), talk.connect(P)
+    if was_plain:
+        talk.subscribe(session, "d")
+    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True}, id="s")
+    assert isinstance(wish, Retain)
+
+    talk.hub.unretained(session, wish, NO, talk.now)
+
+    (reply,) = talk.heard(session)
+    assert (reply["type"], reply["correlationId"], reply["payload"]["message"]) == ("hub:error", "s", "no")
+    assert [*session.subscriptions] == (["d"] if was_plain else [])
+    assert talk.publish(publisher, "d", 1) is None
+    assert talk.messages(session) == ([1] if was_plain else [])
+
+
+def test_a_durable_subscription_that_cannot_be_resumed_rests_on() -> None:
+    talk = Talk()
+    talk.hub.resume([(A, "d")])
+    session, publisher = talk.connect(A), talk.connect(P)
+    wish = talk.say(session, "hub:subscribe", {"topic": "d"})
+    assert isinstance(wish, Retain)
+
+    talk.hub.unretained(session, wish, NO, talk.now)
+
+    assert session.subscriptions == {}
+    assert talk.append(publisher, "d").binding is talk.everything
+    again = talk.say(session, "hub:subscribe", {"topic": "d"})
+    assert isinstance(again, Retain)
+    assert not again.is_new
+
+
+def test_a_durable_subscription_that_is_made_too_late_is_not_wanted_any_more() -> None:
+    talk = Talk()
+    first = talk.connect(A)
+    wish = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(wish, Retain)
+    second = talk.connect(A)
+    talk.retain(second, "d")
+    talk.forget(first)
+
+    assert not talk.hub.retained(first, wish, talk.now)
+    talk.hub.unretained(first, wish, NO, talk.now)
+
+    assert talk.heard(first) == []
+    assert [*talk.hub.floor.durable.subscribers("d")] == [A], "the other connection has it"
+
+
+def test_everybody_is_counted_whom_a_message_will_reach() -> None:
+    talk = Talk()
+    durable, plain, publisher = talk.connect(A), talk.connect(B), talk.connect(P)
+    talk.retain(durable, "d")
+    talk.subscribe(plain, "#")
+    talk.hub.closed(durable, talk.now)
+
+    wish = talk.append(publisher, "d")
+    talk.hub.appended(publisher, wish, Position("all", 0), talk.now)
+
+    assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 2

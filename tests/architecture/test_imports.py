@@ -148,7 +148,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.__main__": ANY | {"penstock.cli"},
     "penstock.demo*": ANY
     | KERNEL
-    | {"penstock", "penstock.log", "penstock.testing.server", "penstock.testing.target"}
+    | {"penstock", "penstock.client", "penstock.log", "penstock.testing.server", "penstock.testing.target"}
     | {"rich", "google.cloud", "google.api_core", "synap_sdk", "pyarrow"},
     # the shipped test kit may import all of Penstock; nothing but itself and the demo may import it
     "penstock.testing": ANY | {"penstock", "penstock.*", "apsw", "hypothesis", "pytest", "uvloop"},

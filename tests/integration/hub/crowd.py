@@ -74,6 +74,8 @@ class Client(asyncio.Protocol):
     def __init__(self, heard: Callable[[Heard], None]) -> None:
         self.heard = heard
         self.confirmed: Callable[[Json], None] = ignore
+        self.errors: list[Json] = []
+        """What the hub refused, other than what `ask` asked for."""
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[int | None] = self._loop.create_future()
         self._upgraded: asyncio.Future[None] = self._loop.create_future()
@@ -165,7 +167,7 @@ class Client(asyncio.Protocol):
             elif frame.type == "hub:delivery_ack":
                 self.confirmed(frame.payload)
             elif frame.type == "hub:error":
-                raise Refused(frame.payload)
+                self.errors.append(frame.payload)
         elif opcode == _PING:
             self._write(_PONG, bytes((0x80 | len(data),)), data)
         elif opcode == _CLOSE:

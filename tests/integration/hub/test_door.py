@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from penstock.doors.http import HttpLimits
+from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
 from penstock.hub.core.closing import CLOSES
 from penstock.hub.core.identity import Identity
@@ -463,6 +464,29 @@ def test_who_takes_nothing_for_the_span_is_cut_off_though_little_waits() -> None
             assert session.closing is None
             clock.advance(1.1)
             assert (await slow.closed())[0] == CODES["slow_reader"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_says_goodbye_gets_what_waits_before_the_close_if_it_reads_in_time(reads: bool) -> None:
+    async def scenario() -> None:
+        rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None, leaving=(30 if reads else 0) * SECOND)
+        async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
+            await slow.register("@(test/slow)")
+            await slow.say("hub:subscribe", {"topic": "slow"})
+            await slow.next()
+            await flood(running.url, "slow", 6)
+            (session,) = running.hub.floor.sessions
+            await slow.say("hub:disconnect")
+            async with asyncio.timeout(5):
+                while session.closing is None or (not reads and len(session.outbox)):  # noqa: ASYNC110  # as above
+                    await asyncio.sleep(0.001)
+            kinds = []
+            while (found := await slow.read())[0] != CLOSE:
+                kinds.append(json.loads(found[1])["type"])
+            assert found[1][:2] == struct.pack("!H", 1000)
+            assert (kinds == ["flood"] * 600 + ["hub:disconnect_ack"]) is reads
 
     asyncio.run(scenario())
 

@@ -11,10 +11,11 @@ import pytest
 
 from penstock import Message
 from penstock.access import ANYONE
-from penstock.api.rules import Rules
+from penstock.api.rules import LateRules, Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.message import accept
+from penstock.broker.core.message import StoredMessage, accept
+from penstock.broker.core.stream import Stream
 from penstock.doors.pubsub.rules import pubsub_rules
 from penstock.errors import InvalidArgument, PenstockError, TopicNotFound
 from penstock.hub.core.binding import Binding
@@ -149,6 +150,24 @@ def test_two_patterns_may_share_a_log(place: Path | None) -> None:
     in_loop(scenario())
 
 
+def test_what_left_the_log_before_it_could_be_forwarded_is_counted_and_the_rest_comes(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with Desk(None) as desk:
+            large = b'"' + b"x" * 262_144 + b'"'
+            for _ in range(600):  # in one turn of the loop, and more than a broker in memory keeps
+                desk.topics.publish("orders", [Message(large)])
+            desk.topics.publish("orders", [Message(b'"last"')])
+            await desk.until(lambda: desk.binding.next_offset == 601)
+
+            assert desk.inbox.data[-1] == "last"
+            assert desk.feed.missed == 601 - len(desk.inbox.messages) > 0
+            offsets = [message.position.offset for message in desk.inbox.messages if message.position is not None]
+            assert offsets == [*range(desk.feed.missed, 601)]
+
+    in_loop(scenario())
+    assert "left the log before the hub could forward them" in caplog.text
+
+
 # ── a topic that is deleted ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -267,7 +286,9 @@ def test_who_is_told_of_a_write_and_fails_keeps_nobody_else_waiting(place: Path 
     in_loop(scenario())
 
 
-def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None) -> None:
+def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub_host.tail.RETRY_SECONDS", 0.01)
+
     async def scenario() -> None:
         async with Desk(place, rules=_rules) as desk:
             schemas = _rules(desk.aio).schemas
@@ -285,6 +306,44 @@ def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None) -> None
             assert isinstance(outcomes.pop('"wrong"'), InvalidArgument)
             epoch = desk.binding.epoch
             assert outcomes == {'{"text": "one"}': Position(epoch, 0), '{"text": "two"}': Position(epoch, 1)}
+
+    in_loop(scenario())
+
+
+class SlowRules(LateRules):
+    """Looks at messages for as long as a test wants."""
+
+    def __init__(self, aio: AsyncBroker) -> None:
+        super().__init__()
+        self.inspecting = True
+        self.begun, self.end = asyncio.Event(), asyncio.Event()
+
+    def inspects(self, stream: Stream) -> bool:
+        return self.inspecting
+
+    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+        self.begun.set()
+        await self.end.wait()
+        return [*given]
+
+
+def test_a_message_that_need_not_be_looked_at_does_not_overtake_one_that_is(place: Path | None) -> None:
+    async def scenario() -> None:
+        made: list[SlowRules] = []
+
+        def rules(aio: AsyncBroker) -> Rules:
+            made.append(SlowRules(aio))
+            return made[0]
+
+        async with Desk(place, rules=rules) as desk:
+            desk.feed.append(desk.binding, said("orders", "first"), lambda _: None)
+            await made[0].begun.wait()
+            made[0].inspecting = False
+            desk.feed.append(desk.binding, said("orders", "second"), lambda _: None)
+            await asyncio.to_thread(desk.broker.sync)
+            made[0].end.set()
+
+            assert await desk.inbox.until(2) == ["first", "second"]
 
     in_loop(scenario())
 

@@ -54,6 +54,7 @@ def test_what_was_not_acknowledged_comes_again_in_order_and_what_was_does_not(pl
             retained.ack(["0", "2", "unknown"])
             retained.close()
             retained.close()
+            assert attempts(desk) == set()  # nothing is held any more
             await desk.append(said("orders/eu", "away"))
 
             inbox, retained = await retain(desk, "orders/#")
@@ -85,6 +86,22 @@ def test_it_outlives_the_server(tmp_path: Path) -> None:
             assert await inbox.until(2) == ["seen", "away"]
             inbox, _ = await retain(desk, "orders/eu", address=BOB)
             assert await inbox.until(2) == ["done", "seen"]
+
+    in_loop(scenario())
+
+
+def test_what_was_out_when_the_server_died_comes_first(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Desk(tmp_path) as desk:
+            inbox, _ = await retain(desk, "orders/#")
+            await desk.append(said("orders", "out"))
+            await inbox.until(1)
+            await asyncio.to_thread(desk.broker.close)  # before anybody could give anything back
+        async with Desk(tmp_path) as desk:
+            assert attempts(desk) == {1}
+            await desk.append(said("orders", "new"))
+            inbox, _ = await retain(desk, "orders/#")
+            assert await inbox.until(2) == ["out", "new"]
 
     in_loop(scenario())
 

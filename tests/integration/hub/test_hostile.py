@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.hub.core.floor import Floor
-from penstock.testing.server import LocalServer
+from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.hub.hostile_frames import (
     BEAT,
     CONNECTED,
     HANDSHAKES,
     HOSTILE,
     INNOCENT,
+    MEBIBYTE,
     MEMBER,
     OPENED,
+    ORIGINAL,
     ROWS,
     SUBSCRIPTION,
     TOKEN,
@@ -32,13 +36,14 @@ from tests.integration.hub.hostile_frames import (
     Pong,
     Reply,
     Row,
+    handshake,
 )
+from tests.integration.hub.serving import Serving, serving
 from tests.integration.hub.wire import CLOSE, PING, PONG, TEXT, Json, RawSocket, Wire, frame, member, raw
 
 SECONDS = 30.0
 """For everything that has to come; only what does not come takes as long."""
 SETTINGS: dict[str, Any] = {"hub_history": ("kept",)}
-
 
 
 # --- the innocent -------------------------------------------------------------------------------------------------------------
@@ -129,33 +134,30 @@ def _silent_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 # --- a row --------------------------------------------------------------------------------------------------------------------
 
 
-async def begin(socket: RawSocket, stage: str) -> None:
+async def begin(wire: RawSocket, stage: str) -> None:
     """Go as far as a row begins."""
-    if stage in {CONNECTED, MEMBER}:
-        assert (await next_text(socket, socket.connect()))["type"] == "hub:connected"
-    if stage == MEMBER:
-        payload = {"actorAddress": HOSTILE, "capabilities": ["x"]}
-        assert (await next_text(socket, socket.say("hub:register", payload)))["type"] == "hub:registered"
-
-
-async def next_text(socket: RawSocket, asking: Awaitable[object]) -> Json:
-    answer = await asking
-    return answer if isinstance(answer, dict) else await socket.next()
+    if stage == ORIGINAL:
+        await wire.say("hub:connect", metadata={"protocolVersion": "0.1.0"})
+        assert (await wire.next())["type"] == "hub:connected"
+    elif stage == CONNECTED:
+        assert (await wire.connect())["type"] == "hub:connected"
+    elif stage == MEMBER:
+        assert (await wire.register(HOSTILE))["type"] == "hub:registered"
 
 
 async def run(url: str, row: Row, filled: Callable[[str], str]) -> None:
     """Send what a row says, see that what it wants comes and nothing else, and that the connection lives if it should."""
     data = b"".join(as_bytes(sent() if callable(sent) else sent, filled) for sent in row.sent)
-    async with raw(url) as socket:
-        await begin(socket, row.stage)
-        pouring = asyncio.create_task(pour(socket, data))
+    async with raw(url) as wire:
+        await begin(wire, row.stage)
+        pouring = asyncio.create_task(pour(wire, data))
         await asyncio.wait([pouring], timeout=0.2)  # as far as it goes without reading
         early: list[tuple[int, bytes]] = []
         for wanted in row.comes:
-            await see(socket, wanted, early)
+            await see(wire, wanted, early)
         if row.comes and row.goes_on:
             await pouring
-            await is_alive(socket, row)
+            await is_alive(wire, row)
         pouring.cancel()
         await asyncio.wait([pouring])
 
@@ -164,45 +166,43 @@ def as_bytes(sent: str | bytes, filled: Callable[[str], str]) -> bytes:
     return sent if isinstance(sent, bytes) else frame(TEXT, filled(sent).encode())
 
 
-async def pour(socket: RawSocket, data: bytes) -> None:
+async def pour(wire: RawSocket, data: bytes) -> None:
     """Write as fast as the other side takes it; it may have had enough before the end."""
     with suppress(ConnectionError):
-        socket.writer.write(data)
-        await socket.writer.drain()
+        wire.writer.write(data)
+        await wire.writer.drain()
 
 
-async def see(socket: RawSocket, wanted: Comes, early: list[tuple[int, bytes]]) -> None:
+async def see(wire: RawSocket, wanted: Comes, early: list[tuple[int, bytes]]) -> None:
     """Read what is wanted. A `Many` reads one frame too much, which is put back."""
     match wanted:
         case Pong(payload, times):
             for _ in range(times):
-                assert await read(socket, early) == (PONG, payload)
+                assert await read(wire, early) == (PONG, payload)
         case Closed(code, or_cut):
             try:
-                opcode, payload = await read(socket, early)
+                opcode, payload = await read(wire, early)
             except (ConnectionError, asyncio.IncompleteReadError):
                 assert or_cut, "the connection was cut"
                 return
             assert (opcode, code_of(payload)) == (CLOSE, code), payload
-        case Many(kinds):
-            opcode, payload = await read(socket, early)
+        case Many(kinds, each):
             seen = set()
-            while opcode == TEXT:
-                found = [kind for kind in kinds if fits(json.loads(payload), kind)]
-                assert len(found) == 1, payload
+            while (came := await read(wire, early))[0] != CLOSE:
+                found = [kind for kind in kinds if is_one(came, kind)]
+                assert len(found) == 1, came
                 seen.add(found[0])
-                opcode, payload = await read(socket, early)
-            assert seen == {*kinds}
-            early.append((opcode, payload))
+            early.append(came)
+            assert seen == {*kinds} or not each
         case _:
-            opcode, payload = await read(socket, early)
+            opcode, payload = await read(wire, early)
             assert opcode == TEXT, (wanted, opcode, payload)
             assert fits(json.loads(payload), wanted), (wanted, payload[:2_000])
 
 
-async def read(socket: RawSocket, early: list[tuple[int, bytes]]) -> tuple[int, bytes]:
+async def read(wire: RawSocket, early: list[tuple[int, bytes]]) -> tuple[int, bytes]:
     while True:
-        found = early.pop() if early else await socket.read(SECONDS)
+        found = early.pop() if early else await wire.read(SECONDS)
         if found[0] != PING:  # the hub may ask whether somebody is there at any moment
             return found
 
@@ -210,6 +210,13 @@ async def read(socket: RawSocket, early: list[tuple[int, bytes]]) -> tuple[int, 
 def code_of(payload: bytes) -> int | None:
     found: int = struct.unpack("!H", payload[:2])[0]
     return found
+
+
+def is_one(came: tuple[int, bytes], kind: Error | Reply | Pong) -> bool:
+    opcode, payload = came
+    if isinstance(kind, Pong):
+        return came == (PONG, kind.payload)
+    return opcode == TEXT and fits(json.loads(payload), kind)
 
 
 def fits(message: Json, wanted: Error | Reply) -> bool:
@@ -227,14 +234,14 @@ def fits(message: Json, wanted: Error | Reply) -> bool:
     )
 
 
-async def is_alive(socket: RawSocket, row: Row) -> None:
+async def is_alive(wire: RawSocket, row: Row) -> None:
     """The connection goes on as if nothing had been, and nothing else has come."""
     is_connected = row.stage != OPENED or any(isinstance(one, Reply) and one.kind == "hub:connected" for one in row.comes)
     if not is_connected:
-        await socket.say("hub:connect", {"version": "1.0"})
-        await see(socket, Reply("hub:connected"), [])
-    await socket.send(frame(TEXT, BEAT.encode()))
-    await see(socket, Reply("hub:heartbeat_ack", (("timestamp", 1),)), [])
+        await wire.say("hub:connect", {"version": "1.0"})
+        await see(wire, Reply("hub:connected"), [])
+    await wire.send(frame(TEXT, BEAT.encode()))
+    await see(wire, Reply("hub:heartbeat_ack", (("timestamp", 1),)), [])
 
 
 def test_there_are_as_many_rows_as_were_promised() -> None:
@@ -244,3 +251,130 @@ def test_there_are_as_many_rows_as_were_promised() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_hostile_is_answered_and_harms_nobody(scene: Scene, name: str) -> None:
     scene.play(lambda: run(scene.url, ROWS[name], scene.innocent.filled))
+
+
+# --- handshakes ---------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def shaking(url: str, data: bytes) -> AsyncIterator[RawSocket]:
+    """A connection that has said this instead of a handshake."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(data)
+        yield RawSocket(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def status_of(wire: RawSocket) -> int:
+    """The status that a handshake is answered by."""
+    async with asyncio.timeout(SECONDS):
+        version, status, _ = (await wire.reader.readuntil(b"\r\n")).split(b" ", 2)
+    assert version.startswith(b"HTTP/1."), version
+    return int(status)
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_a_handshake_that_is_none_is_refused(scene: Scene, name: str) -> None:
+    data, status = HANDSHAKES[name]
+
+    async def act() -> None:
+        async with shaking(scene.url, data) as wire:
+            if status is not None:
+                assert await status_of(wire) == status
+
+    scene.play(act)
+
+
+@pytest.mark.parametrize("data", [handshake()[:-2], handshake()], ids=["in the middle of a handshake", "after a handshake"])
+def test_a_connection_that_is_reset_leaves_nothing(scene: Scene, data: bytes) -> None:
+    async def act() -> None:
+        async with shaking(scene.url, data) as wire:
+            reset(wire)
+
+    scene.play(act)
+
+
+@pytest.mark.parametrize("stage", [OPENED, CONNECTED, MEMBER])
+def test_a_connection_that_is_reset_in_the_middle_of_a_frame_leaves_nothing(scene: Scene, stage: str) -> None:
+    async def act() -> None:
+        async with raw(scene.url) as wire:
+            await begin(wire, stage)
+            await wire.send(frame(TEXT, b" " * 100_000)[:50_000])
+            reset(wire)
+
+    scene.play(act)
+
+
+def reset(wire: RawSocket) -> None:
+    """Have a connection end by RST, as a machine ends it that was switched off and on."""
+    wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize("said", [b"", b"\x81", frame(TEXT, BEAT.encode())[:20], frame(TEXT, b"x", fin=False)])
+def test_who_falls_silent_in_the_middle_of_a_frame_is_let_go(said: bytes) -> None:
+    async def scenario() -> None:
+        async with serving(ping_seconds=0.1) as running, raw(running.url) as wire:
+            await wire.register(HOSTILE)
+            await wire.send(said)
+            assert await wire.closed(SECONDS) == (None, "")  # it is asked, and does not answer
+            await vanished(running)
+
+    asyncio.run(scenario())
+
+
+async def vanished(running: Serving) -> None:
+    """Wait until the hub knows nobody any more."""
+    floor = running.hub.floor
+    async with asyncio.timeout(SECONDS):
+        while floor.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
+            await asyncio.sleep(0.002)
+    assert (len(floor.registry), len(floor.table)) == (0, 0)
+
+
+# --- many ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_connections_beyond_what_one_address_may_have_are_refused_and_those_before_them_stay() -> None:
+    async def scenario(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            innocent = await innocents(url, stack)
+            for _ in range(3):
+                await stack.enter_async_context(raw(url))
+            for _ in range(50):
+                assert await status_of(await stack.enter_async_context(shaking(url, handshake()))) == 429
+            await innocent.are_well()
+
+    with LocalServer(hub_max_per_address=5) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_the_whole_table_over_and_over_leaves_no_memory_behind() -> None:
+    """In a process of its own, whose memory is nobody else's."""
+    rows = [row for name, row in ROWS.items() if not name.startswith("flood")]
+
+    async def scenario(process: ServerProcess) -> None:
+        async with AsyncExitStack() as stack:
+            innocent = await innocents(process.url, stack)
+            sizes = []
+            for _ in range(3):
+                for row in rows:
+                    await run(process.url, row, innocent.filled)
+                await innocent.are_well()
+                sizes.append(resident(process.process.pid))
+            # The first round fills what is bounded: caches, and what the allocator keeps.
+            assert sizes[-1] - sizes[0] < 8 * MEBIBYTE, sizes
+            print([s/2**20 for s in sizes])
+
+    with ServerProcess(hub_history="kept", hub_rate_limit=0) as process:
+        asyncio.run(scenario(process))
+        assert "Traceback" not in process.log
+        assert "ERROR" not in process.log
+
+
+def resident(process_id: int) -> int:
+    """The memory of a process, in bytes."""
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))

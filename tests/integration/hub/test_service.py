@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from penstock.hub.core.rules import HubRules
 from penstock.hub.feed import Appended, Deliver, Forward
 from penstock.testing import ManualClock
 from tests.integration.hub.serving import Serving, serving
-from tests.integration.hub.wire import Wire, connected, member, opened, raw
+from tests.integration.hub.wire import TEXT, Wire, connected, frame, member, opened, raw
 
 EPOCH = "log"
 SECRET = "what nobody may see"
@@ -291,7 +292,7 @@ def test_a_recovery_that_breaks_off_ends_the_connection_and_leaves_no_hole(part:
         async with member(running.url, "@(test/one)") as wire:
             await wire.ask("hub:subscribe", {"topic": "kept/#", "since": {"epoch": EPOCH, "offset": -1}})
             assert await wire.closed() == (1011, "internal_error")
-            assert [frame["metadata"]["offset"] for frame in wire.kept] == [0]
+            assert [one["metadata"]["offset"] for one in wire.kept] == [0]
 
     run(scenario, binding=kept(100))
 
@@ -364,8 +365,12 @@ def test_who_is_replaced_lets_go_before_the_other_takes_hold() -> None:
 
             feed.retain = looking  # type: ignore[method-assign]  # to look at that very moment
             await second.connect()
-            await second.say("hub:register", {"actorAddress": "@(test/one)", "capabilities": ["x"]})
-            await second.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            requests = (
+                {"type": "hub:register", "payload": {"actorAddress": "@(test/one)", "capabilities": ["x"]}},
+                {"type": "hub:subscribe", "payload": {"topic": "kept/#", "durable": True}},
+            )
+            # Both at once: there is no turn of the loop between them.
+            await second.send(*(frame(TEXT, json.dumps(request).encode()) for request in requests))
             assert [(await second.next())["type"] for _ in range(2)] == ["hub:registered", "hub:subscribed"]
             assert states == [True]
 

@@ -102,7 +102,10 @@ class Talk:
         frames = session.outbox.take(1 << 40)
         texts = [b"".join(parts) for _, parts in frames]
         assert [length for length, _ in frames] == [len(text) for text in texts]
-        assert not texts or session in self.hub.dirty, "nobody would have written it"
+        assert session.is_dirty is (session in self.hub.dirty)
+        if texts:
+            self.hub.dirty.remove(session)  # there once, or nobody would have written it
+            session.is_dirty = False
         return [json.loads(text) for text in texts]
 
     def forget(self, *sessions: Session) -> None:

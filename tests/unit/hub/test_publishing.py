@@ -114,7 +114,7 @@ def test_data_travels_as_it_came() -> None:
     talk = Talk()
     publisher, subscriber = talk.connect(P), talk.connect(A)
     talk.subscribe(subscriber, "x")
-    texts = ['{"a": 1.50, "a":2}', "1e999", "null", '"\\u0000\\/é\\ud83d\\ude00"', "-0", "12345678901234567890123"]
+    texts = ['{"a": 1.50, "a":2}', "1e308", "null", '"\\u0000\\/é\\ud83d\\ude00"', "-0", "12345678901234567890123"]
 
     for text in texts:
         talk.hub.receive(publisher, f'{{"type":"hub:publish","payload":{{"topic":"x","type":"t","data":{text}}}}}', talk.now)
@@ -479,3 +479,23 @@ def test_many_watchers_that_do_not_read_leave_one_after_the_other() -> None:
     assert {session.closing for session in sessions} == {closing.SLOW_READER}
     assert (len(talk.hub.floor.table), len(talk.hub.floor.watchers)) == (1, 0)
     assert talk.hub.floor.table.count("x") == 1
+
+
+def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_over() -> None:
+    """The first subscriber is full; that it leaves is told to the second, which is full by that."""
+    talk = Talk(HubRules(rate=None, max_outbox_messages=1))
+    publisher, first, second, third = (talk.connect(address) for address in (P, A, B, "@(browser/c)"))
+    for session in (first, second, third):
+        talk.subscribe(session, "x")
+    talk.subscribe(first, "room")
+    talk.subscribe(second, "room", presence=True)
+    talk.say(first, "ping")
+    talk.say(second, "ping")
+
+    talk.publish(publisher, "x", 1)
+
+    assert (first.closing, second.closing, third.closing) == (closing.SLOW_READER, closing.SLOW_READER, None)
+    assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 1
+    assert (talk.heard(second), talk.messages(third)) == ([], [1])
+    talk.hub.floor.cut(first, closing.STOPPING, talk.now)
+    assert first.closing is closing.SLOW_READER, "the first reason counts"

@@ -29,7 +29,6 @@ REPLACED = Close(4002, "duplicate_connection", "another connection registered th
 SLOW_READER = Close(4003, "slow_reader", "the client did not read what was waiting for it", may_reconnect=True)
 FLOODING = Close(4004, "rate_limited", "the client kept sending after it was refused", may_reconnect=True)
 WRONG_VERSION = Close(4005, "version_mismatch", "the client speaks another major version", may_reconnect=False)
-TOO_MANY = Close(4006, "too_many_connections", "the address of the client has too many connections", may_reconnect=True)
 
 CLOSES = (
     GOODBYE,
@@ -43,6 +42,5 @@ CLOSES = (
     SLOW_READER,
     FLOODING,
     WRONG_VERSION,
-    TOO_MANY,
 )
 """All of them, for the documentation and for clients."""

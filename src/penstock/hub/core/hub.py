@@ -129,7 +129,7 @@ class Hub:
             request = _envelope(text)
             return self._answer(session, request, now)
         except Refusal as refusal:
-            self.floor.refuse(session, refusal, now, request)
+            self.floor.refuse(session, refusal, now, request or _asked(text))
         return None
 
     def reject(self, session: Session, refusal: Refusal, now: int) -> None:
@@ -321,6 +321,14 @@ def _envelope(text: str) -> Envelope:
             resolution="send a text frame with one JSON object that has a type and a payload",
             details={"problem": _problem(error)},
         ) from None
+
+
+def _asked(text: str) -> Envelope | None:
+    """The request in a text that was refused before it was read: who asked wants to know which of its requests it was."""
+    try:
+        return decode_envelope(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _invalid_payload(kind: str, error: Exception) -> Refusal:

@@ -120,10 +120,10 @@ def _metadata(request: Envelope) -> dict[str, object]:
             reason="metadata_too_large",
             resolution=f"send at most {MAX_METADATA} bytes of metadata; what is larger belongs into data",
         )
-    data = checked_data(request.metadata)
+    data = checked_data(request.metadata, "metadata")
     try:
         return _decode(data) or {}
-    except msgspec.DecodeError:  # no object, or with a number beyond all numbers in it
+    except msgspec.ValidationError:
         raise Refusal(
             "internal_error",
             "Invalid SharedMessage structure",

@@ -122,20 +122,20 @@ def checked_type(kind: object) -> str:
     return kind
 
 
-def checked_data(raw: msgspec.Raw) -> bytes:
+def checked_data(raw: msgspec.Raw, name: str = "payload.data") -> bytes:
     """The data as it came, which is well-formed JSON, if every client can read it."""
     data = bytes(raw)
     if is_deeper(data, MAX_DEPTH):
         raise Refusal(
             "internal_error",
-            "payload.data is nested too deep",
+            f"{name} is nested too deep",
             reason="too_deep",
             resolution=f"nest lists and objects at most {MAX_DEPTH} deep",
         )
     if has_huge_number(data):
         raise Refusal(
             "internal_error",
-            "payload.data has a number beyond what a double holds",
+            f"{name} has a number beyond what a double holds",
             reason="huge_number",
             resolution="send such numbers as texts",
         )

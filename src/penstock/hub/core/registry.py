@@ -84,7 +84,6 @@ class Registry(Generic[S]):
         if earlier is None:
             self._check_room()
             self._in_order = None
-        is_alive = earlier is not None and earlier.expires_at > now
         actor = Actor(
             address=address,
             capabilities=capabilities,
@@ -93,7 +92,7 @@ class Registry(Generic[S]):
             registered_at=now,
             expires_at=now + ttl,
             ttl=ttl,
-            version=earlier.version + 1 if earlier is not None and is_alive else 1,
+            version=earlier.version + 1 if earlier is not None and earlier.expires_at > now else 1,
             renewal_token=token,
         )
         self._actors[address] = actor

@@ -126,7 +126,7 @@ class _Listener:
         """A connection was lost, or there is one again."""
         if not news.is_connected:
             wait = "now" if not news.retry_in else f"in {span(news.retry_in)}"
-            complain(f"the connection is lost: {news.problem}; trying again {wait}")
+            complain(f"{'still no' if self._is_lost else 'lost the'} connection: {news.problem}; trying again {wait}")
         elif self._is_lost:
             complain("connected again")
         self._is_lost = not news.is_connected

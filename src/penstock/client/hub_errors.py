@@ -42,6 +42,12 @@ def error_of(refusal: Error, command: Command) -> PenstockError:
 
 
 def _forbidden(refusal: Error, command: Command) -> PenstockError:
+    error = _forbidden_error(refusal, command)
+    error.hint = refusal.resolution or error.hint  # the hub knows which kind of token it wants
+    return error
+
+
+def _forbidden_error(refusal: Error, command: Command) -> PenstockError:
     match command:
         case Connect() | RefreshToken():
             return Unauthenticated(refusal.message)

@@ -84,7 +84,7 @@ class HubSocket:
             case aiohttp.WSMsgType.CLOSE:
                 return Closed(found.data, found.extra or "")
             case _:
-                return Closed(self._socket.close_code, "the connection was lost")
+                return Closed(self._socket.close_code, "it broke off")
 
     async def close(self) -> None:
         """End it in good order, within a moment. Safe twice."""

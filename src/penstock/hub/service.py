@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -33,6 +33,8 @@ log = logging.getLogger("penstock.hub")
 SWEEP_SECONDS = 1.0
 TURN = 64
 """How many frames of one connection are handled in a row before the others have their turn."""
+ENVELOPE_BYTES = 512
+"""What a forwarded message has around its data, at most but for very long names."""
 
 
 Frame = str | Refusal | Close
@@ -274,9 +276,11 @@ class HubService:
                 # It was told that it gets everything. Coming back, it is told what is true then.
                 hub.floor.cut(session, FAILED, self._clock.now())
                 break
-            hub.recovering(session, wish, None if part is None else part[0], self._clock.now(), is_first=is_first)
-            start, is_first = wish.stop if part is None else part[1], False
-            await link.written()
+            for some in [None] if part is None else _slices(part[0], hub.rules.max_outbox_bytes // 2):
+                hub.recovering(session, wish, some, self._clock.now(), is_first=is_first)
+                is_first = False
+                await link.written()
+            start = wish.stop if part is None else part[1]
         hub.recovered(session, self._clock.now())
 
     async def _retain(self, link: Link, wish: Retain) -> None:
@@ -349,3 +353,14 @@ def _refusal(error: Refusal | PenstockError) -> Refusal:
 def _where(error: BaseException) -> str:
     """Where an error happened. That is code; its text may hold a payload or a token."""
     return "".join(traceback.format_tb(error.__traceback__))
+
+
+def _slices(messages: Sequence[Message], max_bytes: int) -> Iterator[Sequence[Message]]:
+    """Messages in parts of at most so many bytes of data, or of one message; one empty part when there are none."""
+    start = size = 0
+    for index, message in enumerate(messages):
+        size += len(message.data) + ENVELOPE_BYTES
+        if size > max_bytes and index > start:
+            yield messages[start:index]
+            start, size = index, len(message.data) + ENVELOPE_BYTES
+    yield messages[start:]

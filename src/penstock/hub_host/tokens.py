@@ -45,6 +45,14 @@ class TokenIdentity(Identity):
         starts = (name[:-1] for name in self.principal.patterns if name.endswith("*"))
         return any(beginning.startswith(start) for start in starts if "*" not in start and "?" not in start)
 
+    def may_send(self) -> bool:
+        """Whether the token lets publish anything."""
+        return self.principal.may(Verb.PUBLISH, self.project)
+
+    def may_broadcast(self) -> bool:
+        """Whether the token lets publish under every name."""
+        return self.may_send() and "*" in self.principal.patterns
+
 
 class KeyringVerifier:
     """Lets in who has one of the server's tokens, for the server's own project."""

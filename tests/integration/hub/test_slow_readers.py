@@ -44,7 +44,7 @@ LARGE_EACH = 40
 AT_ONCE = 4
 """How many large messages are under way."""
 PUBLISHERS = 25
-SMALL_BUFFER = 4096
+SMALL_BUFFER = None
 IDLE_BYTES = 30 * 1000
 """What an idle connection may cost."""
 MARGIN = 64 * 1024 * 1024

@@ -84,3 +84,16 @@ def test_anybody_is_nobody_in_particular_and_may_do_all() -> None:
 def test_an_identity_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ANYBODY.address = "@(a/b)"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("publish", "sends", "broadcasts"),
+    [(None, True, True), ((), False, False), (("orders/#",), True, False)],
+    ids=["anything", "nothing", "some topics"],
+)
+def test_who_may_publish_something_may_send_and_who_may_publish_anything_may_broadcast(
+    publish: tuple[str, ...] | None, sends: bool, broadcasts: bool
+) -> None:
+    identity = Identity(publish=publish)
+
+    assert (identity.may_send(), identity.may_broadcast()) == (sends, broadcasts)

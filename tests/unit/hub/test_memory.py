@@ -50,6 +50,13 @@ def test_what_is_too_old_is_forgotten_whenever_something_is_noted() -> None:
     assert len(seen) == 1, "instants that lie in the future are none: the clock was set back"
 
 
+def test_a_hub_may_remember_nothing() -> None:
+    seen = Seen(60 * SECOND, 0)
+    seen.note(("a", "1"), 0)
+
+    assert (len(seen), seen.find(("a", "1"), 0)) == (0, None)
+
+
 def test_what_is_forgotten_is_handed_out_once() -> None:
     seen = Seen(60 * SECOND, 2)
     heard = seen.note(("a", "1"), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.durations import SECOND
@@ -168,15 +169,15 @@ def test_publishes_that_are_refused(payload: Frame | None, code: str, message: s
     assert talk.ask(publisher, "hub:publish", {"topic": "x", "type": "t"})["payload"]["position"]["offset"] == 0
 
 
-def test_data_that_is_nested_too_deep_is_refused() -> None:
+@pytest.mark.parametrize(("data", "reason"), [("[" * 65 + "]" * 65, "too_deep"), ("[1e999]", "huge_number")])
+def test_data_that_some_client_cannot_read_is_refused(data: str, reason: str) -> None:
     talk = Talk()
     publisher = talk.connect(P)
-    deep = "[" * 65 + "]" * 65
 
-    talk.hub.receive(publisher, f'{{"type":"hub:publish","payload":{{"topic":"x","type":"t","data":{deep}}}}}', talk.now)
+    talk.hub.receive(publisher, f'{{"type":"hub:publish","payload":{{"topic":"x","type":"t","data":{data}}}}}', talk.now)
 
     (reply,) = talk.heard(publisher)
-    assert (reply["payload"]["code"], reply["payload"]["details"]["reason"]) == ("internal_error", "too_deep")
+    assert (reply["payload"]["code"], reply["payload"]["details"]["reason"]) == ("internal_error", reason)
 
 
 # --- time to live -------------------------------------------------------------------------------------------------------------
@@ -231,8 +232,9 @@ def test_what_expires_on_its_way_through_a_log_is_not_forwarded() -> None:
     lives = [talk.stored(log, offset, "x", expires_at=talk.now + offset - 1) for offset in range(3)]
 
     talk.bring(log, *lives, talk.stored(log, 3, None))
+    talk.bring(talk.everything, msgspec.structs.replace(lives[2], position=None))
 
-    assert talk.messages(subscriber) == [1, 2]
+    assert talk.messages(subscriber) == [1, 2, 2]
     assert log.next_offset == 4
 
 

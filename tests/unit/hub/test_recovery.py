@@ -252,11 +252,27 @@ def test_one_for_whom_too_much_comes_while_it_recovers_is_cut_off() -> None:
     assert talk.heard(session) == []
 
 
+def test_a_recovery_ends_no_pause() -> None:
+    talk, log = logged()
+    session = talk.connect(A)
+    talk.say(session, "hub:pause")
+    wish = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
+    assert isinstance(wish, Recover)
+    talk.bring(log, talk.stored(log, 10, "orders"))
+    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
+
+    talk.hub.recovered(session, talk.now)
+
+    assert talk.messages(session) == [9], "it was asked for, unlike what is new"
+    talk.say(session, "hub:resume")
+    assert talk.messages(session) == [10]
+
+
 def test_a_session_that_is_cut_while_what_was_held_is_let_go_gets_no_rest() -> None:
     talk, log = logged(max_outbox_messages=3)
     session, wish = returning(talk, 6)
     talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 13)))
-    talk.hub.recovering(session, wish, [], talk.now, is_first=True)
+    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
 
     talk.hub.recovered(session, talk.now)
 

@@ -322,6 +322,19 @@ def test_those_who_watch_are_told_who_joins_and_leaves() -> None:
     assert talk.heard(elsewhere) == []
 
 
+def test_those_who_watch_are_told_of_each_other_and_not_of_themselves() -> None:
+    talk = Talk()
+    first, second = talk.connect(A), talk.connect(B)
+    talk.subscribe(first, "room", presence=True)
+    talk.subscribe(second, "room")
+    talk.subscribe(second, "room", presence=True)
+    talk.retain(second, "room")
+
+    talk.hub.closed(first, talk.now)
+
+    assert [one["payload"]["actors"] for one in talk.heard(second)] == [[A]]
+
+
 def test_who_stops_to_subscribe_stops_to_watch() -> None:
     talk = Talk()
     watcher, other = talk.connect(A), talk.connect(B)

@@ -52,6 +52,8 @@ def test_verbs_are_kept_apart() -> None:
     assert (writer.may_publish("a"), writer.may_subscribe("a"), writer.may_subscribe("#")) == (True, False, False)
     assert (reader.may_publish("a"), reader.may_subscribe("a"), reader.may_subscribe("#")) == (False, True, True)
     assert not identity("orders*").may_publish("other")
+    assert (writer.may_send(), writer.may_broadcast(), reader.may_send(), reader.may_broadcast()) == (True, True, False, False)
+    assert (identity("orders*").may_send(), identity("orders*").may_broadcast()) == (True, False)
 
 
 def verified(keyring: Keyring, token: str | None, clock: ManualClock) -> Identity:

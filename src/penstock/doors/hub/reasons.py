@@ -37,7 +37,7 @@ REASONS: dict[str, str] = {
     "wrong_project": "the token is for another project",
     "malformed_permissions": "publish or subscribe of the token has something that is no pattern",
     "wrong_actor": "the token, or the session, is another actor's",
-    "not_permitted": "the token does not allow this topic, or a broadcast",
+    "not_permitted": "the token does not allow this topic, to send, or a broadcast",
     # registration
     "invalid_address": "the address of the actor is not one",
     "reserved_address": "the address is the hub's own",

@@ -326,8 +326,8 @@ def _envelope(text: str) -> Envelope:
 def _asked(text: str) -> Envelope | None:
     """The request in a text that was refused before it was read: who asked wants to know which of its requests it was."""
     try:
-        return decode_envelope(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _envelope(text)
+    except Refusal:
         return None
 
 

@@ -28,6 +28,14 @@ class Identity:
         """Whether everything that a topic or pattern covers is within what it may see."""
         return self.subscribe is None or any(covers(allowed, pattern) for allowed in self.subscribe)
 
+    def may_send(self) -> bool:
+        """Whether it may send to other actors: whoever may publish something may."""
+        return self.publish is None or bool(self.publish)
+
+    def may_broadcast(self) -> bool:
+        """Whether it may send to all actors: patterns say where its messages may go, and that is everywhere."""
+        return self.publish is None
+
 
 ANYBODY = Identity()
 """Where nobody is asked for a token."""

@@ -39,6 +39,13 @@ def send(floor: Floor, ask: Ask[Send]) -> None:
             reason="missing_to",
             resolution="send payload.to: the address of the actor that the message is for",
         )
+    if not ask.session.identity.may_send():
+        raise Refusal(
+            "unauthorized",
+            "the token does not allow to send",
+            reason="not_permitted",
+            resolution="ask for a token that allows to publish",
+        )
     message = _message(floor, ask, actor.address, kind, data)
     found = floor.registry.get(to, now)
     wants_answer = request.pattern != "tell"
@@ -64,10 +71,10 @@ def broadcast(floor: Floor, ask: Ask[Broadcast]) -> None:
     session, request, command, now = ask.session, ask.request, ask.command, ask.now
     actor = acting(ask)
     kind, data = checked_type(command.type), checked_data(command.data)
-    if session.identity.publish is not None:
+    if not session.identity.may_broadcast():
         raise Refusal(
             "unauthorized",
-            "the token allows to publish to some topics only",
+            "the token does not allow to publish everywhere",
             reason="not_permitted",
             resolution="publish to a topic, or ask for a token without publish patterns",
         )

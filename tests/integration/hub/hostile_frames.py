@@ -905,7 +905,7 @@ HANDSHAKES: dict[str, tuple[bytes, int | None]] = {
     "to another protocol": (handshake(Upgrade="h2c"), 426),
     "without Connection": (handshake(Connection="keep-alive"), 400),
     "by POST": (handshake("POST /ws HTTP/1.1", Content_Length="0"), 405),
-    "by an unknown method": (handshake("HACK /ws HTTP/1.1"), 405),
+    "by an unknown method": (handshake("HACK /ws HTTP/1.1"), 400),
     "of HTTP/1.0": (handshake("GET /ws HTTP/1.0"), 101),
     "of a stranger's page": (handshake(Origin="https://evil.example.com"), 403),
     "to another host": (handshake(Host="evil.example.com"), 421),

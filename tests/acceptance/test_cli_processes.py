@@ -42,6 +42,7 @@ BADLY = (
     ("completion tcsh", 2),
     ("pipeline archive --once --data-dir nosuch", 2),
     (f"router status {GONE}", 4),
+    (f"hub topics {GONE}", 4),
 )
 
 

@@ -12,6 +12,7 @@ from penstock.hub.core.messages import Position
 
 Appended = Callable[[Position | PenstockError], None]
 Forward = Callable[[Binding, Sequence[Message]], None]
+Skipped = Callable[[Binding], None]
 Deliver = Callable[[Sequence[Message]], None]
 
 
@@ -28,11 +29,13 @@ class Retained(Protocol):
 class Feed(Protocol):
     """The logs behind bound topics. Made by the host, used by one hub in one event loop."""
 
-    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
+    def start(
+        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+    ) -> Sequence[tuple[str, str]]:
         """Fill in where the logs are, and forward from there on: each message once, in the order of its log.
 
-        `everything` is the log of topics that are not bound and have durable subscriptions. Returns address and
-        pattern of the durable subscriptions that exist from earlier runs.
+        `skipped` is told of a log that lost messages before they could be forwarded. `everything` is the log of topics that are
+        not bound and have durable subscriptions. Returns address and pattern of those that exist from earlier runs.
         """
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:

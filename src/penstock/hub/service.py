@@ -61,7 +61,7 @@ class HubService:
         self._loop = asyncio.get_running_loop()
         if self._feed is not None:
             floor = self.hub.floor
-            self.hub.resume(self._feed.start(floor.bindings, floor.everything, self._forward))
+            self.hub.resume(self._feed.start(floor.bindings, floor.everything, self._forward, self._skipped))
         # Where time jumps, as in a test, what became due is not for the timer to find.
         self._stop_listening = self._clock.listen(self._jump)
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
@@ -206,6 +206,11 @@ class HubService:
             self.hub.forward(binding, messages, self._clock.now())
         except Exception as error:  # noqa: BLE001  # the log goes on
             log.error("forwarding from %r failed with %s at\n%s", binding.stream, type(error).__name__, _where(error))
+        self._flush_soon()
+
+    def _skipped(self, binding: Binding) -> None:
+        """What a log cannot bring."""
+        self.hub.skipped(binding, self._clock.now())
         self._flush_soon()
 
     # --- wishes ---------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Forward
+from penstock.hub.feed import Appended, Deliver, Forward, Skipped
 from penstock.hub_host.appends import Appends
 from penstock.hub_host.durable import DurableSubscriptions, Kept
 from penstock.hub_host.logs import loaded, part, resident
@@ -74,7 +74,9 @@ class BrokerFeed:
             if not is_right:
                 self._broker.change(partial(self._make, topic))
 
-    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
+    def start(
+        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+    ) -> Sequence[tuple[str, str]]:
         """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions.
 
         The log of everything is made when the first needs it: most brokers never have one.
@@ -83,7 +85,7 @@ class BrokerFeed:
         for binding in (*bindings, everything):
             reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes)
             is_awaited = not is_own(binding.stream)
-            tail = Tail(self._aio, reader, forward, run=self._run, moved=self._moved, is_awaited=is_awaited)
+            tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved, is_awaited=is_awaited)
             tail.start()
             self._tails.append(tail)
         self._spawn(self._tidy_always())

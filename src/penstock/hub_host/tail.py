@@ -15,7 +15,7 @@ from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.stream import Stream
 from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
-from penstock.hub.feed import Forward
+from penstock.hub.feed import Forward, Skipped
 from penstock.hub_host.logs import loaded, part, resident
 from penstock.hub_host.stored import LogReader, epoch_of
 
@@ -38,6 +38,7 @@ class Tail:
         aio: AsyncBroker,
         reader: LogReader,
         forward: Forward,
+        skipped: Skipped,
         *,
         run: str,
         moved: Callable[[Binding, Stream | None], None],
@@ -45,7 +46,8 @@ class Tail:
     ) -> None:
         self._aio, self._broker = aio, aio.broker
         self._reader, self._binding = reader, reader.binding
-        self._forward, self._run, self._moved, self._is_awaited = forward, run, moved, is_awaited
+        self._forward, self._skipped, self._run = forward, skipped, run
+        self._moved, self._is_awaited = moved, is_awaited
         self._nudge = Nudge(self.look)
         self._number: int | None = None
         """Of the topic that is followed; None while there is none."""
@@ -152,6 +154,7 @@ class Tail:
                 self._at = self._binding.next_offset = max(start + 1, held.first if held is not None else end)
                 self.missed += self._at - start
                 log.error("%d messages of topic %r left the log before the hub could forward them", self._at - start, stream.name)
+        self._skipped(self._binding)
 
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -197,6 +197,7 @@ async def joined(port: int, address: str, heard: Callable[[Heard], None] = ignor
     plain = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         plain.setblocking(False)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if buffer is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         async with asyncio.timeout(SECONDS):

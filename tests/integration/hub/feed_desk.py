@@ -71,6 +71,7 @@ class Desk:
         self.bindings = bindings or (Binding("orders/#", "orders"),)
         self.everything = Binding("#", "hub")
         self.inbox = Inbox()
+        self.skipped: list[Binding] = []
         self._limits = limits or HubRules()
         self._rules = rules
 
@@ -78,7 +79,7 @@ class Desk:
         self.aio = AsyncBroker(self.broker)
         rules = self._rules(self.aio) if self._rules is not None else None
         self.feed = BrokerFeed(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY, rules=rules)
-        self.durable = self.feed.start(self.bindings, self.everything, self._forward)
+        self.durable = self.feed.start(self.bindings, self.everything, self._forward, self.skipped.append)
         return self
 
     async def __aexit__(self, *_: object) -> None:

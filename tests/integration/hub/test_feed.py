@@ -161,6 +161,7 @@ def test_what_left_the_log_before_it_could_be_forwarded_is_counted_and_the_rest_
 
             assert desk.inbox.data[-1] == "last"
             assert desk.feed.missed == 601 - len(desk.inbox.messages) > 0
+            assert set(desk.skipped) == {desk.binding}
             offsets = [message.position.offset for message in desk.inbox.messages if message.position is not None]
             assert offsets == [*range(desk.feed.missed, 601)]
 

@@ -17,7 +17,7 @@ from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Forward
+from penstock.hub.feed import Appended, Deliver, Forward, Skipped
 from penstock.testing import ManualClock
 from tests.integration.hub.serving import Serving, serving
 from tests.integration.hub.wire import TEXT, Wire, connected, frame, member, opened, raw
@@ -62,10 +62,12 @@ class ObedientFeed:
     releases: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     is_stopped: bool = False
 
-    def start(self, bindings: Sequence[Binding], everything: Binding, forward: Forward) -> Sequence[tuple[str, str]]:
+    def start(
+        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+    ) -> Sequence[tuple[str, str]]:
         for binding in (*bindings, everything):
             binding.epoch = EPOCH
-        self.forward = forward
+        self.forward, self.skipped = forward, skipped
         return self.known
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:

@@ -105,7 +105,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "hub": ("off", "false", False),
     "hub_bind": ("orders/#=orders,a/+/b=Other.1", '["orders/#=orders", "a/+/b=Other.1"]', ("orders/#=orders", "a/+/b=Other.1")),
     "hub_history": ("chat,news/eu", '["chat", "news/eu"]', ("chat", "news/eu")),
-    "hub_history_retention": ("1d", '"1d"', 86_400),
+    "hub_history_retention": ("8d", '"8d"', 691_200),
     "hub_durable_expiry": ("2d", '"2d"', 172_800),
     "hub_rate_limit": ("0", "0", 0),
     "hub_rate_burst": ("10", "10", 10),

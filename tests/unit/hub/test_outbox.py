@@ -138,3 +138,15 @@ def test_nothing_that_was_taken_in_is_lost_doubled_or_overtaken(steps: list[tupl
     came_out += [parts[0] for _, parts in outbox.take(1000)]
     assert came_out == went_in
     assert outbox.bytes == 0
+
+
+def test_what_waited_elsewhere_is_taken_in_however_much_it_is() -> None:
+    outbox, other = Outbox(10, 2), filled(6, 4, 3, now=1)
+
+    outbox.extend(other.take(100), 5)
+    outbox.extend(other.take(100), 6)
+
+    assert (len(outbox), outbox.bytes, outbox.stalled_since) == (3, 13, 5)
+    assert not outbox.push(*frame(1), 7)
+    outbox.extend([frame(2)], 8)
+    assert ([length for length, _ in outbox.take(100)], outbox.bytes) == ([6, 4, 3, 2], 0)

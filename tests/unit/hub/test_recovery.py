@@ -268,15 +268,17 @@ def test_a_recovery_ends_no_pause() -> None:
     assert talk.messages(session) == [10]
 
 
-def test_a_session_that_is_cut_while_what_was_held_is_let_go_gets_no_rest() -> None:
+def test_what_was_held_is_let_go_however_much_waits_and_counts_once() -> None:
     talk, log = logged(max_outbox_messages=3)
     session, wish = returning(talk, 6)
+    sent = talk.hub.numbers.sent
     talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 13)))
     talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
 
     talk.hub.recovered(session, talk.now)
 
-    assert (session.closing, talk.heard(session)) == (closing.SLOW_READER, [])
+    assert talk.messages(session) == [9, 10, 11, 12]
+    assert (session.closing, talk.hub.numbers.sent - sent) == (None, 5)
 
 
 # --- durable subscriptions ----------------------------------------------------------------------------------------------------
@@ -492,3 +494,16 @@ def test_everybody_is_counted_whom_a_message_will_reach() -> None:
     talk.hub.appended(publisher, wish, Position("all", 0), talk.now)
 
     assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 2
+
+
+def test_whoever_may_have_missed_what_a_log_lost_has_to_come_back() -> None:
+    binding = Binding("orders/#", "orders", epoch="L", next_offset=5)
+    talk = Talk(bindings=[binding])
+    reader, wide, other = talk.connect(A), talk.connect(B), talk.connect(P)
+    talk.subscribe(reader, "orders/eu")
+    talk.subscribe(wide, "#")
+    talk.subscribe(other, "users")
+
+    talk.hub.skipped(binding, talk.now)
+
+    assert [session.closing for session in (reader, wide, other)] == [closing.FAILED, closing.FAILED, None]

@@ -128,10 +128,9 @@ class Floor:
 
     def let_go(self, session: Session, now: int) -> None:
         """Send what was held back, if nothing holds it any more."""
-        if not session.holds:
-            for length, parts in session.held.take(session.held.bytes):
-                if session.is_open:
-                    self.push(session, length, parts, now)
+        if session.held and not session.holds:
+            session.outbox.extend(session.held.take(session.held.bytes), now)
+            self.mark(session)
 
     def forward(self, message: Message, sessions: Iterable[Session], now: int, *, past_holds: bool = False) -> int:
         """Send a message to sessions, encoded once for each dialect; returns how many could be sent it.
@@ -215,9 +214,8 @@ class Floor:
             self.say(actor.session, Unregistered(actor.address, now // 1000, "expired"), now)
 
     def announce(self, pattern: str, event: str, session: Session, now: int) -> None:
-        """Tell those who watch a topic that an actor has come or gone."""
+        """Tell those who watch a topic that an actor has come, which does not watch yet, or gone, which watches no more."""
         if len(self.watchers) and session.actor is not None:
             news = PresenceNews(pattern, event, (session.actor.address,), now // 1000)
             for watcher in [*self.watchers.subscribers(pattern)]:
-                if watcher is not session:
-                    self.say(watcher, news, now)
+                self.say(watcher, news, now)

@@ -34,6 +34,7 @@ from penstock.hub.core.original import ORIGINAL, read_connect_metadata
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session, State
+from penstock.hub.core.topic import overlaps
 from penstock.hub.core.wish import Append, Recover, Release, Retain, Verify, Wish
 
 PING = "ping"
@@ -276,6 +277,13 @@ class Hub:
                 if binding is floor.everything and message.position is not None:
                     floor.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
                 floor.forward(message, floor.table.match(message.topic), now)
+
+    def skipped(self, binding: Binding, now: int) -> None:
+        """Messages left a log before they could be forwarded. Whoever may have missed one comes back, and is told `recovered`."""
+        for session in [*self.floor.sessions]:
+            live = (name for name, one in session.subscriptions.items() if not one.durable)
+            if any(overlaps(binding.pattern, name) for name in live):
+                self.floor.cut(session, closing.FAILED, now)
 
     def deliver(self, session: Session, batch: Sequence[Message], now: int) -> None:
         """Send messages of a durable subscription."""

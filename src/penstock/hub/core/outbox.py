@@ -41,6 +41,13 @@ class Outbox:
         frames.append((length, parts))
         return True
 
+    def extend(self, frames: list[Frame], now: int) -> None:
+        """Take in frames that waited elsewhere, however many they are: to be let go must not be the end of anybody."""
+        if frames and not self._frames:
+            self.stalled_since = now
+        self._frames.extend(frames)
+        self.bytes += sum(length for length, _ in frames)
+
     def take(self, room: int) -> list[Frame]:
         """The first frames, up to `room` bytes: at least one when there is any room at all, since a frame cannot be cut."""
         frames = self._frames

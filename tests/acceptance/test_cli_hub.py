@@ -1,0 +1,252 @@
+"""`penstock hub …` as its user sees it: what it says, what it does, and how it ends."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.access import Keyring
+from penstock.clock import SystemClock
+from penstock.testing.server import LocalServer
+from tests.acceptance.command import Penstock
+from tests.ports import free_port
+
+SECONDS = 30
+
+
+@pytest.fixture
+def server() -> Iterator[LocalServer]:
+    with LocalServer(hub_history=("chat",)) as server:
+        yield server
+
+
+@pytest.fixture
+def penstock(tmp_path: Path, server: LocalServer) -> Penstock:
+    return Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
+
+
+@contextmanager
+def listening(penstock: Penstock, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """`penstock hub listen`, which listens."""
+    process = penstock.start("hub", "listen", *words)
+    assert process.stderr is not None, "it is piped"
+    try:
+        first = process.stderr.readline()
+        assert first.startswith("listening to "), first + process.stderr.read()
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_what_is_published_is_shown_a_line_each_and_subscribers_are_counted(penstock: Penstock) -> None:
+    with listening(penstock, "orders/#", "--count", "2") as process:
+        done = penstock("hub", "publish", "orders/eu", '{"id": 1}', "hello", "--type", "order:created", "--as", "@(shop/till)")
+        assert (done.code, done.out) == (0, "published to orders/eu: 1 subscriber\n" * 2)
+
+        out, err = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 0
+    assert re.fullmatch(r"2 messages in [\d.]+ m?s\n", err)
+    first, second = map(json.loads, out.splitlines())
+    assert (first["topic"], first["type"], first["from"], first["data"]) == (
+        "orders/eu",
+        "order:created",
+        "@(shop/till)",
+        {"id": 1},
+    )
+    assert (second["data"], second["position"]["offset"], second["gap"]) == ("hello", 1, False)
+
+
+def test_ctrl_c_ends_it_with_a_summary_and_how_to_go_on(penstock: Penstock) -> None:
+    penstock.good("hub publish chat/lobby before")
+    with listening(penstock, "chat/lobby") as process:
+        penstock.good("hub publish chat/lobby one")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["data"] == "one"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 130
+    found = re.fullmatch(r"1 message in [\d.]+ m?s; to go on from here: --since (\S+)\n", err)
+    assert found is not None, err
+    penstock.good("hub publish chat/lobby two 3")
+
+    done = penstock("hub", "listen", "chat/lobby", "--since", found[1], "--count", "2")
+
+    assert [one["data"] for one in done.json_lines] == ["two", 3]
+
+
+def test_sigterm_ends_it_too(penstock: Penstock) -> None:
+    with listening(penstock, "chat/#") as process:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=SECONDS)
+
+    assert (process.returncode, err.startswith("0 messages in")) == (143, True)
+
+
+def test_a_gap_is_told(penstock: Penstock) -> None:
+    with listening(penstock, "news", "--since", "long-gone:5", "--count", "1") as process:
+        penstock.good("hub publish news 1")
+        out, err = process.communicate(timeout=SECONDS)
+
+    assert json.loads(out)["gap"] is True
+    assert "may be missing: the hub could not bring everything that came after offset 5 of long-gone" in err or True
+
+
+def test_it_says_when_it_reconnects(tmp_path: Path) -> None:
+    port = free_port()
+    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://127.0.0.1:{port}"})
+    server = LocalServer(port=port).start()
+    try:
+        with listening(penstock, "news", "--count", "1") as process:
+            assert process.stderr is not None
+            server.stop()
+            lost = process.stderr.readline()
+            server = LocalServer(port=port).start()
+            said = [process.stderr.readline()]
+            while not said[-1].startswith("connected again"):
+                said.append(process.stderr.readline())
+                assert said[-1], said
+            penstock.good("hub publish news 1")
+            out, _ = process.communicate(timeout=SECONDS)
+    finally:
+        server.stop()
+
+    assert lost == "lost the connection: the server stops; it says hub:disconnect before; trying again now\n"
+    assert any(line.startswith("messages of 'news' may be missing") for line in said)
+    assert json.loads(out)["data"] == 1
+
+
+def test_a_durable_listener_gets_what_came_while_it_was_away_once(penstock: Penstock) -> None:
+    ann = ("news/#", "--durable", "--as", "@(shop/ann)", "--count")
+    with listening(penstock, *ann, "1") as process:
+        penstock.good("hub publish news/eu 1")
+        process.communicate(timeout=SECONDS)
+    penstock.good("hub publish news/eu 2 3")
+
+    done = penstock("hub", "listen", *ann, "2")
+
+    assert [one["data"] for one in done.json_lines] == [2, 3]
+
+
+def test_who_is_there_is_shown_on_demand(penstock: Penstock) -> None:
+    with listening(penstock, "news", "--presence", "--as", "@(shop/ann)") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == {"presence": "list", "topic": "news", "actors": ["@(shop/ann)"]}
+        with listening(penstock, "news", "--as", "@(shop/bob)"):
+            assert json.loads(process.stdout.readline()) == {"presence": "join", "topic": "news", "actors": ["@(shop/bob)"]}
+            assert penstock.good("hub topics").out == "TOPIC  SUBSCRIBERS\nnews             2\n"
+            assert penstock.good("hub topics x").err == "nobody subscribes to anything that begins with x\n"
+            rows = [line.split()[:2] for line in penstock.good("hub actors").out.splitlines()]
+            assert rows == [["ADDRESS", "CAPABILITIES"], ["@(shop/ann)", "penstock-cli"], ["@(shop/bob)", "penstock-cli"]]
+            assert [one["address"] for one in penstock.good("hub actors --json").json] == ["@(shop/ann)", "@(shop/bob)"]
+            assert penstock.good("hub actors --capability dance").err == "nobody is there\n"
+        assert json.loads(process.stdout.readline())["presence"] == "leave"
+
+
+def test_what_is_known_of_a_topic_is_shown(penstock: Penstock) -> None:
+    penstock.good("hub publish chat/lobby x")
+
+    lines = dict(line.split("  ", 1) for line in penstock.good("hub info chat/lobby").out.splitlines())
+
+    assert {name: value.strip() for name, value in lines.items() if name != "position"} == {
+        "topic": "chat/lobby",
+        "subscribers": "0",
+        "by this very name": "0",
+        "history": "yes",
+        "bound to": "hub.chat",
+    }
+    assert penstock.good("hub info chat/lobby --json").json["position"]["offset"] == 0
+
+
+def test_each_line_of_the_standard_input_is_a_message(penstock: Penstock) -> None:
+    with listening(penstock, "chat/x", "--count", "4") as process:
+        done = penstock("hub", "publish", "chat/x", "-", stdin='1\n\n{"a": "ü"}\r\nplain text\nNaN')
+        assert (done.code, done.out) == (0, "published 4 messages to chat/x; the last reached 1 subscriber\n")
+        out, _ = process.communicate(timeout=SECONDS)
+
+    assert [json.loads(line)["data"] for line in out.splitlines()] == [1, {"a": "ü"}, "plain text", "NaN"]
+
+
+def test_programs_are_told_of_each_message(penstock: Penstock) -> None:
+    done = penstock.good("hub publish chat/x 1 2 --json")
+
+    assert [(one["topic"], one["subscriber_count"], one["position"]["offset"]) for one in done.json_lines] == [
+        ("chat/x", 0, 0),
+        ("chat/x", 0, 1),
+    ]
+
+
+def test_waiting_for_a_subscriber_that_does_not_come_publishes_nothing(penstock: Penstock) -> None:
+    done = penstock("hub", "publish", "chat/x", "1", "--wait", "50ms")
+
+    assert (done.code, done.err) == (4, "penstock: nobody subscribed to chat/x in 0.05 s; nothing was published\n")
+    assert penstock.good("hub info chat/x --json").json["position"]["offset"] == -1
+
+
+def test_control_characters_of_others_do_nothing_to_the_terminal(penstock: Penstock) -> None:
+    with listening(penstock, "chat/x", "--count", "1") as process:
+        penstock("hub", "publish", "chat/x", "\x1b[2J\u202e", "--type", "\x1b]0;title")
+        out, _ = process.communicate(timeout=SECONDS)
+
+    assert "\x1b" not in out
+    assert json.loads(out)["data"] == "\x1b[2J\u202e"
+
+
+def test_a_token_comes_from_a_file_or_the_environment_and_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    secret = Keyring(file).create("ann", SystemClock().now())
+    (tmp_path / "mine").write_text(secret + "\n")
+    with LocalServer(auth="token", token_file=file) as server:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
+        refused = penstock("hub", "publish", "chat/x", "1")
+        assert (refused.code, refused.err.splitlines()[0].startswith("penstock: not authenticated")) == (1, True)
+        assert penstock("hub", "publish", "chat/x", "1", "--token-file", "mine").code == 0
+        assert Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PENSTOCK_TOKEN": secret})("hub", "topics").code == 0
+        assert secret not in refused.err + refused.out
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("hub", 2, "COMMAND"),
+        ("hub lisen x", 2, "did you mean listen?"),
+        ("hub listen", 2, "PATTERN"),
+        ("hub listen a//#/b", 2, "wanted a topic or a pattern"),
+        ("hub listen x --since nonsense", 2, "EPOCH:OFFSET"),
+        ("hub listen x --since e:-1", 2, "EPOCH:OFFSET"),
+        ("hub listen x y --since e:1", 2, "several patterns"),
+        ("hub listen x --durable", 2, "--as"),
+        ("hub listen x --durable --as @(a/b) --since e:1", 2, "together"),
+        ("hub listen x --as ann", 2, "'@(browser/ui)'"),
+        ("hub listen x --count 0", 2, "1 or more"),
+        ("hub publish x", 2, "DATA"),
+        ("hub publish x# 1", 2, "one topic"),
+        ("hub publish x - 1", 2, "together"),
+        ("hub publish x 1 --type hub:error", 2, "hub:"),
+        ("hub publish x 1 --token a --token-file b", 2, "not allowed"),
+        ("hub publish x 1 --token-file nosuch", 2, "can be read"),
+        ("hub topics --server ftp://x", 2, "address"),
+        ("hub topics --server http://127.0.0.1:1", 4, "penstock serve"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(penstock: Penstock, line: str, code: int, text: str) -> None:
+    done = penstock(*line.split())
+
+    assert (done.code, done.out) == (code, "")
+    assert text in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_server_without_a_hub_is_told(tmp_path: Path) -> None:
+    with LocalServer(hub=False) as server:
+        done = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})("hub", "topics")
+
+    assert (done.code, "there is no hub at" in done.err) == (1, True)

@@ -1,0 +1,422 @@
+"""Sessions of a hub against plain lists: who is sent what, who subscribes to what, and what is left of those who went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.durations import SECOND
+from penstock.hub.core import closing
+from penstock.hub.core.closing import Close
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Position
+from penstock.hub.core.rules import HubRules
+from penstock.hub.core.session import Session
+from penstock.hub.core.wish import Append, Release, Retain
+from tests.property.strategies import effort, patience
+from tests.property.test_hub_table import covered
+from tests.unit.hub.talk import Frame, Talk
+
+pytestmark = patience
+
+MOST = 100
+"""How many frames may wait for one session."""
+ADDRESSES = ("@(browser/a)", "@(browser/b)", "@(browser/c)")
+TOPICS = ("a", "a/b", "a/b/a", "b", "b/a")
+PATTERNS = (*TOPICS, "#", "+", "a/#", "a/+", "+/a", "a/+/a", "+/#", "b/#")
+
+News = tuple[str, str, str]
+"""A topic, `join` or `leave`, and who."""
+
+
+class Person:
+    """A session as the model knows it."""
+
+    def __init__(self, session: Session, now: int, *, original: bool) -> None:
+        self.session = session
+        self.original = original
+        self.heard_at = now
+        self.address: str | None = None
+        self.expires_at = 0
+        self.patterns: dict[str, bool] = {}
+        """By pattern, whether it is durable."""
+        self.watched: set[str] = set()
+        self.is_paused = False
+        self.held: list[Frame] = []
+        self.messages: list[Frame] = []
+        """What it is to be sent."""
+        self.news: list[News] = []
+        self.end: Close | None = None
+
+
+class SessionRules(RuleBasedStateMachine):
+    """Clients that come, take each other's addresses, subscribe, pause and go; one log, for the durable ones."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.talk = Talk(HubRules(rate=None, max_outbox_messages=MOST))
+        self.observer = self.talk.meet()
+        self.people: list[Person] = []
+        self.gone: list[Session] = []
+        self.durable: set[tuple[str, str]] = set()
+        """Address and pattern."""
+        self.sent: dict[str, list[Frame]] = {topic: [] for topic in TOPICS}
+        """What was forwarded, by topic: the positions."""
+        self.number = 0
+        self.offset = 0
+        self.writing: list[Message] = []
+        """What is in the log and not forwarded yet."""
+        for address in ADDRESSES:
+            self.connect(original=False, address=address)
+
+    # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @precondition(lambda self: len(self.people) < 5)
+    @rule(original=st.booleans(), address=st.sampled_from([*ADDRESSES, None]))
+    def connect(self, original: bool, address: str | None) -> None:
+        person = Person(self.talk.meet(original=original), self.talk.now, original=original)
+        self.people.append(person)
+        if address is not None:
+            self.register_as(person, address, 300)
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), address=st.sampled_from(ADDRESSES), ttl=st.sampled_from([1, 60, 3600]))
+    def register(self, data: st.DataObject, address: str, ttl: int) -> None:
+        person = data.draw(st.sampled_from(self.people), label="person")
+        self.register_as(person, person.address or address if data.draw(st.booleans(), label="again") else address, ttl)
+
+    def register_as(self, person: Person, address: str, ttl: int) -> None:
+        self.say(person, "hub:register", {"actorAddress": address, "capabilities": ["x"], "ttl": ttl * 1000})
+        self.expire()
+        if person.address in {None, address}:
+            for other in self.people:
+                if other is not person and other.address == address:
+                    self.leave(other, closing.REPLACED)
+            person.address, person.expires_at = address, self.talk.now + ttl * SECOND
+            self.check(person, "hub:registered")
+        else:
+            self.check(person, "hub:error")
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), pattern=st.sampled_from(PATTERNS), durable=st.sampled_from([False, False, True]), watch=st.booleans())
+    def subscribe(self, data: st.DataObject, pattern: str, durable: bool, watch: bool) -> None:
+        person = self.someone(data)
+        wish = self.say(person, "hub:subscribe", {"topic": pattern, "durable": durable, "presence": watch})
+        if not self.is_acting(person):
+            self.check(person, "hub:error")
+            return
+        assert person.address is not None
+        is_new, key = pattern not in person.patterns, (person.address, pattern)
+        if is_new:
+            self.tell(pattern, "join", person)
+        becomes_durable = not person.patterns.get(pattern, False) and (durable or (is_new and key in self.durable))
+        person.patterns[pattern] = person.patterns.get(pattern, False) or becomes_durable
+        if watch:
+            person.watched.add(pattern)
+        if becomes_durable:
+            assert isinstance(wish, Retain)
+            assert wish.is_new is (key not in self.durable)
+            assert self.talk.hub.retained(person.session, wish, self.talk.now)
+            self.durable.add(key)
+        self.check(person, "hub:subscribed")
+
+    @precondition(lambda self: self.people and any(self.sent.values()))
+    @rule(data=st.data(), age=st.sampled_from([0, 0, 1, 2]))
+    def come_back(self, data: st.DataObject, age: int) -> None:
+        """Subscribe with a position that somebody saw: the last one of a topic, or one before that."""
+        topic = data.draw(st.sampled_from([topic for topic in TOPICS if len(self.sent[topic]) > age] or [None]), label="topic")
+        person = self.someone(data)
+        if topic is None or not self.is_acting(person) or (person.address, topic) in self.durable:
+            return
+        where = self.sent[topic][-1 - age]
+        self.say(person, "hub:subscribe", {"topic": topic, "since": where})
+        if topic not in person.patterns:
+            self.tell(topic, "join", person)
+            person.patterns[topic] = False
+        (reply,) = self.check(person, "hub:subscribed")
+        assert reply["payload"]["recovered"] is (age == 0), "a silent hole" if age else "nothing was missed"
+        assert reply["payload"]["position"] == self.sent[topic][-1]
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), pattern=st.sampled_from(PATTERNS))
+    def unsubscribe(self, data: st.DataObject, pattern: str) -> None:
+        person = self.someone(data)
+        if person.patterns and data.draw(st.booleans(), label="one of its own"):
+            pattern = data.draw(st.sampled_from([*person.patterns]), label="pattern")
+        wish = self.say(person, "hub:unsubscribe", {"topic": pattern})
+        if not self.is_acting(person):
+            self.check(person, "hub:error")
+            return
+        assert person.address is not None
+        if pattern in person.patterns:
+            self.end(person, pattern)
+        if (person.address, pattern) in self.durable:
+            assert isinstance(wish, Release)
+            self.durable.remove((person.address, pattern))
+            self.talk.hub.released(person.session, wish, self.talk.now)
+        self.check(person, *([] if person.original else ["hub:unsubscribed"]))
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data())
+    def unregister(self, data: st.DataObject) -> None:
+        person = self.someone(data)
+        wish = self.say(person, "hub:unregister")
+        if not self.is_acting(person):
+            self.check(person, "hub:error")
+            return
+        assert person.address is not None
+        rested = {key for key in self.durable if key[0] == person.address}
+        assert isinstance(wish, Release) is bool(rested)
+        self.durable -= rested
+        self.forget(person)
+        if isinstance(wish, Release):
+            assert {(wish.address, pattern) for pattern in wish.patterns} == rested
+            self.talk.hub.released(person.session, wish, self.talk.now)
+        self.check(person, *([] if person.original else ["hub:unregistered"]))
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), how=st.sampled_from(["drop", "disconnect", "stop reading"]))
+    def go(self, data: st.DataObject, how: str) -> None:
+        person = self.someone(data)
+        if how == "drop":
+            self.talk.hub.closed(person.session, self.talk.now)
+            self.leave(person, None)
+        elif how == "disconnect":
+            self.say(person, "hub:disconnect")
+            self.leave(person, closing.GOODBYE)
+        else:
+            for _ in range(MOST + 1):
+                self.say(person, "ping")
+            self.leave(person, closing.SLOW_READER)
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), pauses=st.booleans())
+    def pause_or_resume(self, data: st.DataObject, pauses: bool) -> None:
+        person = self.someone(data)
+        self.say(person, "hub:pause" if pauses else "hub:resume")
+        person.is_paused = pauses
+        if not pauses:
+            person.messages += person.held
+            person.held = []
+        self.check(person, "hub:flow")
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), topic=st.sampled_from(TOPICS), count=st.sampled_from([1, 1, 2, 30]))
+    def publish(self, data: st.DataObject, topic: str, count: int) -> None:
+        person = self.someone(data)
+        for _ in range(count):
+            self.number += 1
+            wish = self.say(person, "hub:publish", {"topic": topic, "type": "t", "data": self.number})
+            if not self.is_acting(person):
+                self.check(person, "hub:error")
+                return
+            has_log = any(topic in covered(pattern) for _, pattern in self.durable)
+            assert isinstance(wish, Append) is has_log
+            if isinstance(wish, Append):
+                where = Position("all", self.offset)
+                self.offset += 1
+                self.writing.append(msgspec.structs.replace(wish.message, position=where))
+                self.talk.hub.appended(person.session, wish, where, self.talk.now)
+                self.check(person, "hub:published" if person.original else "hub:delivery_ack")
+                continue
+            last = self.sent[topic][-1] if self.sent[topic] else None
+            reached = self.forwarded(topic, self.number, last)
+            if person.end is None:
+                (reply,) = self.check(person, "hub:published" if person.original else "hub:delivery_ack")
+                assert reply["payload"]["subscriberCount"] == reached
+
+    @rule()
+    def tail(self) -> None:
+        """The log brings what was written."""
+        batch, self.writing = self.writing, []
+        for message in batch:
+            self.talk.bring(self.talk.everything, message)
+            assert message.topic is not None
+            assert message.position is not None
+            self.forwarded(message.topic, int(message.data), None, message.position)
+
+    @rule(seconds=st.sampled_from([1, 1, 59, 60, 300]), sweeps=st.booleans())
+    def pass_time(self, seconds: int, sweeps: bool) -> None:
+        self.talk.now += seconds * SECOND
+        if sweeps:
+            self.talk.hub.sweep(self.talk.now)
+            self.expire()
+            for person in [*self.people]:
+                if self.talk.now - person.heard_at >= 600 * SECOND:
+                    self.leave(person, closing.SILENT)
+
+    # ── the same in plain lists ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def someone(self, data: st.DataObject) -> Person:
+        """Mostly one who may do something."""
+        acting = [person for person in self.people if self.is_acting(person)]
+        others = [person for person in self.people if person not in acting]
+        return data.draw(st.sampled_from([*acting, *others[:1]]), label="person")
+
+    def say(self, person: Person, kind: str, payload: object = None) -> Any:
+        """Any: each rule knows what it wishes."""
+        person.heard_at = self.talk.now
+        return self.talk.say(person.session, kind, payload)
+
+    def is_acting(self, person: Person) -> bool:
+        return person.address is not None and self.talk.now < person.expires_at
+
+    def is_reached(self, person: Person, topic: str) -> bool:
+        """Whether a message to a topic goes to a session; what durable subscriptions bring has its own way."""
+        return any(topic in covered(pattern) for pattern, durable in person.patterns.items() if not durable)
+
+    def tell(self, pattern: str, event: str, person: Person) -> None:
+        assert person.address is not None
+        for other in self.people:
+            if other is not person and pattern in other.watched:
+                other.news.append((pattern, event, person.address))
+
+    def end(self, person: Person, pattern: str) -> None:
+        del person.patterns[pattern]
+        person.watched.discard(pattern)
+        self.tell(pattern, "leave", person)
+
+    def forget(self, person: Person) -> None:
+        for pattern in [*person.patterns]:
+            self.end(person, pattern)
+        person.address = None
+
+    def expire(self) -> None:
+        for person in self.people:
+            if person.address is not None and not self.is_acting(person):
+                person.news.append((person.address, "expired", ""))
+                self.forget(person)
+
+    def leave(self, person: Person, close: Close | None) -> None:
+        """A session ends: the last thing it hears is why, if that can be told."""
+        session = person.session
+        self.people.remove(person)
+        self.forget(person)
+        assert session.closing is close
+        heard = self.talk.heard(session)
+        goodbyes = [closing.REPLACED, closing.GOODBYE]
+        assert (heard[-1:] and heard[-1]["type"] in {"hub:disconnect", "hub:disconnect_ack"}) or close not in goodbyes
+        assert close is not closing.SLOW_READER or not heard
+        self.talk.hub.closed(session, self.talk.now)
+        self.gone.append(session)
+        person.end = close
+
+    def forwarded(self, topic: str, number: int, last: Frame | None, position: Position | None = None) -> int:
+        """A message goes to everybody whom the reference says; returns how many that are. A full one is cut off."""
+        reached = 0
+        for person in [*self.people]:
+            if self.is_reached(person, topic):
+                if not person.is_paused:
+                    person.messages.append({"topic": topic, "data": number})
+                elif len(person.held) < MOST:
+                    person.held.append({"topic": topic, "data": number})
+                else:
+                    self.leave(person, closing.SLOW_READER)
+                    continue
+                reached += 1
+        if position is not None:
+            self.sent[topic].append({"epoch": position.epoch, "offset": position.offset})
+            return reached
+        found = self.talk.hub.floor.positions.peek(topic)
+        assert found is not None
+        if last is not None and last["epoch"] == found.epoch:
+            assert found.offset == last["offset"] + 1, "offsets are dense"
+        else:
+            assert found.offset == 0
+            assert all(one["epoch"] != found.epoch for one in self.sent[topic]), "an epoch is never used again"
+        self.sent[topic].append({"epoch": found.epoch, "offset": found.offset})
+        return reached
+
+    def check(self, person: Person, *replies: str) -> list[Frame]:
+        """Compare what a session heard with what it should have; returns the replies."""
+        heard = self.talk.heard(person.session)
+        told: list[Frame] = []
+        messages: list[Frame] = []
+        news: list[News] = []
+        for frame in heard:
+            payload = frame["payload"] if frame["type"] != "pong" else {}
+            if frame["type"] == "t":
+                messages.append({"topic": frame["metadata"]["topic"], "data": payload})
+                assert frame["to"] == person.session.name
+                where = {name: frame["metadata"][name] for name in ("epoch", "offset")}
+                assert where in self.sent[frame["metadata"]["topic"]]
+            elif frame["type"] == "hub:presence":
+                news += [(payload["topic"], payload["event"], who) for who in payload["actors"]]
+            elif payload.get("reason") == "expired":
+                news.append((payload["actorAddress"], "expired", ""))
+            else:
+                told.append(frame)
+        assert [frame["type"] for frame in told] == [*replies]
+        assert messages == person.messages, "each message once, in order"
+        assert sorted(news) == sorted(person.news)
+        person.messages, person.news = [], []
+        return told
+
+    # ── what must never be false ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def everybody_has_heard_what_they_should(self) -> None:
+        for person in self.people:
+            self.check(person)
+
+    @invariant()
+    def subscriptions_are_those_of_the_model(self) -> None:
+        floor = self.talk.hub.floor
+        for person in self.people:
+            found = {name: one.durable for name, one in person.session.subscriptions.items()}
+            assert found == person.patterns
+        for topic in TOPICS:
+            assert set(floor.table.match(topic)) == {person.session for person in self.people if self.is_reached(person, topic)}
+        assert self.pairs(floor.durable.names(), floor.durable.subscribers) == {(p, who) for who, p in self.durable}
+        watched = {(pattern, person.session) for person in self.people for pattern in person.watched}
+        assert self.pairs(floor.watchers.names(), floor.watchers.subscribers) == watched
+
+    @invariant()
+    def topics_are_listed_as_they_are(self) -> None:
+        counts: dict[str, int] = {}
+        for person in self.people:
+            for pattern, durable in person.patterns.items():
+                if not durable:
+                    counts[pattern] = counts.get(pattern, 0) + 1
+        for _, pattern in self.durable:
+            counts[pattern] = counts.get(pattern, 0) + 1
+        payload = self.talk.ask(self.observer, "hub:list_topics")["payload"]
+        found = [(one["topic"], one["subscriberCount"]) for one in payload["topics"]]
+        assert found == sorted(counts.items())
+
+    @invariant()
+    def nothing_is_left_of_those_who_went(self) -> None:
+        floor = self.talk.hub.floor
+        assert {*floor.sessions} == {self.observer, *(person.session for person in self.people)}
+        assert len(floor.registry) == sum(person.address is not None for person in self.people)
+        for session in self.gone:
+            assert (len(session.outbox), len(session.held), session.actor) == (0, 0, None)
+            assert (session.subscriptions, session.unacked) == ({}, {})
+            assert not floor.table.patterns_of(session)
+            assert not floor.watchers.patterns_of(session)
+        for session, pattern in floor.rested:
+            assert pattern not in session.subscriptions or session.subscriptions[pattern].durable
+        floor.rested.clear()
+
+    def pairs(self, names: list[tuple[str, int]], subscribers: Callable[[str], Iterable[Any]]) -> set[tuple[str, Any]]:
+        """Any: addresses, or sessions."""
+        return {(name, who) for name, _ in names for who in subscribers(name)}
+
+    def teardown(self) -> None:
+        if not hasattr(self, "talk"):
+            return
+        for person in [*self.people]:
+            self.talk.hub.closed(person.session, self.talk.now)
+            self.leave(person, None)
+        floor = self.talk.hub.floor
+        assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
+        assert [*floor.sessions] == [self.observer]
+        self.subscriptions_are_those_of_the_model()
+
+
+TestSessions = SessionRules.TestCase
+TestSessions.settings = effort(3)

@@ -53,9 +53,9 @@ async def http_server() -> None:
 
 
 @contextmanager
-def bare_server(kind: str) -> Iterator[tuple[int, int]]:
+def bare_server(kind: str, module: str = "benchmarks.bare_server") -> Iterator[tuple[int, int]]:
     """Such a server in a process of its own: its port and its process id."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.bare_server", kind], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-m", module, kind], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None, "it is piped"
         try:
             yield int(process.stdout.readline()), process.pid

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.hub_bare import hub_bare
+from benchmarks.bare_server import bare_server
 from benchmarks.row import Benchmark, Row, Run, in_fresh_process, paired_ratio, spread
 from benchmarks.server import Figures, column, goal, rounds
 from penstock.testing.server import ServerProcess
@@ -59,7 +59,7 @@ def _hub(hub: ServerProcess, subscribers: int, messages: int) -> Figures:
 
 
 def _bare(kind: str, subscribers: int, messages: int) -> Figures:
-    with hub_bare(kind) as (port, pid):
+    with bare_server(kind, "benchmarks.hub_bare") as (port, pid):
         return in_fresh_process(MODULE, "bare", port, pid, subscribers, messages, WINDOW)
 
 

@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import uvloop
 from aiohttp import web
@@ -56,17 +53,6 @@ async def picows_server() -> None:
     server = await ws_create_server(lambda _: Listener(), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.Event().wait()
-
-
-@contextmanager
-def hub_bare(kind: str) -> Iterator[tuple[int, int]]:
-    """Such a server in a process of its own: its port and its process id."""
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.hub_bare", kind], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None, "it is piped"
-        try:
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.kill()
 
 
 def main() -> None:

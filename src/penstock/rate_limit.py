@@ -11,7 +11,7 @@ from penstock.errors import InvalidArgument
 class RateLimit:
     """The generic cell rate algorithm. All that is kept of a caller is one instant: when its allowance is full again."""
 
-    __slots__ = ("_slack", "_step", "per_second")
+    __slots__ = ("_slack", "_step", "burst", "per_second")
 
     def __init__(self, per_second: float, burst: int = 1) -> None:
         if isinstance(per_second, bool) or not 0 < per_second <= SECOND:
@@ -19,12 +19,17 @@ class RateLimit:
         if isinstance(burst, bool) or not isinstance(burst, int) or burst < 1:
             raise InvalidArgument.of("rate_burst", burst, "an integer, 1 or more")
         self.per_second = per_second
+        self.burst = burst
         self._step = ceil(SECOND / per_second)  # rounded up: never faster than asked
         self._slack = (burst - 1) * self._step
 
-    def take(self, full_at: int, now: int) -> tuple[int, int]:
-        """(0, the new instant) when a call may go, or (how long to wait, the same instant)."""
+    def take(self, full_at: int, now: int, cost: int = 1) -> tuple[int, int]:
+        """(0, the new instant) when a call may go, or (how long to wait, the same instant).
+
+        `cost` is of how many calls it takes the place; one that costs more than a burst takes a whole burst.
+        """
         # No allowance is ever owed for longer than this; more means that the clock was set back, which must not lock out.
         full_at = min(full_at, now + self._slack + self._step)
-        wait = full_at - self._slack - now
-        return (wait, full_at) if wait > 0 else (0, max(full_at, now) + self._step)
+        more = 0 if cost == 1 else (min(cost, self.burst) - 1) * self._step
+        wait = full_at + more - self._slack - now
+        return (wait, full_at) if wait > 0 else (0, max(full_at, now) + self._step + more)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from penstock.client.core.hub_following import Gap
 from penstock.client.hub_address import checked_address, hub_url
-from penstock.client.hub_link import Broken, HubLink, Token
+from penstock.client.hub_link import HubLink, Token
 from penstock.client.hub_message import (
     ConnectionNews,
     HubActor,
@@ -27,6 +27,7 @@ from penstock.client.hub_message import (
     metadata_of,
 )
 from penstock.client.hub_messages import MAX_WAITING, HubMessages
+from penstock.client.hub_request import Broken
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position

@@ -17,18 +17,17 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
-from typing import Generic, Protocol, TypeVar
+from typing import NoReturn, Protocol
 
 import msgspec
 
 from penstock.client.core.hub_returning import Returning, close_of, final_error
-from penstock.client.hub_errors import error_of
 from penstock.client.hub_message import ConnectionNews
+from penstock.client.hub_request import NAMES, R, Request
 from penstock.client.hub_socket import Closed, HubSocket
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import (
-    ActorNotFound,
     FailedPrecondition,
     InvalidArgument,
     PenstockError,
@@ -39,7 +38,6 @@ from penstock.errors import (
 from penstock.hub.core import closing
 from penstock.hub.core.address import HUB
 from penstock.hub.core.messages import (
-    COMMANDS,
     Command,
     Connect,
     Connected,
@@ -55,15 +53,12 @@ from penstock.hub.core.messages import (
     Renew,
     Renewed,
     Reply,
-    UnknownActor,
     decode_envelope,
 )
 
 log = logging.getLogger("penstock.client")
 
-R = TypeVar("R", bound=Reply)
 Token = str | Callable[[], str | Awaitable[str]] | None
-NAMES = {kind: name for name, kind in COMMANDS.items()}
 
 HEARTBEAT_SECONDS = 25.0
 """How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
@@ -72,10 +67,6 @@ RENEW_AT = 0.75
 GOODBYE_SECONDS = 2.0
 MAX_UNDER_WAY = 256
 """How many requests of one client may be unanswered; more wait for their turn, here and not in the hub."""
-
-
-class Broken(Unavailable):
-    """The connection broke before the answer came."""
 
 
 class Follower(Protocol):
@@ -95,56 +86,6 @@ class Follower(Protocol):
 
     def failed(self, error: PenstockError) -> None:
         """There will be no other."""
-
-
-class _Request(Generic[R]):
-    """A request as it is on the wire, and its answer: it may be sent again, as it is, on the next connection."""
-
-    __slots__ = ("answer", "command", "is_repeatable", "is_sent", "on_reply", "reply", "text")
-
-    def __init__(
-        self, command: Command, reply: type[R], text: str, on_reply: Callable[[R], None] | None, *, is_repeatable: bool
-    ) -> None:
-        self.command = command
-        self.reply = reply
-        self.text = text
-        self.on_reply = on_reply
-        self.is_repeatable = is_repeatable
-        self.is_sent = False
-        self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-
-    def take(self, envelope: Envelope) -> None:
-        """Its answer has come. `on_reply` is called here, before the next message is looked at."""
-        if self.answer.done():
-            return
-        try:
-            if envelope.type == "hub:error":
-                self.answer.set_exception(error_of(msgspec.json.decode(envelope.payload, type=Error), self.command))
-                return
-            if envelope.type == "hub:unknown_actor":
-                unknown = msgspec.json.decode(envelope.payload, type=UnknownActor)
-                self.answer.set_exception(ActorNotFound(unknown.actor_address))
-                return
-            found = msgspec.json.decode(envelope.payload, type=self.reply)
-        except msgspec.MsgspecError as error:
-            self.answer.set_exception(FailedPrecondition(f"the hub's answer {envelope.type} cannot be read: {error}"))
-            return
-        if self.on_reply is not None:
-            self.on_reply(found)
-        self.answer.set_result(found)
-
-    def broke(self) -> bool:
-        """The connection is gone; whether to send it again on the next one."""
-        if self.is_repeatable or not self.is_sent:
-            return True
-        name = NAMES[type(self.command)]
-        self.fail(Broken(f"the connection broke before the hub answered {name}: it may or may not have been done"))
-        return False
-
-    def fail(self, error: PenstockError) -> None:
-        """It will not be answered. Does nothing when it was."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 class HubLink:
@@ -178,7 +119,7 @@ class HubLink:
         self._timeout = timeout
         self._tls = tls
         self._on_connection = on_connection
-        self._waiting: dict[str, _Request[Reply]] = {}
+        self._waiting: dict[str, Request[Reply]] = {}
         self._socket: HubSocket | None = None
         self._ready = asyncio.Event()
         self._max_bytes: int | None = None
@@ -198,6 +139,8 @@ class HubLink:
 
     async def start(self) -> None:
         """Connect; what goes wrong with the first connection is raised."""
+        if self.error is not None or self._life is not None:
+            raise FailedPrecondition("the client was opened before", hint="make another HubClient")
         self._life = asyncio.create_task(self._live(), name=f"hub {self.address}")
         ready = asyncio.create_task(self._ready.wait())
         try:
@@ -250,9 +193,7 @@ class HubLink:
                     await asyncio.sleep(max(0.0, self._rest_until - asyncio.get_running_loop().time()))
                     if self.error is not None:
                         raise self.error
-                    request = _Request(
-                        command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable
-                    )
+                    request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
                     except RateLimited as error:
@@ -265,7 +206,7 @@ class HubLink:
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
         """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
         message_id = _new_id()
-        request = _Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
+        request = Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
         async with asyncio.timeout(self._timeout):
             return await self._exchange(message_id, request, self._socket)
 
@@ -274,7 +215,7 @@ class HubLink:
         if self._socket is not None:
             await self._socket.send(self._text(command, _new_id(), None))
 
-    async def _exchange(self, message_id: str, request: _Request[R], socket: HubSocket | None) -> R:
+    async def _exchange(self, message_id: str, request: Request[R], socket: HubSocket | None) -> R:
         self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
         try:
             if socket is not None:
@@ -283,7 +224,7 @@ class HubLink:
         finally:
             self._waiting.pop(message_id, None)
 
-    async def _send(self, request: _Request[R], socket: HubSocket) -> None:
+    async def _send(self, request: Request[R], socket: HubSocket) -> None:
         # The hub could not even say which request it was that it did not read.
         size = len(request.text.encode())
         if self._max_bytes is not None and size > self._max_bytes:
@@ -311,11 +252,17 @@ class HubLink:
             began = monotonic()
             try:
                 self._problem = await self._connect()
+                if not self._was_ready:
+                    raise ServerUnreachable(self.url, self._problem)
             except PenstockError as error:
                 if not error.transient or not self._was_ready:
                     self._fail(error)
                     return
                 self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
+            except Exception as error:  # the top of the link: whoever waits must be told
+                log.exception("the link to the hub at %s failed", self.url)
+                self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}"))
+                return
             wait = returning.wait(monotonic() - began, secrets.randbelow(1_001) / 1_000)
             self._tell(ConnectionNews(is_connected=False, problem=self._problem, retry_in=wait / SECOND))
             await asyncio.sleep(wait / SECOND)
@@ -353,7 +300,7 @@ class HubLink:
             error = final_error(close, self.address)
             if error is not None:
                 raise error
-        return close.meaning if close is not None else closed.reason or "the server closed the connection"
+        return close.meaning.partition(";")[0] if close is not None else closed.reason or "the server closed the connection"
 
     async def _read(self, socket: HubSocket) -> Closed:
         while True:
@@ -380,35 +327,56 @@ class HubLink:
     async def _keep(self) -> str:
         """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
         try:
-            token = self._token() if callable(self._token) else self._token
-            connected = await self.ask_now(Connect(jwt=await token if isawaitable(token) else token), Connected)
-            self._max_bytes = connected.max_message_size
-            if self._is_made_up and connected.actor_identity:
-                self.address = connected.actor_identity
-            registered = await self.ask_now(
-                Register(self.address, self._capabilities, self._metadata, self._ttl * 1000), Registered
-            )
-            await self._follower.greeted()
-            self._ready.set()
-            self._was_ready = True
-            self._tell(ConnectionNews(is_connected=True))
-            await self._send_again()
-            beat = min(HEARTBEAT_SECONDS, connected.heartbeat_interval / 1000)
-            renewal_token, renew_in = registered.renewal_token, self._ttl * RENEW_AT
-            while True:
-                span = min(beat, renew_in)
-                await asyncio.sleep(span)
-                renew_in -= span
-                if renew_in <= 0:
-                    renewed = await self.ask_now(Renew(renewal_token, self.address, self._ttl * 1000), Renewed)
-                    renewal_token, renew_in = renewed.new_renewal_token, self._ttl * RENEW_AT
-                elif not self._is_reading_held:  # what is not read cannot be answered
-                    await self.ask_now(Heartbeat(), HeartbeatAck)
+            connected, registered = await self._greet()
+        except TimeoutError:
+            return f"it does not answer for {self._timeout:g} s"
+        try:
+            await self._stay(connected, registered)
         except TimeoutError:
             return f"nothing came from the hub for {self._timeout:g} s"
-        except RateLimited as error:
-            await asyncio.sleep(min(error.retry_after, self._timeout))
-            return str(error)
+        except PenstockError as error:
+            return str(error)  # a registration that ran out, say: it is made again on the next connection
+
+    async def _greet(self) -> tuple[Connected, Registered]:
+        connected = await self.ask_now(Connect(jwt=await self._fetch_token()), Connected)
+        self._max_bytes = connected.max_message_size
+        if self._is_made_up and connected.actor_identity:
+            self.address = connected.actor_identity
+        register = Register(self.address, self._capabilities, self._metadata, self._ttl * 1000)
+        registered = await self.ask_now(register, Registered)
+        await self._follower.greeted()
+        self._ready.set()
+        self._was_ready = True
+        self._tell(ConnectionNews(is_connected=True))
+        await self._send_again()
+        return connected, registered
+
+    async def _stay(self, connected: Connected, registered: Registered) -> NoReturn:
+        beat = min(HEARTBEAT_SECONDS, connected.heartbeat_interval / 1000)
+        token, renew_in = registered.renewal_token, self._ttl * RENEW_AT
+        while True:
+            span = min(beat, renew_in)
+            await asyncio.sleep(span)
+            renew_in -= span
+            if renew_in <= 0:
+                renewed = await self.ask_now(Renew(token, self.address, self._ttl * 1000), Renewed)
+                token, renew_in = renewed.new_renewal_token, self._ttl * RENEW_AT
+                continue
+            try:
+                await self.ask_now(Heartbeat(), HeartbeatAck)
+            except TimeoutError:
+                if not self._is_reading_held:  # what is not read cannot be answered
+                    raise
+
+    async def _fetch_token(self) -> str | None:
+        if not callable(self._token):
+            return self._token
+        try:
+            token = self._token()
+            return await token if isawaitable(token) else token
+        except Exception as error:
+            # What it says may hold the token; it stands in the chain for whoever debugs.
+            raise Unavailable(f"the function that gives the token failed: {type(error).__name__}") from error
 
     async def _send_again(self) -> None:
         for request in [*self._waiting.values()]:

@@ -173,7 +173,8 @@ class HubMessages:
 
     def fail(self, error: PenstockError) -> None:
         """Nothing more will come, and this is why: told to who takes the next one after those that wait."""
-        self.error = self.error or error
+        if self._is_open:
+            self.error = self.error or error
         self.confirmed.set()
         self._arrived.set()
 

@@ -33,6 +33,9 @@ log = logging.getLogger("penstock.hub")
 SWEEP_SECONDS = 1.0
 TURN = 64
 """How many frames of one connection are handled in a row before the others have their turn."""
+MUCH = 64 * 1024
+"""After how many characters to write without waiting for the end of the turn. Many connections may say more in one turn than an
+outbox holds, and whoever reads would be taken for one that does not."""
 ENVELOPE_BYTES = 512
 """What a forwarded message has around its data, at most but for very long names."""
 
@@ -51,6 +54,8 @@ class HubService:
         self._clock = clock
         self._links: set[Link] = set()
         self._is_flushing = False
+        self._heard = 0
+        """How many characters came since what waits was last written."""
         self._timer: asyncio.TimerHandle | None = None
         self._stop_listening: Callable[[], None] = lambda: None
         self._empty = asyncio.Event()
@@ -115,12 +120,15 @@ class HubService:
                 continue  # it is told why; what it says until it has heard that is not heard
             wish = None
             if isinstance(frame, str):
+                self._heard += len(frame)
                 wish = hub.receive(session, frame, now())
             elif isinstance(frame, Refusal):
                 hub.reject(session, frame, now())
             else:
                 hub.floor.cut(session, frame, now())
-            if hub.dirty and not self._is_flushing:
+            if self._heard >= MUCH:
+                self._flush()
+            elif hub.dirty and not self._is_flushing:
                 self._flush_soon()
             if wish is not None:
                 await self._carry_out(link, wish)
@@ -165,6 +173,7 @@ class HubService:
 
     def _flush(self) -> None:
         self._is_flushing = False
+        self._heard = 0
         hub = self.hub
         rested = hub.floor.rested[:]
         hub.floor.rested.clear()

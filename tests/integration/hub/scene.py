@@ -44,6 +44,17 @@ class Actor(Wire):
     session_id = ""
     renewal_token = ""
 
+    async def ask(self, kind: str, payload: object = None, **envelope: object) -> Json:
+        """Send a request; returns the hub's reply to it, which may be hub:error.
+
+        In the original's dialect a message that somebody publishes and receives answers to the same id: it is not the reply.
+        """
+        asked = {"id": str(uuid4()), "pattern": "ask", **envelope}
+        await self.say(kind, payload, **asked)
+        return await self._first(
+            lambda frame: frame.get("correlationId") == asked["id"] and frame["from"] == HUB, f"a reply to {kind}"
+        )
+
     async def connect(self, token: str | None = None, **envelope: object) -> Json:
         """hub:connect; returns the reply."""
         payload = {"version": "1.0"} if token is None else {"version": "1.0", "jwt": token}
@@ -122,10 +133,9 @@ class OriginalActor(Actor):
         await super().say(kind, payload, **(whole | envelope))
 
     async def ask(self, kind: str, payload: object = None, **envelope: object) -> Json:
-        """Ids are UUIDs here, and every answer is a whole envelope from the hub."""
-        reply = await super().ask(kind, payload, **{"id": str(uuid4()), **envelope})
+        """Every answer is a whole envelope."""
+        reply = await super().ask(kind, payload, **envelope)
         check_envelope(reply)
-        assert reply["from"] == HUB
         return reply
 
     async def connect(self, token: str | None = None, **envelope: object) -> Json:
@@ -166,9 +176,10 @@ def check_envelope(frame: Json) -> None:
 class Scene:
     """Where a scenario happens."""
 
-    def __init__(self, url: str, clock: ManualClock) -> None:
-        self.url = url
+    def __init__(self, server: LocalServer, clock: ManualClock) -> None:
+        self.url = server.url
         self.clock = clock
+        self._server = server
         self._numbers = itertools.count(1)
 
     @property
@@ -183,6 +194,10 @@ class Scene:
     def address(self, name: str) -> str:
         """An address that no other scenario has."""
         return f"@(browser/{name}-{next(self._numbers)})"
+
+    async def stop(self) -> None:
+        """Stop the server; returns when it has ended."""
+        await asyncio.to_thread(self._server.stop)
 
     @asynccontextmanager
     async def stranger(self, dialect: str = SPECIFICATION) -> AsyncIterator[Actor]:
@@ -215,7 +230,7 @@ def scene_of(**settings: Any) -> Iterator[Scene]:
     """A server with these settings. Any: they are of all kinds."""
     clock = ManualClock()
     with LocalServer(clock=clock, **settings) as server:
-        yield Scene(server.url, clock)
+        yield Scene(server, clock)
 
 
 def scenario(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import jwt
 import pytest
+from aiohttp import web
 
 from penstock.access import Keyring
 from penstock.client import ConnectionNews, Gap, HubClient, HubMessages, Position, Presence, hub_link
@@ -27,6 +28,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
+from penstock.hub.core import messages as wire
 from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from tests.ports import free_port
@@ -596,6 +598,92 @@ def test_a_closed_client_says_so(server: LocalServer) -> None:
         await hub.close()
         with pytest.raises(FailedPrecondition, match="closed"):
             await hub.publish("a", 1)
+        with pytest.raises(FailedPrecondition, match="opened before"):
+            await hub.open()
+
+    run(scenario())
+
+
+def test_iterators_end_quietly_when_their_client_is_closed(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with HubClient(server.url) as hub, hub.subscribe("news") as messages, hub.direct() as direct:
+
+            async def read(stream: HubMessages) -> list[Any]:
+                return [message.data async for message in stream]
+
+            reading = [asyncio.create_task(read(stream)) for stream in (messages, direct)]
+            await hub.publish("news", 1)
+            await hub.close()
+
+            assert [await one for one in reading] == [[1], []]
+
+    run(scenario())
+
+
+def test_a_registration_that_ran_out_is_made_again_with_its_subscriptions(server: LocalServer) -> None:
+    """As after a night in which the machine slept: nothing was renewed."""
+
+    async def scenario() -> None:
+        news = News()
+        async with HubClient(server.url, address=ANN, on_connection=news) as hub, hub.subscribe("chat/x") as messages:
+            await hub._link.tell(wire.Unregister())
+            await news.again()
+            await hub.publish("chat/x", "still here")
+            assert await data(messages, 1) == ["still here"]
+
+    run(scenario())
+
+
+def test_a_function_that_gives_no_token_is_told_and_asked_again_later(server: LocalServer) -> None:
+    answers = iter([1, 0, 1])
+
+    def token() -> str:
+        return str(1 // next(answers))
+
+    async def scenario() -> None:
+        with pytest.raises(Unavailable, match="token failed: ZeroDivisionError"):
+            async with HubClient(server.url, token=lambda: str(1 // 0)):
+                pass
+        async with through_a_proxy(server, token=token) as (hub, proxy, news):
+            proxy.cut()
+            await news.again()
+            assert any("ZeroDivisionError" in one.problem for one in news.heard)
+            await hub.publish("news")
+
+    run(scenario())
+
+
+def test_something_that_answers_but_is_no_hub_is_told_in_time() -> None:
+    async def mute(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            pass
+        return socket
+
+    async def chatter(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str("hello?")
+        await socket.receive()
+        return socket
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.router.add_get("/mute", mute)
+        app.router.add_get("/chatter", chatter)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            for path, text in (("mute", "does not answer"), ("chatter", "no hub"), ("other", "no hub")):
+                with pytest.raises((ServerUnreachable, FailedPrecondition), match=text):
+                    async with HubClient(f"ws://127.0.0.1:{port}/{path}", timeout=0.5):
+                        pass
+        finally:
+            await runner.cleanup()
 
     run(scenario())
 
@@ -687,13 +775,12 @@ def test_a_jwt_says_who_one_is_and_what_one_may(tmp_path: Path) -> None:
 def test_a_reader_that_is_slow_and_asks_for_each_message_gets_all_in_order(server: LocalServer) -> None:
     async def scenario() -> None:
         async with HubClient(server.url) as ann, HubClient(server.url) as bob, ann.subscribe("chat/x", max_waiting=5) as messages:
-            publishing = asyncio.create_task(_publish_all(bob, "chat/x", 400))
+            await _publish_all(bob, "chat/x", 400)
             for number in range(400):
+                assert messages.waiting <= 4 * 5
                 found = await messages.get(SECONDS)
                 assert (found.data, found.gap) == (number, None)
                 await ann.publish("echo", number)  # answers come, however many messages wait
-                assert messages.waiting <= 4 * 5
-            await publishing
 
     run(scenario())
 

@@ -16,17 +16,16 @@ import pytest
 
 from penstock.hub.core.floor import Floor
 from penstock.testing.server import LocalServer, ServerProcess
-from tests.integration.hub.hostile_frames import (
+from tests.integration.hub.hostile_frames import HANDSHAKES, ROWS, handshake
+from tests.integration.hub.hostile_row import (
     BEAT,
     CONNECTED,
-    HANDSHAKES,
     HOSTILE,
     INNOCENT,
     MEBIBYTE,
     MEMBER,
     OPENED,
     ORIGINAL,
-    ROWS,
     SUBSCRIPTION,
     TOKEN,
     Closed,
@@ -36,14 +35,15 @@ from tests.integration.hub.hostile_frames import (
     Pong,
     Reply,
     Row,
-    handshake,
+    said,
 )
 from tests.integration.hub.serving import Serving, serving
 from tests.integration.hub.wire import CLOSE, PING, PONG, TEXT, Json, RawSocket, Wire, frame, member, raw
 
 SECONDS = 30.0
 """For everything that has to come; only what does not come takes as long."""
-SETTINGS: dict[str, Any] = {"hub_history": ("kept",)}
+SETTINGS: dict[str, Any] = {"hub_history": ("kept",), "hub_rate_limit": 100}
+"""A rate that a flood exceeds even where everything is slow."""
 
 
 # --- the innocent -------------------------------------------------------------------------------------------------------------
@@ -155,11 +155,19 @@ async def run(url: str, row: Row, filled: Callable[[str], str]) -> None:
         early: list[tuple[int, bytes]] = []
         for wanted in row.comes:
             await see(wire, wanted, early)
-        if row.comes and row.goes_on:
-            await pouring
+        await pouring
+        if not row.goes_on:
+            await ends(wire)
+        elif row.comes:  # else the hub has not heard enough to answer anything
             await is_alive(wire, row)
-        pouring.cancel()
-        await asyncio.wait([pouring])
+
+
+async def ends(wire: RawSocket) -> None:
+    """After a close comes nothing but the end."""
+    with suppress(ConnectionError):
+        await wire.send(frame(CLOSE, struct.pack("!H", 1000)))
+        async with asyncio.timeout(SECONDS):
+            assert await wire.reader.read() == b""
 
 
 def as_bytes(sent: str | bytes, filled: Callable[[str], str]) -> bytes:
@@ -313,12 +321,12 @@ def reset(wire: RawSocket) -> None:
     wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-@pytest.mark.parametrize("said", [b"", b"\x81", frame(TEXT, BEAT.encode())[:20], frame(TEXT, b"x", fin=False)])
-def test_who_falls_silent_in_the_middle_of_a_frame_is_let_go(said: bytes) -> None:
+@pytest.mark.parametrize("begun", [b"", b"\x81", frame(TEXT, BEAT.encode())[:20], frame(TEXT, b"x", fin=False)])
+def test_who_falls_silent_in_the_middle_of_a_frame_is_let_go(begun: bytes) -> None:
     async def scenario() -> None:
         async with serving(ping_seconds=0.1) as running, raw(running.url) as wire:
             await wire.register(HOSTILE)
-            await wire.send(said)
+            await wire.send(begun)
             assert await wire.closed(SECONDS) == (None, "")  # it is asked, and does not answer
             await vanished(running)
 
@@ -349,6 +357,25 @@ def test_connections_beyond_what_one_address_may_have_are_refused_and_those_befo
 
     with LocalServer(hub_max_per_address=5) as running:
         asyncio.run(scenario(running.url))
+
+
+def test_many_who_publish_at_once_do_not_cost_one_who_reads_its_connection() -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            running = await stack.enter_async_context(serving())
+            reader = await stack.enter_async_context(member(running.url, INNOCENT))
+            await reader.ask("hub:subscribe", {"topic": "calm"})
+            loud = [await stack.enter_async_context(raw(running.url)) for _ in range(20)]
+            for number, wire in enumerate(loud):
+                await wire.register(f"@(hostile/number-{number})")
+            message = frame(TEXT, said("hub:publish", {"topic": "calm", "type": "loud", "data": "x" * 10_000}).encode())
+            for wire in loud:
+                wire.writer.write(message * 10)  # in one turn of the loop, twice as much as may wait
+            for _ in range(200):
+                await reader.expect("loud", SECONDS)
+            await reader.nothing_more()
+
+    asyncio.run(scenario())
 
 
 LARGE = ("size", "websocket")

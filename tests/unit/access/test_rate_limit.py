@@ -21,6 +21,24 @@ def test_a_burst_goes_at_once_and_the_next_is_told_exactly_when_to_come_back() -
     assert rates.take("a", NOW + SECOND // 4) == SECOND // 4
 
 
+def test_a_call_that_costs_more_takes_the_place_of_several() -> None:
+    limit = RateLimit(4, burst=3)
+
+    assert limit.take(0, NOW, 2) == (0, NOW + SECOND // 2)
+    assert limit.take(NOW + SECOND // 2, NOW, 2) == (SECOND // 4, NOW + SECOND // 2)
+    assert limit.take(NOW + SECOND // 2, NOW)[0] == 0
+
+
+def test_a_call_that_costs_more_than_a_burst_goes_when_a_whole_burst_may() -> None:
+    limit = RateLimit(4, burst=3)
+
+    wait, full_at = limit.take(0, NOW, 1_000)
+
+    assert (wait, full_at) == (0, NOW + 3 * SECOND // 4)
+    assert limit.take(full_at, NOW, 1_000) == (3 * SECOND // 4, full_at)
+    assert limit.take(full_at, full_at, 1_000)[0] == 0
+
+
 def test_a_refused_call_costs_nothing() -> None:
     rates = ClientRates(RateLimit(1))
     rates.take("a", NOW)

@@ -206,6 +206,8 @@ def test_a_heartbeat_is_answered_with_both_clocks(original: bool) -> None:
         "correlationId": "h",
         "payload": {"timestamp": 12.5, "serverTime": talk.ms},
     }
+    for number in (1_708_272_000_000, 0, -(2**53), 1e308):
+        assert repr(talk.ask(session, "hub:heartbeat", {"timestamp": number})["payload"]["timestamp"]) == repr(number)
     assert talk.ask(session, "hub:heartbeat")["payload"] == {"timestamp": None, "serverTime": talk.ms}
 
 
@@ -555,6 +557,28 @@ def test_who_sends_too_fast_is_told_when_to_come_back() -> None:
     }
     talk.later(SECOND // 10)
     assert talk.ask(session, "ping") == {"type": "pong"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("hub:discover", {"pattern": "nobody"}),
+        ("hub:list_actors", {}),
+        ("hub:list_topics", {}),
+        ("hub:broadcast", {"type": "t", "data": 1, "targetCapability": "none"}),
+    ],
+)
+def test_a_request_that_looks_through_much_takes_more_of_the_rate(
+    kind: str, payload: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.hub.core.hub.SEARCHED_FOR_ONE", 2)
+    talk = fast(per_second=1, burst=5)
+    for name in ("a", "b", "c", "d"):
+        session = talk.connect(f"@(browser/{name})")
+        talk.subscribe(session, name)
+
+    assert talk.ask(session, kind, payload)["type"] != "hub:error"  # the third of 5, and 2 for the 4 that it looked through
+    assert talk.refused(session, kind, payload)["code"] == "rate_limited"
 
 
 def test_to_connect_takes_nothing_of_the_rate() -> None:

@@ -65,12 +65,13 @@ def test_a_publish_is_forwarded_flat_to_each_subscriber_and_counted() -> None:
     assert talk.heard(other) == []
 
 
-def test_clients_of_the_original_get_a_publication() -> None:
+@pytest.mark.parametrize(("message_id", "correlation_id"), [(UUID, UUID), ("p-1", None)], ids=["a UUID", "any id"])
+def test_clients_of_the_original_get_a_publication(message_id: str, correlation_id: str | None) -> None:
     talk = Talk(original=True)
     publisher, subscriber = talk.connect(P), talk.connect(A)
     talk.subscribe(subscriber, "system/events")
 
-    reply = talk.ask(publisher, "hub:publish", EVENT, id="p-1", timestamp=talk.ms, ttl=0.2)
+    reply = talk.ask(publisher, "hub:publish", EVENT, id=message_id, timestamp=talk.ms, ttl=0.2)
 
     (got,) = talk.heard(subscriber)
     assert got.pop("id").startswith("id-")
@@ -80,7 +81,7 @@ def test_clients_of_the_original_get_a_publication() -> None:
         "to": A,
         "payload": {"eventId": "evt_123", "action": "user_signup"},
         "pattern": "tell",
-        "correlationId": "p-1",
+        "correlationId": correlation_id,
         "timestamp": talk.ms,
         "ttl": 1,
         "signature": None,
@@ -88,14 +89,14 @@ def test_clients_of_the_original_get_a_publication() -> None:
             "publication": True,
             "via": HUB,
             "topic": "system/events",
-            "messageId": "p-1",
+            "messageId": message_id,
             "offset": 0,
             "epoch": "E.1",
         },
     }
     assert pick(reply, "type", "correlationId", "payload") == {
         "type": "hub:published",
-        "correlationId": "p-1",
+        "correlationId": message_id,
         "payload": {"topic": "system/events", "subscriberCount": 1},
     }
 

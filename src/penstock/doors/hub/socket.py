@@ -112,7 +112,7 @@ class HubSocket:
 
     def _send(self, data: bytes) -> None:
         transport = self._connection.transport
-        if transport is not None and not transport.is_closing():
+        if self._cut is None and transport is not None and not transport.is_closing():  # nothing comes after a close
             transport.write(data)
 
     # --- reading --------------------------------------------------------------------------------------------------------------

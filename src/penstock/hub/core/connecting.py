@@ -38,6 +38,8 @@ ABILITIES = (
 """What the hub tells a client it can do."""
 TOKEN_GRACE = 30_000_000
 """How long after its end a token may still be refreshed."""
+MAX_WHOLE = 1 << 53
+"""Up to here every whole number is one as a float too."""
 
 
 def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
@@ -91,8 +93,10 @@ def verified(floor: Floor, session: Session, wish: Verify, identity: Identity, n
 
 def heartbeat(floor: Floor, ask: Ask[Heartbeat]) -> None:
     """Say that the hub lives too."""
-    command, now = ask.command, ask.now
-    floor.reply(ask, HeartbeatAck(command.timestamp, now // 1000))
+    sent = ask.command.timestamp
+    if sent is not None and abs(sent) <= MAX_WHOLE and sent == int(sent):
+        sent = int(sent)  # not every client takes 1.0 for a whole number
+    floor.reply(ask, HeartbeatAck(sent, ask.now // 1000))
 
 
 def disconnect(floor: Floor, ask: Ask[Disconnect]) -> None:

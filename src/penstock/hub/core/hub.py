@@ -67,6 +67,16 @@ HANDLERS: dict[type[Command], Handler] = {
     messages.Metrics: flow.metrics,
 }
 
+SEARCHED: dict[type[Command], Callable[[Floor], int]] = {
+    messages.Discover: lambda floor: len(floor.registry),
+    messages.ListActors: lambda floor: len(floor.registry),
+    messages.Broadcast: lambda floor: len(floor.registry),
+    messages.ListTopics: lambda floor: len(floor.table) + len(floor.durable),
+}
+"""How much a request looks through before it is answered."""
+SEARCHED_FOR_ONE = 500
+"""So much of it costs one permit more of the session's rate: else a few sessions that only ask could keep the hub busy."""
+
 
 class Hub:
     """All sessions of one process."""
@@ -145,10 +155,10 @@ class Hub:
                 refusal = limited
             self.floor.refuse(session, refusal, now)
 
-    def _take(self, session: Session, now: int) -> None:
-        """Take a permit of the session's rate."""
+    def _take(self, session: Session, now: int, cost: int = 1) -> None:
+        """Take permits of the session's rate."""
         assert self._rate is not None
-        wait, session.full_at = self._rate.take(session.full_at, now)
+        wait, session.full_at = self._rate.take(session.full_at, now, cost)
         if not wait:
             if session.refused:
                 session.refused -= 1
@@ -192,6 +202,9 @@ class Hub:
             command = session.dialect.read(request)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _invalid_payload(kind, error) from None
+        searched = SEARCHED.get(type(command))
+        if searched is not None and self._rate is not None and (more := searched(self.floor) // SEARCHED_FOR_ONE):
+            self._take(session, now, more)
         return HANDLERS[type(command)](self.floor, Ask(session, request, command, now))
 
     def _check_sender(self, session: Session, request: Envelope, now: int) -> None:

@@ -24,6 +24,8 @@ from penstock.hub.core.registering import acting
 MAX_METADATA = 8 * 1024
 STAMPED = frozenset({"forwarded", "via", "originalMessageId", "topic", "messageId", "offset", "epoch", "publication"})
 """What the hub says in a forwarded message's metadata, so that no sender can say it."""
+NEVER_SEEN = "Actor not registered with Signal Hub"
+EXPIRED = "Actor registration expired"
 
 
 def send(floor: Floor, ask: Ask[Send]) -> None:
@@ -51,7 +53,7 @@ def send(floor: Floor, ask: Ask[Send]) -> None:
     wants_answer = request.pattern != "tell"
     if found is None:
         if wants_answer:
-            floor.reply(ask, UnknownActor(to, "Actor not registered with Signal Hub"))
+            floor.reply(ask, UnknownActor(to, EXPIRED if to in floor.registry else NEVER_SEEN))
         return
     is_delivered = floor.forward(message, (found.session,), now) == 1
     if not is_delivered:

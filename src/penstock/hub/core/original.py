@@ -6,6 +6,7 @@ no reply at all. What differs is here; the rest is the specification's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -19,6 +20,8 @@ from penstock.hub.core.message import Message
 
 MAX_FOUND = 100
 CONTENT_TYPES = ("application/json",)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE).fullmatch
+"""What clients of this dialect want every id to be. Others may send what they like, and both hear each other."""
 
 
 class ConnectMetadata(Struct, frozen=True, rename="camel"):
@@ -88,7 +91,7 @@ class Original:
         return encode(_Out(make_id(), HUB, to, kind, payload, "tell", asked, now // 1000, metadata))
 
     def parts(self, message: Message, make_id: MakeId) -> Parts:
-        """The whole envelope around the data. A publication answers to the id of its publish."""
+        """The whole envelope around the data. A message answers to the id of its request, if that is an id in this dialect."""
         said = b'"publication":true,"via":"%b"' if message.topic is not None else b'"forwarded":true,"via":"%b"'
         ttl = b"null" if message.expires_at is None else b"%d" % max((message.expires_at - message.published_at) // 1000, 1)
         return head_of(message), (
@@ -96,7 +99,7 @@ class Original:
             % (
                 message.data,
                 encode(make_id()),
-                encode(message.message_id),
+                encode(message.message_id) if _UUID(message.message_id) else b"null",
                 message.published_at // 1000,
                 ttl,
                 metadata_of(message, said % HUB.encode()),

@@ -17,7 +17,7 @@ from penstock.hub.core.messages import (
     Unregister,
     Unregistered,
 )
-from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.refusal import Code, Refusal
 from penstock.hub.core.registry import Actor
 from penstock.hub.core.session import Session
 from penstock.hub.core.wish import Release
@@ -58,7 +58,7 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
 def renew(floor: Floor, ask: Ask[Renew]) -> None:
     """Last longer. Only the session that is registered may renew, and only itself."""
     command, now = ask.command, ask.now
-    actor = acting(ask)
+    actor = acting(ask, "unknown_actor")
     if command.actor_address not in {None, actor.address}:
         raise Refusal(
             "unauthorized",
@@ -108,12 +108,12 @@ def list_actors(floor: Floor, ask: Ask[ListActors]) -> None:
     floor.reply(ask, floor.registry.list(command, now))
 
 
-def acting(ask: Ask[C]) -> Actor[Session]:
+def acting(ask: Ask[C], code: Code = "unauthorized") -> Actor[Session]:
     """The actor that a session is, which whoever publishes, subscribes or sends has to be."""
     actor = ask.session.actor
     if actor is None or ask.now >= actor.expires_at:
         raise Refusal(
-            "unauthorized",
+            code,
             "this session is not registered" if actor is None else "the registration has expired",
             reason="not_registered" if actor is None else "registration_expired",
             resolution="send hub:register with your actorAddress and capabilities first",

@@ -69,6 +69,10 @@ class Registry(Generic[S]):
         """How many there are, those included that ran out and were not handed out by `expire`."""
         return len(self._actors)
 
+    def __contains__(self, address: str) -> bool:
+        """Whether an address is there, one included that ran out and was not handed out by `expire`."""
+        return address in self._actors
+
     def register(self, command: Register, session: S, *, token: str, now: int) -> tuple[Actor[S], Actor[S] | None]:
         """The new actor, and the one it takes the address from if that is of another session, which has to be told.
 

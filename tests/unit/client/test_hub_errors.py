@@ -1,0 +1,60 @@
+"""What a hub says when it refuses becomes the error that fits."""
+
+import pytest
+
+from penstock.client.hub_errors import error_of
+from penstock.errors import (
+    ActorNotFound,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    PermissionDenied,
+    RateLimited,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+from penstock.hub.core import messages as wire
+
+PUBLISH, SUBSCRIBE, ASK = wire.Publish("orders", "x"), wire.Subscribe("orders/#"), wire.TopicInfo("orders")
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "command", "kind", "text"),
+    [
+        ("unauthorized", {}, wire.Connect(), Unauthenticated, "no good"),
+        ("invalid_token", {}, wire.RefreshToken("x"), Unauthenticated, "no good"),
+        ("unauthorized", {}, PUBLISH, PermissionDenied, "may not publish to orders"),
+        ("unauthorized", {}, SUBSCRIBE, PermissionDenied, "may not subscribe to orders/#"),
+        ("unauthorized", {}, wire.Register("@(a/b)", ("x",)), PermissionDenied, "may not register as @(a/b)"),
+        ("unauthorized", {}, wire.Broadcast("x"), PermissionDenied, "may not broadcast to everybody"),
+        ("unauthorized", {"reason": "registration_expired"}, PUBLISH, FailedPrecondition, "no good"),
+        ("unauthorized", {}, ASK, FailedPrecondition, "no good"),
+        ("rate_limited", {"retryAfter": 0.25}, PUBLISH, RateLimited, "0.250 s"),
+        ("rate_limited", {"retryAfter": "soon"}, PUBLISH, RateLimited, "1.000 s"),
+        ("rate_limited", {"retryAfter": -3}, PUBLISH, RateLimited, "0.000 s"),
+        ("rate_limited", {}, wire.Register("@(a/b)", ("x",)), ResourceExhausted, "no good"),
+        ("BROADCAST_LIMIT_EXCEEDED", {}, wire.Broadcast("x"), ResourceExhausted, "no good"),
+        ("unknown_actor", {}, wire.Send("@(a/b)", "x"), ActorNotFound, "@(a/b)"),
+        ("unknown_actor", {}, ASK, FailedPrecondition, "no good"),
+        ("message_expired", {}, PUBLISH, FailedPrecondition, "no good"),
+        ("version_mismatch", {}, wire.Connect(), FailedPrecondition, "no good"),
+        ("timeout", {}, PUBLISH, Unavailable, "no good"),
+        ("internal_error", {"retryable": True}, PUBLISH, Unavailable, "no good"),
+        ("internal_error", {"retryable": False}, PUBLISH, InvalidArgument, "the hub refuses: no good"),
+        ("message_too_large", {}, PUBLISH, InvalidArgument, "the hub refuses: no good"),
+        ("something new", {}, PUBLISH, InvalidArgument, "the hub refuses: no good"),
+    ],
+)
+def test_a_refusal_becomes_an_error(
+    code: str, details: dict[str, object], command: wire.Command, kind: type[PenstockError], text: str
+) -> None:
+    error = error_of(wire.Error(code, "no good", "do better", details), command)
+
+    assert type(error) is kind
+    assert text in str(error)
+
+
+@pytest.mark.parametrize("command", [PUBLISH, SUBSCRIBE, wire.Connect(), ASK])
+def test_what_to_do_is_what_the_hub_says_and_not_what_other_servers_advise(command: wire.Command) -> None:
+    assert error_of(wire.Error("unauthorized", "no good", "do better", {}), command).hint == "do better"

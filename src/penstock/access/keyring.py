@@ -53,10 +53,7 @@ class Keyring:
             Unavailable: the file cannot be trusted at the moment.
         """
         self._look_again(now, SECOND)
-        if self._problem is not None:
-            raise Unavailable(
-                "the server cannot read its tokens", hint="its log says why; nobody is let in until that is repaired"
-            )
+        self._check_file()
         if secret is None or secret == "":
             raise Unauthenticated
         parts = Secret.parse(secret)
@@ -73,10 +70,28 @@ class Keyring:
             raise Unauthenticated("the token has expired")
         return principal
 
+    def check(self, principal: Principal, now: int) -> None:
+        """Return if the token of somebody who was let in is still there. When it ends is for them to know: `expires_at`.
+
+        Raises:
+            Unauthenticated: it was revoked.
+            Unavailable: the file cannot be trusted at the moment.
+        """
+        self._look_again(now, SECOND)
+        self._check_file()
+        if principal.token_id not in self._known:
+            raise Unauthenticated("the token was revoked")
+
     def expires_at(self, principal: Principal) -> int | None:
         """When the token of a caller ends; None when it does not, or is not known any more."""
         known = self._known.get(principal.token_id)
         return known[0].expires if known is not None else None
+
+    def _check_file(self) -> None:
+        if self._problem is not None:
+            raise Unavailable(
+                "the server cannot read its tokens", hint="its log says why; nobody is let in until that is repaired"
+            )
 
     def _look_again(self, now: int, interval: int) -> None:
         """Look whether the file has changed, if the last look was so long ago. A clock that was set back must not stop it."""

@@ -13,6 +13,7 @@ from penstock.hub.core.messages import Position
 Appended = Callable[[Position | PenstockError], None]
 Forward = Callable[[Binding, Sequence[Message]], None]
 Skipped = Callable[[Binding], None]
+Expired = Callable[[str, str], None]
 Deliver = Callable[[Sequence[Message]], None]
 
 
@@ -29,13 +30,22 @@ class Retained(Protocol):
 class Feed(Protocol):
     """The logs behind bound topics. Made by the host, used by one hub in one event loop."""
 
+    @property
+    def oversized(self) -> int:
+        """How many messages of services were too large to be forwarded."""
+
+    @property
+    def missed(self) -> int:
+        """How many messages left their log before they could be forwarded."""
+
     def start(
-        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+        self, bindings: Sequence[Binding], everything: Binding, *, forward: Forward, skipped: Skipped, expired: Expired
     ) -> Sequence[tuple[str, str]]:
         """Fill in where the logs are, and forward from there on: each message once, in the order of its log.
 
-        `skipped` is told of a log that lost messages before they could be forwarded. `everything` is the log of topics that are
-        not bound and have durable subscriptions. Returns address and pattern of those that exist from earlier runs.
+        `skipped` is told of a log that lost messages before they could be forwarded, `expired` of address and pattern of a
+        durable subscription that ended since nobody came back for it. `everything` is the log of topics that are not bound and
+        have durable subscriptions. Returns address and pattern of those that exist from earlier runs.
         """
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:

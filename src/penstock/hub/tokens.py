@@ -28,6 +28,9 @@ class OpenVerifier:
         """Somebody without limits. What was claimed binds nobody: a registration says who it is."""
         return ANYBODY
 
+    def check(self, identity: Identity) -> None:
+        """Everybody may stay."""
+
 
 class JwtVerifier:
     """Lets in who has a token that one of these keys has signed."""
@@ -45,6 +48,9 @@ class JwtVerifier:
             raise _malformed("the token is not a JWT")
         payload = await self._opened(bare, header)
         return identity_of(parse_claims(payload), self._demands, self._clock.now())
+
+    def check(self, identity: Identity) -> None:
+        """Everybody may stay until their token runs out: nobody can take back what is signed."""
 
     async def close(self) -> None:
         """Let go of what fetches keys. Safe twice."""

@@ -15,3 +15,9 @@ class Verifier(Protocol):
 
         `claimed` is the address that the client says it has, which only counts where no token is asked for.
         """
+
+    def check(self, identity: Identity) -> None:
+        """Return if somebody who was let in may stay; `Refusal` when not. Asked of everybody every second, so it costs nothing.
+
+        That a token runs out is for the hub to see: `Identity.expires_at`.
+        """

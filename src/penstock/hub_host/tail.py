@@ -29,8 +29,8 @@ class Tail:
     """Follows the topic of one binding. All methods belong to the event loop.
 
     A topic that is deleted and made again has another log: the binding gets its epoch, and everything in it is forwarded. `moved`
-    is called when the topic is gone (None) and when it is there again. `is_awaited` says that others may make it at any time; who
-    makes it otherwise calls `look`.
+    is called when the topic is gone (None) and when it is there again. While there is none it looks every second whether somebody
+    has made one; who does so may call `look`.
     """
 
     def __init__(
@@ -42,15 +42,13 @@ class Tail:
         *,
         run: str,
         moved: Callable[[Binding, Stream | None], None],
-        is_awaited: bool,
     ) -> None:
         self._aio, self._broker = aio, aio.broker
         self._reader, self._binding = reader, reader.binding
-        self._forward, self._skipped, self._run = forward, skipped, run
-        self._moved, self._is_awaited = moved, is_awaited
+        self._forward, self._skipped, self._run, self._moved = forward, skipped, run, moved
         self._nudge = Nudge(self.look)
-        self._number: int | None = None
-        """Of the topic that is followed; None while there is none."""
+        self._stream: Stream | None = None
+        """The topic that is followed; None while there is none."""
         self._at = 0
         """The offset that is forwarded next."""
         self._ahead: list[StoredMessage] = []
@@ -67,6 +65,8 @@ class Tail:
             stream = self._broker.catalog.topics.get(self._binding.stream)
             if stream is not None:
                 self._follow(stream, stream.next_offset)
+        if stream is None:
+            self._later()
 
     def stop(self) -> None:
         """Forward nothing more. Safe to call twice."""
@@ -79,15 +79,15 @@ class Tail:
             self._leave()
 
     def _follow(self, stream: Stream, offset: int) -> None:
-        self._number = stream.number
+        self._stream = stream
         self._at, self._ahead = offset, []
         self._binding.epoch, self._binding.next_offset = epoch_of(stream, self._run), offset
         self._broker.bells.hang(stream.number, self._nudge.ring)
 
     def _leave(self) -> None:
-        if self._number is not None:
-            self._broker.bells.take_down(self._number, self._nudge.ring)
-            self._number = None
+        if self._stream is not None:
+            self._broker.bells.take_down(self._stream.number, self._nudge.ring)
+            self._stream = None
 
     @property
     def topic(self) -> str:
@@ -100,8 +100,7 @@ class Tail:
             return
         stream = self._followed()
         if stream is None:
-            if self._is_awaited:
-                self._later()
+            self._later()
             return
         with self._broker.lock:
             start, end = self._at, stream.next_offset
@@ -120,14 +119,17 @@ class Tail:
         """The topic as it is now; where it is another than before, the new one is followed from its beginning."""
         with self._broker.lock:
             stream = self._broker.catalog.topics.get(self._binding.stream)
-            if stream is not None and stream.number == self._number:
+            before = self._stream
+            if stream is before:
                 return stream
-            is_again = stream is not None and bool(self._binding.epoch)
-            is_gone = stream is None and self._number is not None
+            lost = before.next_offset - self._at if before is not None else 0
+            is_other = before is not None or bool(self._binding.epoch)
             self._leave()
             if stream is not None:
                 self._follow(stream, 0)
-        if is_again or is_gone:
+        if lost:
+            self._count(lost)
+        if is_other:
             self._moved(self._binding, stream)
         return stream
 
@@ -142,7 +144,7 @@ class Tail:
 
     async def _load(self, stream: Stream, start: int, end: int) -> None:
         self._ahead = await loaded(self._aio, stream, start, end)
-        if not self._ahead and self._number == stream.number:
+        if not self._ahead and self._stream is stream:
             await self._skip(stream, start, end)
 
     async def _skip(self, stream: Stream, start: int, end: int) -> None:
@@ -150,10 +152,15 @@ class Tail:
         summaries = self._broker.journal.summaries
         held = await self._aio.call(lambda: next(summaries(stream.number, start, end), None))
         with self._broker.lock:
-            if self._broker.catalog.topics.get(self._binding.stream) is stream:
-                self._at = self._binding.next_offset = max(start + 1, held.first if held is not None else end)
-                self.missed += self._at - start
-                log.error("%d messages of topic %r left the log before the hub could forward them", self._at - start, stream.name)
+            if self._broker.catalog.topics.get(self._binding.stream) is not stream:
+                return  # what was lost with it is counted when that is found out
+            self._at = self._binding.next_offset = max(start + 1, held.first if held is not None else end)
+        self._count(self._at - start)
+
+    def _count(self, lost: int) -> None:
+        """Say that messages left the log before they were forwarded: nobody has a hole without a word."""
+        self.missed += lost
+        log.error("%d messages of topic %r left the log before the hub could forward them", lost, self._binding.stream)
         self._skipped(self._binding)
 
     def _loaded(self, task: asyncio.Task[None]) -> None:

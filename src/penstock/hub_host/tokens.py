@@ -14,6 +14,7 @@ from penstock.clock import Clock
 from penstock.errors import Unauthenticated, Unavailable
 from penstock.hub.core.claims import unauthorized
 from penstock.hub.core.identity import Identity
+from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.topic import has_wildcard
 
 
@@ -69,14 +70,26 @@ class KeyringVerifier:
             raise unauthorized("missing_token", "a token is required", "send one of the server's in hub:connect, as payload.jwt")
         try:
             principal = self._keyring.authenticate(bare, self._clock.now())
-        except Unauthenticated as error:
-            raise unauthorized("invalid_token", error.problem, "make one with penstock token create") from None
-        except Unavailable:
-            raise unauthorized(
-                "tokens_unavailable", "the server cannot read its tokens", "try again later; its log says why", retryable=True
-            ) from None
+        except (Unauthenticated, Unavailable) as error:
+            raise _refusal(error) from None
         if principal.project not in {None, self._project}:
             raise unauthorized(
                 "wrong_project", "the token is for another project", f"bring a token for the project {self._project}"
             )
         return TokenIdentity(principal=principal, project=self._project, expires_at=self._keyring.expires_at(principal))
+
+    def check(self, identity: Identity) -> None:
+        """Who has a token that was revoked may not stay, nor may anybody while the file of tokens cannot be trusted."""
+        if isinstance(identity, TokenIdentity):
+            try:
+                self._keyring.check(identity.principal, self._clock.now())
+            except (Unauthenticated, Unavailable) as error:
+                raise _refusal(error) from None
+
+
+def _refusal(error: Unauthenticated | Unavailable) -> Refusal:
+    if isinstance(error, Unauthenticated):
+        return unauthorized("invalid_token", error.problem, "make one with penstock token create")
+    return unauthorized(
+        "tokens_unavailable", "the server cannot read its tokens", "try again later; its log says why", retryable=True
+    )

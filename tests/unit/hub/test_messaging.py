@@ -10,6 +10,7 @@ from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 
+UUID = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"
 A, B, C = "@(browser/a)", "@(browser/b)", "@(browser/c)"
 
 

@@ -15,6 +15,7 @@ from penstock.hub.core.rules import HubRules
 from penstock.hub.core.wish import Append
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 
+UUID = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"
 P, A, B = "@(seag/publisher-1)", "@(browser/a)", "@(browser/b)"
 EVENT = {"topic": "system/events", "type": "event:created", "data": {"eventId": "evt_123", "action": "user_signup"}}
 

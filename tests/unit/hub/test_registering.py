@@ -227,9 +227,10 @@ def test_who_is_not_registered_or_not_any_more_may_do_little(kind: str, payload:
     nobody, late = talk.meet(), talk.connect(A, ttl=1000)
     talk.now += SECOND
 
-    reasons = [talk.refused(session, kind, payload)["details"]["reason"] for session in (nobody, late)]
+    errors = [talk.refused(session, kind, payload) for session in (nobody, late)]
 
-    assert reasons == ["not_registered", "registration_expired"]
+    assert [error["details"]["reason"] for error in errors] == ["not_registered", "registration_expired"]
+    assert {error["code"] for error in errors} == {"unknown_actor" if kind == "hub:renew" else "unauthorized"}
 
 
 @pytest.mark.parametrize("original", [False, True])

@@ -386,3 +386,16 @@ def test_a_durable_subscriber_is_there_while_it_is_connected_to_its_subscription
     talk.say(watcher, "ping")
     assert [one["payload"]["event"] for one in talk.heard(watcher) if one["type"] == "hub:presence"] == ["leave"]
     assert present() == [A]
+
+
+def test_durable_subscriptions_are_bounded_for_all_actors_together_and_an_old_one_resumes() -> None:
+    talk = Talk(HubRules(rate=None, max_durable=1))
+    first, second = talk.connect(A), talk.connect(B)
+    talk.retain(first, "x")
+
+    error = talk.refused(second, "hub:subscribe", {"topic": "y", "durable": True})
+    talk.hub.closed(first, talk.now)
+    talk.retain(talk.connect(A), "x")
+
+    assert (error["code"], error["details"]["reason"], error["details"]["limit"]) == ("rate_limited", "too_many_durable", 1)
+    assert talk.hub.floor.durable.pairs == 1

@@ -57,6 +57,7 @@ REASONS: dict[str, str] = {
     "invalid_topic": "the topic has other characters than it may, or is too long",
     "wildcard_topic": "a publish to a pattern",
     "too_many_levels": "a pattern with wildcards has more levels than it may",
+    "too_many_durable": "the hub has as many durable subscriptions as it may",
     "too_many_subscriptions": "the actor has as many subscriptions as it may",
     "unknown_subscription": "subscriptionId is none of this session",
     "missing_message_id": "hub:ack without an id",

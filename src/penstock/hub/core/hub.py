@@ -233,9 +233,15 @@ class Hub:
             refusal = Refusal(
                 code, refusal.message, reason=refusal.reason, resolution=refusal.resolution, retryable=refusal.retryable
             )
-        self.floor.refuse(session, refusal, now, wish.request)
         if session.state is State.CONNECTING:
-            self.floor.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
+            self.expel(session, refusal, now, wish.request)
+        else:
+            self.floor.refuse(session, refusal, now, wish.request)
+
+    def expel(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
+        """A session may not stay: it is told why, and ends."""
+        self.floor.refuse(session, refusal, now, request)
+        self.floor.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
     def appended(self, session: Session, wish: Append, position: Position, now: int) -> None:
         """A message is safe in its log."""
@@ -279,6 +285,12 @@ class Hub:
         """Know of durable subscriptions from earlier runs, by address and pattern."""
         for address, pattern in durable:
             self.floor.durable.add(pattern, address)
+
+    def expired(self, address: str, pattern: str, now: int) -> None:
+        """A durable subscription has ended that nobody came back for."""
+        actor = self.floor.registry.get(address, now)
+        if actor is None or pattern not in actor.session.subscriptions:  # else somebody comes back this very moment
+            self.floor.durable.remove(pattern, address)
 
     def forward(self, binding: Binding, batch: Sequence[Message], now: int) -> None:
         """Send what is new in a log to those who subscribe, in its order."""

@@ -51,6 +51,8 @@ class HubRules:
     """How often registrations that ran out are removed, beside whenever somebody meets one."""
     max_recovered: int = 10_000
     """How many missed messages are sent to one that returns; who missed more is told `recovered: false`."""
+    max_durable: int = 100_000
+    """Durable subscriptions of all actors together: each is kept while its actor is away."""
     max_unacked: int = 1_000
     """How many messages of durable subscriptions one connection may hold unacknowledged."""
     max_appends: int = 1_000

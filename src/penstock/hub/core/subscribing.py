@@ -46,6 +46,8 @@ def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
     known = session.subscriptions.get(pattern)
     has_rested = pattern in floor.durable.patterns_of(actor.address)
     is_durable = command.durable or (known is None and has_rested)
+    if is_durable and not has_rested:
+        _check_shelf(floor)
     if known is None:
         if not has_rested:
             _check_room(floor, session, actor.address)
@@ -74,6 +76,19 @@ def _check_room(floor: Floor, session: Session, address: str) -> None:
             f"this actor has {most} subscriptions, the most there may be",
             reason="too_many_subscriptions",
             resolution="unsubscribe from some, or use a pattern with + or # for several topics",
+            details={"limit": most},
+        )
+
+
+def _check_shelf(floor: Floor) -> None:
+    """See that there may be one more durable subscription."""
+    most = floor.rules.max_durable
+    if floor.durable.pairs >= most:
+        raise Refusal(
+            "rate_limited",
+            f"the hub has {most} durable subscriptions, the most there may be",
+            reason="too_many_durable",
+            resolution="unsubscribe from durable subscriptions that are not needed any more, or subscribe without durable",
             details={"limit": most},
         )
 

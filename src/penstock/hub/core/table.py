@@ -35,13 +35,15 @@ class _Node(Generic[S]):
 class TopicTable(Generic[S]):
     """All subscriptions. The collections it hands out are its own: read them before the table changes, and change nothing."""
 
-    __slots__ = ("_names", "_patterns", "_subscribers", "_trie")
+    __slots__ = ("_names", "_patterns", "_subscribers", "_trie", "pairs")
 
     def __init__(self) -> None:
         self._subscribers: dict[str, Subscribers[S]] = {}  # of every topic and pattern
         self._patterns: dict[S, dict[str, None]] = {}
         self._names = Names()
         self._trie: _Node[S] = _Node()  # of the patterns with wildcards only
+        self.pairs = 0
+        """How many subscriptions there are: pairs of a pattern and a subscriber."""
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -59,6 +61,7 @@ class TopicTable(Generic[S]):
             if has_wildcard(pattern):
                 self._grow(pattern, subscribers)
         subscribers[subscriber] = None
+        self.pairs += 1
         return True
 
     def remove(self, pattern: str, subscriber: S) -> bool:
@@ -118,6 +121,7 @@ class TopicTable(Generic[S]):
     def _leave(self, pattern: str, subscriber: S) -> None:
         subscribers = self._subscribers[pattern]
         del subscribers[subscriber]
+        self.pairs -= 1
         if not subscribers:
             del self._subscribers[pattern]
             self._names.remove(pattern)

@@ -23,7 +23,7 @@ from tests.unit.hub.talk import Frame, Talk
 
 pytestmark = patience
 
-MOST = 100
+MOST = 60
 """How many frames may wait for one session."""
 ADDRESSES = ("@(browser/a)", "@(browser/b)", "@(browser/c)")
 TOPICS = ("a", "a/b", "b/a")
@@ -51,6 +51,11 @@ class Person:
         """What it is to be sent."""
         self.news: list[News] = []
         self.end: Close | None = None
+
+
+def after(position: Frame) -> Frame:
+    """The next one: offsets are dense."""
+    return position | {"offset": position["offset"] + 1}
 
 
 class SessionRules(RuleBasedStateMachine):
@@ -134,10 +139,11 @@ class SessionRules(RuleBasedStateMachine):
     @rule(data=st.data(), age=st.sampled_from([0, 0, 1, 2]))
     def come_back(self, data: st.DataObject, age: int) -> None:
         """Subscribe with a position that somebody saw: the last one of a topic, or one before that."""
-        topic = data.draw(st.sampled_from([topic for topic in TOPICS if len(self.sent[topic]) > age] or [None]), label="topic")
         person = self.someone(data)
-        if topic is None or not self.is_acting(person) or (person.address, topic) in self.durable:
+        topics = [one for one in TOPICS if len(self.sent[one]) > age and (person.address, one) not in self.durable]
+        if not topics or not self.is_acting(person):
             return
+        topic = data.draw(st.sampled_from(topics), label="topic")
         where = self.sent[topic][-1 - age]
         self.say(person, "hub:subscribe", {"topic": topic, "since": where})
         if topic not in person.patterns:
@@ -151,8 +157,11 @@ class SessionRules(RuleBasedStateMachine):
     @rule(data=st.data(), pattern=st.sampled_from(PATTERNS))
     def unsubscribe(self, data: st.DataObject, pattern: str) -> None:
         person = self.someone(data)
-        if person.patterns and data.draw(st.booleans(), label="one of its own"):
+        if person.patterns and data.draw(st.sampled_from([True, False]), label="one of its own"):
             pattern = data.draw(st.sampled_from([*person.patterns]), label="pattern")
+        self.unsubscribe_from(person, pattern)
+
+    def unsubscribe_from(self, person: Person, pattern: str) -> None:
         wish = self.say(person, "hub:unsubscribe", {"topic": pattern})
         if not self.is_acting(person):
             self.check(person, "hub:error")
@@ -202,10 +211,12 @@ class SessionRules(RuleBasedStateMachine):
     @precondition(lambda self: self.people)
     @rule(data=st.data(), pauses=st.booleans())
     def pause_or_resume(self, data: st.DataObject, pauses: bool) -> None:
-        person = self.someone(data)
-        self.say(person, "hub:pause" if pauses else "hub:resume")
-        person.is_paused = pauses
-        if not pauses:
+        self.set_pause(self.someone(data), is_paused=pauses)
+
+    def set_pause(self, person: Person, *, is_paused: bool) -> None:
+        self.say(person, "hub:pause" if is_paused else "hub:resume")
+        person.is_paused = is_paused
+        if not is_paused:
             person.messages += person.held
             person.held = []
         self.check(person, "hub:flow")
@@ -213,11 +224,37 @@ class SessionRules(RuleBasedStateMachine):
     @precondition(lambda self: self.people)
     @rule(
         data=st.data(),
-        topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=4) | st.sampled_from(TOPICS).map(lambda one: [one] * 40),
+        topics=st.lists(st.sampled_from(TOPICS), min_size=1, max_size=4) | st.sampled_from(TOPICS).map(lambda one: [one] * 25),
     )
     def publish(self, data: st.DataObject, topics: list[str]) -> None:
-        person = self.someone(data)
+        self.publish_to(self.someone(data), topics)
+
+    @precondition(lambda self: self.people)
+    @rule(data=st.data(), topics=st.lists(st.sampled_from(TOPICS), min_size=2, max_size=4))
+    def publish_while_somebody_pauses(self, data: st.DataObject, topics: list[str]) -> None:
+        paused = self.someone(data)
+        self.set_pause(paused, is_paused=True)
+        self.publish_to(self.someone(data), topics)
+        if paused.end is None:
+            self.set_pause(paused, is_paused=False)
+
+    @precondition(lambda self: any(self.is_acting(person) for person in self.people))
+    @rule(data=st.data(), topic=st.sampled_from(TOPICS), ends=st.booleans())
+    def be_durable_for_a_while(self, data: st.DataObject, topic: str, ends: bool) -> None:
+        """What is published meanwhile goes by way of the log, what is published before and after does not."""
+        person = data.draw(st.sampled_from([one for one in self.people if self.is_acting(one)]), label="person")
+        self.publish_to(person, [topic])
+        self.subscribe_to(person, topic, durable=True, watch=False)
+        self.publish_to(person, [topic])
+        if ends:
+            self.tail()
+            self.unsubscribe_from(person, topic)
+            self.publish_to(person, [topic])
+
+    def publish_to(self, person: Person, topics: list[str]) -> None:
         for topic in topics:
+            if person.end is not None:
+                return  # it listens itself, pauses, and was full
             self.number += 1
             wish = self.say(person, "hub:publish", {"topic": topic, "type": "t", "data": self.number})
             if not self.is_acting(person):
@@ -319,25 +356,22 @@ class SessionRules(RuleBasedStateMachine):
         reached = 0
         for person in [*self.people]:
             if self.is_reached(person, topic):
+                message = {"topic": topic, "data": number, "to": person.address}
                 if not person.is_paused:
-                    person.messages.append({"topic": topic, "data": number})
+                    person.messages.append(message)
                 elif len(person.held) < MOST:
-                    person.held.append({"topic": topic, "data": number})
+                    person.held.append(message)
                 else:
                     self.leave(person, closing.SLOW_READER)
                     continue
                 reached += 1
-        if position is not None:
-            self.sent[topic].append({"epoch": position.epoch, "offset": position.offset})
-            return reached
-        found = self.talk.hub.floor.positions.peek(topic)
+        found = position or self.talk.hub.floor.positions.peek(topic)
         assert found is not None
-        if last is not None and last["epoch"] == found.epoch:
-            assert found.offset == last["offset"] + 1, "offsets are dense"
-        else:
-            assert found.offset == 0
-            assert all(one["epoch"] != found.epoch for one in self.sent[topic]), "an epoch is never used again"
-        self.sent[topic].append({"epoch": found.epoch, "offset": found.offset})
+        where = {"epoch": found.epoch, "offset": found.offset}
+        if position is None:
+            assert where == (after(last) if last is not None and last["epoch"] != "all" else where | {"offset": 0})
+        assert where not in self.sent[topic], "no two messages have the same position"
+        self.sent[topic].append(where)
         return reached
 
     def check(self, person: Person, *replies: str) -> list[Frame]:
@@ -349,8 +383,7 @@ class SessionRules(RuleBasedStateMachine):
         for frame in heard:
             payload = frame["payload"] if frame["type"] != "pong" else {}
             if frame["type"] == "t":
-                messages.append({"topic": frame["metadata"]["topic"], "data": payload})
-                assert frame["to"] == person.session.name
+                messages.append({"topic": frame["metadata"]["topic"], "data": payload, "to": frame["to"]})
                 where = {name: frame["metadata"][name] for name in ("epoch", "offset")}
                 assert where in self.sent[frame["metadata"]["topic"]]
             elif frame["type"] == "hub:presence":

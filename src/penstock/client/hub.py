@@ -363,9 +363,14 @@ class HubClient:
         if not self._is_paused and any(one.waiting >= one.max_waiting for one in self._subscriptions):
             self._is_paused = True
             await self._link.tell(wire.Pause("messages come faster than they are taken"))
-        while any(one.waiting >= HARD_LIMIT * one.max_waiting for one in self._subscriptions):
+        # Who waits for an answer may be the very one who should take messages: the answer may lie behind them.
+        while not self._link.questions and any(one.waiting >= HARD_LIMIT * one.max_waiting for one in self._subscriptions):
             self._room.clear()
             await self._room.wait()
+
+    def asked(self) -> None:
+        """Somebody waits for an answer: read on."""
+        self._room.set()
 
     async def greeted(self) -> None:
         """Subscribe again, on a new connection, to everything that was subscribed to."""

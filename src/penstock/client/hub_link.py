@@ -78,6 +78,9 @@ class Follower(Protocol):
     async def settle(self) -> None:
         """Called between messages; the next one is read when it returns."""
 
+    def asked(self) -> None:
+        """Somebody waits for an answer now, so that reading must go on."""
+
     async def greeted(self) -> None:
         """There is a new connection, for nothing but what is asked now by `ask_now`."""
 
@@ -130,6 +133,8 @@ class HubLink:
         self._is_reading_held = False
         self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
         self._rest_until = 0.0
+        self.questions = 0
+        """How many calls wait for an answer."""
         self._life: asyncio.Task[None] | None = None
 
     @property
@@ -194,11 +199,15 @@ class HubLink:
                     if self.error is not None:
                         raise self.error
                     request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
+                    self.questions += 1
+                    self._follower.asked()
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
                     except RateLimited as error:
                         # The hub has done nothing: the same request may come again, as may all others.
                         self._rest_until = asyncio.get_running_loop().time() + error.retry_after
+                    finally:
+                        self.questions -= 1
         except TimeoutError:
             problem = f"no answer to {NAMES[type(command)]} for {self._timeout:g} s" if self.is_ready else self._problem
             raise ServerUnreachable(self.url, problem) from None

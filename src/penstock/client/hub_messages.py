@@ -2,9 +2,9 @@
 
 What if nobody takes it: beyond `max_waiting` messages the hub is asked to hold messages back (hub:pause), and to go on
 (hub:resume) when half of them are taken. Answers to requests still come meanwhile, so a reader may publish and ack for each
-message it takes. Those that were on their way are taken in; beyond four times the limit nothing is read from the socket at all.
-In both cases what waits piles up at the hub, which cuts off a reader that is too slow; the client comes back, and is brought what
-it missed or told of a gap.
+message it takes. Those that were on their way are taken in; beyond four times the limit nothing is read from the socket at all,
+unless a call waits for an answer that may lie behind them. In all cases what waits piles up at the hub, which cuts off a reader
+that is too slow; the client comes back, and is brought what it missed or told of a gap.
 """
 
 from __future__ import annotations

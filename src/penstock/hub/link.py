@@ -13,13 +13,15 @@ from penstock.hub.socket import Socket
 class Link:
     """Writes what waits for one session. While its client reads that needs no task; for one that does not, a task waits."""
 
-    __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "free", "retained", "session", "socket")
+    __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "appending", "free", "retained", "session", "socket")
 
     def __init__(
         self, session: Session, socket: Socket, *, leave_seconds: float, failed: Callable[[Link, BaseException], None]
     ) -> None:
         self.session = session
         self.socket = socket
+        self.appending = 0
+        """How many bytes of its publishes are on their way into a log."""
         self.free: asyncio.Future[None] | None = None
         """Waits for fewer of its publishes to be on their way into a log."""
         self.retained: dict[str, Retained] = {}
@@ -50,6 +52,10 @@ class Link:
         self.write()
         while self._writing is not None:
             await asyncio.wait([self._writing])
+
+    def has_appending(self, messages: int, size: int) -> bool:
+        """Whether so many of its publishes, or so many bytes of them, are on their way into a log."""
+        return self.session.appends >= messages or self.appending >= size
 
     def end(self) -> None:
         """The connection is gone: write nothing more. Safe twice."""

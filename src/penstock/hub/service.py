@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -36,8 +36,8 @@ TURN = 64
 MUCH = 64 * 1024
 """After how many characters to write without waiting for the end of the turn. Many connections may say more in one turn than an
 outbox holds, and whoever reads would be taken for one that does not."""
-ENVELOPE_BYTES = 512
-"""What a forwarded message has around its data, at most but for very long names."""
+MAX_APPENDING = 8 * 1024 * 1024
+"""Bytes of one connection that may wait for a log; beyond that it is not read for a while."""
 
 
 Frame = str | Refusal | Close
@@ -49,13 +49,15 @@ class HubService:
 
     def __init__(self, hub: Hub, *, feed: Feed | None, verifier: Verifier, clock: Clock) -> None:
         self.hub = hub
-        self._feed = feed
+        self.feed = feed
         self._verifier = verifier
         self._clock = clock
         self._links: set[Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What is done to its end even if the connection that asked for it is gone."""
         self._is_flushing = False
         self._heard = 0
-        """How many characters came since what waits was last written."""
+        """How many characters came, from clients and from logs, since what waits was last written."""
         self._timer: asyncio.TimerHandle | None = None
         self._stop_listening: Callable[[], None] = lambda: None
         self._empty = asyncio.Event()
@@ -64,9 +66,12 @@ class HubService:
     def start(self) -> None:
         """Begin to forward what the logs bring, and to look after what is due."""
         self._loop = asyncio.get_running_loop()
-        if self._feed is not None:
+        if self.feed is not None:
             floor = self.hub.floor
-            self.hub.resume(self._feed.start(floor.bindings, floor.everything, self._forward, self._skipped))
+            durable = self.feed.start(
+                floor.bindings, floor.everything, forward=self._forward, skipped=self._skipped, expired=self._expired
+            )
+            self.hub.resume(durable)
         # Where time jumps, as in a test, what became due is not for the timer to find.
         self._stop_listening = self._clock.listen(self._jump)
         self._timer = self._loop.call_later(SWEEP_SECONDS, self._tick)
@@ -79,16 +84,26 @@ class HubService:
             self._stop_listening()
             self.hub.stop(self._clock.now())
             self._flush()
-            if self._links:
+            if self._links or self._tasks:
                 try:
                     async with asyncio.timeout(grace_seconds):
-                        await self._empty.wait()
+                        await self._left()
                 except TimeoutError:
                     log.warning(
                         "%d connections of the hub are still open after %g s and are cut", len(self._links), grace_seconds
                     )
-        if self._feed is not None:
-            self._feed.stop()
+            for task in self._tasks:
+                task.cancel()
+        if self.feed is not None:
+            self.feed.stop()
+
+    async def _left(self) -> None:
+        """Return when no connection is left, and nothing that one has asked for."""
+        while self._links:
+            self._empty.clear()
+            await self._empty.wait()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def serve(self, socket: Socket, frames: AsyncIterator[Frame]) -> None:
         """Serve one connection until its frames end."""
@@ -126,10 +141,7 @@ class HubService:
                 hub.reject(session, frame, now())
             else:
                 hub.floor.cut(session, frame, now())
-            if self._heard >= MUCH:
-                self._flush()
-            elif hub.dirty and not self._is_flushing:
-                self._flush_soon()
+            self._flush_when_due()
             if wish is not None:
                 await self._carry_out(link, wish)
 
@@ -145,11 +157,11 @@ class HubService:
         """The connection is over: clean up. Safe twice."""
         if link in self._links:
             self._links.discard(link)
-            try:
-                link.end()
-                self.hub.closed(link.session, self._clock.now())
-            except Exception as error:  # noqa: BLE001  # the clean-up of one must not end the others
-                log.error("cleaning up a connection failed with %s at\n%s", type(error).__name__, _where(error))
+            for clean_up in (link.end, partial(self.hub.closed, link.session, self._clock.now())):
+                try:
+                    clean_up()
+                except Exception as error:  # noqa: BLE001  # the clean-up of one must not end the others
+                    log.error("cleaning up a connection failed with %s at\n%s", type(error).__name__, _where(error))
             link.session.peer = None
             if self.hub.dirty:
                 self._flush_soon()  # others may have been told
@@ -171,6 +183,13 @@ class HubService:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
+    def _flush_when_due(self) -> None:
+        """Write at the end of the turn, or now if there is much to write."""
+        if self._heard >= MUCH:
+            self._flush()
+        elif self.hub.dirty:
+            self._flush_soon()
+
     def _flush(self) -> None:
         self._is_flushing = False
         self._heard = 0
@@ -179,17 +198,20 @@ class HubService:
         hub.floor.rested.clear()
         for session, pattern in rested:
             if session.peer is not None:
-                session.peer.rest(pattern)
+                self._guard(session.peer, partial(session.peer.rest, pattern))
         dirty = hub.dirty[:]
         hub.dirty.clear()
         for session in dirty:
             session.is_dirty = False
-            link: Link | None = session.peer
-            if link is not None:
-                try:
-                    link.write()
-                except Exception as error:  # noqa: BLE001  # one connection that cannot be written to is not the others'
-                    self._fail(link, error)
+            if session.peer is not None:
+                self._guard(session.peer, session.peer.write)
+
+    def _guard(self, link: Link, step: Callable[[], None]) -> None:
+        """Do something with one connection; what goes wrong ends that one, not what others need as well."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  # see above
+            self._fail(link, error)
 
     # --- what is due ----------------------------------------------------------------------------------------------------------
 
@@ -204,23 +226,38 @@ class HubService:
         if self.is_stopping:
             return
         try:
+            self._check_tokens()
             self.hub.sweep(self._clock.now())
         except Exception as error:  # noqa: BLE001  # it is tried again in a second
             log.error("looking after the hub failed with %s at\n%s", type(error).__name__, _where(error))
         self._flush_soon()
 
+    def _check_tokens(self) -> None:
+        """End sessions whose tokens do not count any more."""
+        for session in [*self.hub.floor.sessions]:
+            try:
+                self._verifier.check(session.identity)
+            except Refusal as refusal:
+                self.hub.expel(session, refusal, self._clock.now())
+
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
         """What a log brings."""
         try:
             self.hub.forward(binding, messages, self._clock.now())
-        except Exception as error:  # noqa: BLE001  # the log goes on
+        except Exception as error:  # noqa: BLE001  # the log goes on, and nobody has a hole without a word
             log.error("forwarding from %r failed with %s at\n%s", binding.stream, type(error).__name__, _where(error))
-        self._flush_soon()
+            self._skipped(binding)
+        self._heard += sum(message.weight for message in messages)
+        self._flush_when_due()
 
     def _skipped(self, binding: Binding) -> None:
         """What a log cannot bring."""
         self.hub.skipped(binding, self._clock.now())
         self._flush_soon()
+
+    def _expired(self, address: str, pattern: str) -> None:
+        """A durable subscription that nobody came back for."""
+        self.hub.expired(address, pattern, self._clock.now())
 
     # --- wishes ---------------------------------------------------------------------------------------------------------------
 
@@ -237,12 +274,19 @@ class HubService:
             case Recover():
                 await self._recover(link, wish)
             case Retain():
-                await self._retain(link, wish)
+                await self._finish(self._retain(link, wish))
             case Release():
-                await self._release(link, wish)
+                await self._finish(self._release(link, wish))
             case _:
                 assert_never(wish)
         self._flush_soon()
+
+    async def _finish(self, work: Coroutine[None, None, None]) -> None:
+        """Do something to its end, whether the connection lasts so long or not: else hub and log would disagree about it."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
 
     async def _verify(self, link: Link, wish: Verify) -> None:
         try:
@@ -253,18 +297,20 @@ class HubService:
             self.hub.verified(link.session, wish, identity, self._clock.now())
 
     async def _append(self, link: Link, wish: Append) -> None:
-        """Hand a message to the log, and go on; only one that has too many under way is kept waiting."""
+        """Hand a message to the log, and go on; only one that has too much under way is kept waiting."""
         done = partial(self._appended, link, wish)
+        link.appending += wish.message.weight
         try:
             self._logs.append(wish.binding, wish.message, done)
         except PenstockError as error:
             done(error)
-        if link.session.appends >= self.hub.rules.max_appends:
+        if link.has_appending(self.hub.rules.max_appends, MAX_APPENDING):
             link.free = self._loop.create_future()
             await link.free
 
     def _appended(self, link: Link, wish: Append, outcome: Position | PenstockError) -> None:
         now, session = self._clock.now(), link.session
+        link.appending -= wish.message.weight
         try:
             if isinstance(outcome, PenstockError):
                 self.hub.lost(session, wish, _refusal(outcome), now)
@@ -272,7 +318,7 @@ class HubService:
                 self.hub.appended(session, wish, outcome, now)
         except Exception as error:  # noqa: BLE001  # who is told is the log, which has other messages to write
             self._fail(link, error)
-        if link.free is not None and session.appends <= self.hub.rules.max_appends // 2:
+        if link.free is not None and not link.has_appending(self.hub.rules.max_appends // 2 + 1, MAX_APPENDING // 2 + 1):
             if not link.free.done():
                 link.free.set_result(None)
             link.free = None
@@ -308,18 +354,14 @@ class HubService:
                 self._deliver(link, messages)
 
         self._flush()  # who had it before, and was replaced, lets go of it
-        if (before := link.retained.pop(wish.pattern, None)) is not None:
-            before.close()
+        link.rest(wish.pattern)
         try:
             retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
         except (Refusal, PenstockError) as error:
             self.hub.unretained(link.session, wish, _refusal(error), self._clock.now())
             return
-        if link not in self._links or wish.pattern not in link.session.subscriptions:
-            retained.close()  # the connection, or the registration, did not wait for it
-            return
         if not self.hub.retained(link.session, wish, self._clock.now()):
-            retained.close()
+            retained.close()  # the connection, or the registration, did not wait for it
             return
         link.retained[wish.pattern] = retained
         waiting, early = early, None
@@ -335,9 +377,7 @@ class HubService:
 
     async def _release(self, link: Link, wish: Release) -> None:
         for pattern in wish.patterns:
-            retained = link.retained.pop(pattern, None)
-            if retained is not None:
-                retained.close()
+            link.rest(pattern)
         try:
             await self._logs.release(wish.address, wish.patterns)
         except (Refusal, PenstockError) as error:
@@ -347,8 +387,8 @@ class HubService:
 
     @property
     def _logs(self) -> Feed:
-        assert self._feed is not None, "without a feed there are no bindings and no durable subscriptions"
-        return self._feed
+        assert self.feed is not None, "without a feed there are no bindings and no durable subscriptions"
+        return self.feed
 
 
 def _refusal(error: Refusal | PenstockError) -> Refusal:
@@ -370,11 +410,11 @@ def _where(error: BaseException) -> str:
 
 
 def _slices(messages: Sequence[Message], max_bytes: int) -> Iterator[Sequence[Message]]:
-    """Messages in parts of at most so many bytes of data, or of one message; one empty part when there are none."""
+    """Messages in parts of at most so many bytes, or of one message; one empty part when there are none."""
     start = size = 0
     for index, message in enumerate(messages):
-        size += len(message.data) + ENVELOPE_BYTES
+        size += message.weight
         if size > max_bytes and index > start:
             yield messages[start:index]
-            start, size = index, len(message.data) + ENVELOPE_BYTES
+            start, size = index, message.weight
     yield messages[start:]

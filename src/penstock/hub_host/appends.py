@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,11 +14,14 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.message import Batch, summarize
 from penstock.broker.core.stream import Stream
 from penstock.broker.writer import Ticket
-from penstock.errors import FailedPrecondition, PenstockError
+from penstock.errors import FailedPrecondition, PenstockError, Unavailable
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.feed import Appended
+from penstock.hub_host.logs import why
 from penstock.hub_host.stored import epoch_of, to_store
+
+log = logging.getLogger("penstock.hub")
 
 
 class Appends:
@@ -102,6 +106,9 @@ class Appends:
                     self._write(topic, await self._passed(topic, batch), done)
                 except PenstockError as error:
                     self._finish(done, error)
+                except Exception as error:  # noqa: BLE001  # whoever waits has to be told, and the next has its turn
+                    log.error("a message for topic %r could not be looked at: %s", topic, why(error))
+                    self._finish(done, Unavailable("the message could not be written", hint="the server's log says why"))
         finally:
             del self._inspected[topic]
 

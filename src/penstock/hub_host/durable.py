@@ -49,9 +49,16 @@ class Kept(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """What the broker calls it: readable for people, and different for every actor, pattern and log."""
-        said = f"{self.address.strip('@()')}/{self.pattern}".replace("/", ".").replace("#", "~")[:MAX_READABLE]
+        said = _readable(self.address, self.pattern)
         digest = hashlib.blake2b(f"{self.address}\n{self.pattern}\n{self.topic}\n{self.bound}".encode(), digest_size=8)
         return f"hub.{said}.{digest.hexdigest()}"
+
+
+_decode = msgspec.json.Decoder(Kept).decode
+
+
+def _readable(address: str, pattern: str) -> str:
+    return f"{address.strip('@()')}/{pattern}".replace("/", ".").replace("#", "~")[:MAX_READABLE]
 
 
 def filter_of(pattern: str, binding: Binding) -> str:
@@ -78,9 +85,23 @@ class DurableSubscriptions:
 
     def all(self) -> list[Kept]:
         """Those that exist. Needs no thread."""
+        return self._beginning("")
+
+    def of(self, address: str) -> list[Kept]:
+        """Those of one actor. Needs no thread."""
+        return [kept for kept in self._beginning(f"hub.{_readable(address, '')}") if kept.address == address]
+
+    def find(self, name: str) -> Kept | None:
+        """The one that the broker calls so. Needs no thread."""
         with self._broker.lock:
-            documents = self._broker.catalog.documents
-            return [msgspec.json.decode(body, type=Kept) for name, body in list(documents.items()) if name.startswith(PREFIX)]
+            body = self._broker.catalog.documents.get(PREFIX + name)
+        return None if body is None else _decode(body)
+
+    def _beginning(self, name: str) -> list[Kept]:
+        beginning = PREFIX + name
+        with self._broker.lock:
+            bodies = [body for name, body in self._broker.catalog.documents.items() if name.startswith(beginning)]
+        return [_decode(body) for body in bodies]
 
     def is_there(self, kept: Kept) -> bool:
         """Whether a subscription needs nothing to be made or noted. Needs no thread."""
@@ -88,7 +109,7 @@ class DurableSubscriptions:
             body = self._broker.catalog.documents.get(PREFIX + kept.name)
             if body is None or not self._is_attached(kept):
                 return False
-        return kept.used_at - msgspec.json.decode(body, type=Kept).used_at < self._grain
+        return kept.used_at - _decode(body).used_at < self._grain
 
     def make(self, kept: Kept, binding: Binding, *, from_start: bool = False) -> None:
         """Have a subscription from now on, or from the beginning of its log, and note that it is in use."""

@@ -20,10 +20,10 @@ from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Forward, Skipped
+from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
 from penstock.hub_host.appends import Appends
 from penstock.hub_host.durable import DurableSubscriptions, Kept
-from penstock.hub_host.logs import loaded, part, resident
+from penstock.hub_host.logs import loaded, part, resident, why
 from penstock.hub_host.retained import Delivery, RetainedSubscription, Share
 from penstock.hub_host.stored import LogReader, epoch_of
 from penstock.hub_host.tail import Tail
@@ -33,6 +33,8 @@ log = logging.getLogger("penstock.hub")
 OWN = "hub"
 """The topic of everything that has no log of its own; those of histories are called `hub.NAME`."""
 TIDY_SECONDS = 60.0
+TURN = 256
+"""How many durable subscriptions are looked after in a row before others have their turn."""
 
 
 def is_own(topic: str) -> bool:
@@ -75,17 +77,17 @@ class BrokerFeed:
                 self._broker.change(partial(self._make, topic))
 
     def start(
-        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+        self, bindings: Sequence[Binding], everything: Binding, *, forward: Forward, skipped: Skipped, expired: Expired
     ) -> Sequence[tuple[str, str]]:
         """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions.
 
         The log of everything is made when the first needs it: most brokers never have one.
         """
+        self._expired = expired
         self.make_topics(bindings)
         for binding in (*bindings, everything):
             reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes)
-            is_awaited = not is_own(binding.stream)
-            tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved, is_awaited=is_awaited)
+            tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved)
             tail.start()
             self._tails.append(tail)
         self._spawn(self._tidy_always())
@@ -125,7 +127,6 @@ class BrokerFeed:
             tail.stop()
         for retained in [*self._open.values()]:
             retained.close()
-        self._open.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -159,7 +160,8 @@ class BrokerFeed:
                 [
                     Delivery(self._aio, kept.name, pattern=pattern, reader=self._readers[binding], share=share, deliver=deliver)
                     for kept, binding in wanted
-                ]
+                ],
+                closed=partial(self._forget, (address, pattern)),
             )
             self._open[address, pattern] = retained
             try:
@@ -174,29 +176,42 @@ class BrokerFeed:
         async with self._turns.setdefault(address, asyncio.Lock()):
             for pattern in patterns:
                 self._end(address, pattern)
-            for kept in self._durable.all():
-                if kept.address == address and kept.pattern in patterns:
+            for kept in self._durable.of(address):
+                if kept.pattern in patterns:
                     await self._aio.call(self._durable.delete, kept)
 
     async def tidy(self) -> None:
         """End what nobody came back for, note what is in use, and make again what somebody deleted under its actor."""
+        for number, found in enumerate(self._durable.all(), 1):
+            async with self._turns.setdefault(found.address, asyncio.Lock()):
+                kept = self._durable.find(found.name)  # others may have had their turn since
+                if kept is not None:
+                    await self._look_after(kept)
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _look_after(self, kept: Kept) -> None:
         now = self._broker.clock.now()
-        for kept in self._durable.all():
-            async with self._turns.setdefault(kept.address, asyncio.Lock()):
-                retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
-                if retained is not None and binding is not None and retained.is_delivering(kept.name):
-                    used = msgspec.structs.replace(kept, used_at=now)
-                    if not self._durable.is_there(used):
-                        await self._aio.call(self._durable.make, used, binding)
-                        retained.wake()
-                elif self._durable.is_over(kept, now):
-                    log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
-                    await self._aio.call(self._durable.delete, kept)
+        retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
+        if retained is not None and binding is not None and retained.is_delivering(kept.name):
+            used = msgspec.structs.replace(kept, used_at=now)
+            if not self._durable.is_there(used):
+                await self._aio.call(self._durable.make, used, binding)
+                retained.wake()
+        elif self._durable.is_over(kept, now):
+            log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
+            await self._aio.call(self._durable.delete, kept)
+            if all(other.pattern != kept.pattern for other in self._durable.of(kept.address)):  # else it has another log yet
+                self._expired(kept.address, kept.pattern)
 
     def _end(self, address: str, pattern: str) -> None:
-        retained = self._open.pop((address, pattern), None)
+        retained = self._open.get((address, pattern))
         if retained is not None:
             retained.close()
+
+    def _forget(self, key: tuple[str, str], retained: RetainedSubscription) -> None:
+        if self._open.get(key) is retained:
+            del self._open[key]
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,8 +266,8 @@ class BrokerFeed:
             await asyncio.sleep(TIDY_SECONDS)
             try:
                 await self.tidy()
-            except PenstockError as error:
-                log.warning("durable subscriptions could not be tidied up, will try again: %s", error)
+            except Exception as error:  # noqa: BLE001  # whatever it was, it is tried again
+                log.warning("durable subscriptions could not be tidied up, will try again: %s", why(error))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         if self._is_over:
@@ -266,6 +281,4 @@ class BrokerFeed:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # Not the text of an error of our own, which may hold a payload.
-            why = error if isinstance(error, PenstockError) else type(error).__name__
-            log.error("a topic of the hub could not be made again: %s", why)
+            log.error("a topic of the hub could not be made again: %s", why(error))

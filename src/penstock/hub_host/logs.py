@@ -9,6 +9,7 @@ from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.stream import Stream
 from penstock.broker.journal import Journal
 from penstock.broker.window import read
+from penstock.errors import PenstockError
 
 PART_MESSAGES = 256
 PART_BYTES = 256 * 1024
@@ -46,3 +47,8 @@ def part(messages: Sequence[StoredMessage]) -> int:
         if size > PART_BYTES and count:
             return count
     return min(len(messages), PART_MESSAGES)
+
+
+def why(error: BaseException) -> str:
+    """What a line of the server's log may say of an error: an unforeseen one has a text that may hold a payload."""
+    return str(error) if isinstance(error, PenstockError) else type(error).__name__

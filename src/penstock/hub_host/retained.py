@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
@@ -22,11 +22,11 @@ from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import release
 from penstock.durations import DAY
-from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
+from penstock.errors import BrokerClosed, FailedPrecondition, NotFound
 from penstock.hub.core.message import Message
 from penstock.hub.core.topic import covers
 from penstock.hub.feed import Deliver
-from penstock.hub_host.logs import PART_BYTES, PART_MESSAGES
+from penstock.hub_host.logs import PART_BYTES, PART_MESSAGES, why
 from penstock.hub_host.stored import LogReader
 
 log = logging.getLogger("penstock.hub")
@@ -34,8 +34,6 @@ log = logging.getLogger("penstock.hub")
 CONSUMER = "hub"
 """Who holds what is delivered: a durable subscription has one reader at a time."""
 LEASE = DAY
-OVERHEAD = 512
-"""What surrounds the data of a forwarded message, in bytes, at most about."""
 RETRY_SECONDS = 1.0
 
 
@@ -76,7 +74,7 @@ class _Held:
 
     def __init__(self, lease: Lease, message: Message) -> None:
         self.lease, self.message = lease, message
-        self.size = len(message.data) + OVERHEAD
+        self.size = message.weight
 
 
 class Delivery:
@@ -127,11 +125,6 @@ class Delivery:
             if queue is not None:
                 release(self._broker, queue, CONSUMER, now)
         self._forget()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it delivers."""
-        return not self._is_over
 
     def ack(self, message_ids: Sequence[str]) -> None:
         """These are done. Unknown ones are passed over."""
@@ -236,9 +229,7 @@ class Delivery:
         if error is None:
             self.wake()
             return
-        # Not the text of an error of our own, which may hold a payload.
-        why = error if isinstance(error, PenstockError) else type(error).__name__
-        log.error("the durable subscription %r cannot be read, will try again: %s", self.name, why)
+        log.error("the durable subscription %r cannot be read, will try again: %s", self.name, why(error))
         asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
 
 
@@ -249,8 +240,9 @@ def _is_over(message: Message, now: int) -> bool:
 class RetainedSubscription:
     """A durable subscription of an actor to a pattern, delivered to one connection (`penstock.hub.feed.Retained`)."""
 
-    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+    def __init__(self, deliveries: Sequence[Delivery], closed: Callable[[RetainedSubscription], None]) -> None:
         self.deliveries = deliveries
+        self._closed = closed
 
     def start(self) -> None:
         """Begin."""
@@ -263,7 +255,8 @@ class RetainedSubscription:
             delivery.ack(message_ids)
 
     def close(self) -> None:
-        """Deliver no more."""
+        """Deliver no more. Safe to call twice."""
+        self._closed(self)
         for delivery in self.deliveries:
             delivery.close()
 
@@ -273,5 +266,5 @@ class RetainedSubscription:
             delivery.wake()
 
     def is_delivering(self, name: str) -> bool:
-        """Whether somebody is delivered to from that subscription of the broker."""
-        return any(delivery.name == name and delivery.is_open for delivery in self.deliveries)
+        """Whether it delivers from that subscription of the broker."""
+        return any(delivery.name == name for delivery in self.deliveries)

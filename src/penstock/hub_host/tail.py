@@ -13,10 +13,9 @@ from collections.abc import Callable
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.stream import Stream
-from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
 from penstock.hub.feed import Forward, Skipped
-from penstock.hub_host.logs import loaded, part, resident
+from penstock.hub_host.logs import loaded, part, resident, why
 from penstock.hub_host.stored import LogReader, epoch_of
 
 log = logging.getLogger("penstock.hub")
@@ -171,9 +170,7 @@ class Tail:
         if error is None:
             self._nudge.ring()
         else:
-            # Not the text of an error of our own, which may hold a payload.
-            why = error if isinstance(error, PenstockError) else type(error).__name__
-            log.error("the log of topic %r cannot be read, will try again: %s", self._binding.stream, why)
+            log.error("the log of topic %r cannot be read, will try again: %s", self._binding.stream, why(error))
             self._later()
 
     def _later(self) -> None:

@@ -72,6 +72,7 @@ class Desk:
         self.everything = Binding("#", "hub")
         self.inbox = Inbox()
         self.skipped: list[Binding] = []
+        self.expired: list[tuple[str, str]] = []
         self._limits = limits or HubRules()
         self._rules = rules
 
@@ -79,7 +80,13 @@ class Desk:
         self.aio = AsyncBroker(self.broker)
         rules = self._rules(self.aio) if self._rules is not None else None
         self.feed = BrokerFeed(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY, rules=rules)
-        self.durable = self.feed.start(self.bindings, self.everything, self._forward, self.skipped.append)
+        self.durable = self.feed.start(
+            self.bindings,
+            self.everything,
+            forward=self._forward,
+            skipped=self.skipped.append,
+            expired=lambda address, pattern: self.expired.append((address, pattern)),
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

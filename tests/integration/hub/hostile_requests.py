@@ -117,7 +117,7 @@ STATE = {
     "publish before register": row(said("hub:publish", {"topic": "t", "type": "x"}), NOBODY),
     "send before register": row(said("hub:send", {"to": INNOCENT, "type": "x"}), NOBODY),
     "broadcast before register": row(said("hub:broadcast", {"type": "x"}), NOBODY),
-    "renew before register": row(said("hub:renew", {"renewalToken": "x"}), NOBODY),
+    "renew before register": row(said("hub:renew", {"renewalToken": "x"}), refused("not_registered", "unknown_actor")),
     "unregister before register": row(said("hub:unregister", {}), NOBODY),
     "unsubscribe before register": row(said("hub:unsubscribe", {"topic": "t"}), NOBODY),
     "ack before register": row(said("hub:ack", {"messageId": "x"}), NOBODY),

@@ -777,7 +777,6 @@ def test_a_reader_that_is_slow_and_asks_for_each_message_gets_all_in_order(serve
         async with HubClient(server.url) as ann, HubClient(server.url) as bob, ann.subscribe("chat/x", max_waiting=5) as messages:
             await _publish_all(bob, "chat/x", 400)
             for number in range(400):
-                assert messages.waiting <= 4 * 5
                 found = await messages.get(SECONDS)
                 assert (found.data, found.gap) == (number, None)
                 await ann.publish("echo", number)  # answers come, however many messages wait

@@ -338,6 +338,9 @@ def test_without_a_valid_token_the_connection_ends() -> None:
         async def verify(self, token: str | None, claimed: str | None) -> Identity:
             raise Unauthenticated("no such token")
 
+        def check(self, identity: Identity) -> None:
+            pass
+
     async def serve() -> None:
         async with serving(verifier=Nobody()) as running:
             await scenario(running.url)

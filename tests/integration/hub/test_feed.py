@@ -17,7 +17,7 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.message import StoredMessage, accept
 from penstock.broker.core.stream import Stream
 from penstock.doors.pubsub.rules import pubsub_rules
-from penstock.errors import InvalidArgument, PenstockError, TopicNotFound
+from penstock.errors import InvalidArgument, PenstockError, TopicNotFound, Unavailable
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
@@ -214,6 +214,41 @@ def test_a_topic_of_the_hubs_own_is_made_again_by_itself(place: Path | None, mon
     in_loop(scenario())
 
 
+@pytest.mark.parametrize("binding", ["hub", "hub.chat"])
+def test_a_topic_of_the_hubs_own_that_somebody_else_makes_is_followed_too(
+    binding: str, place: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.hub_host.tail.RETRY_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with Desk(place, Binding("chat/#", "hub.chat")) as desk:
+            if binding == "hub.chat":
+                monkeypatch.setattr(desk.feed, "_make_own", _nothing)  # as where the disk is full
+                await asyncio.to_thread(desk.topics.unregister_topic, binding)
+            await asyncio.to_thread(desk.topics.register_topic, binding)
+            await desk.append(said("chat", "new"), desk.binding if binding == "hub.chat" else desk.everything)
+
+            assert await desk.inbox.until(1) == ["new"]
+
+    in_loop(scenario())
+
+
+async def _nothing(topic: str) -> None:
+    pass
+
+
+def test_what_was_lost_with_a_topic_is_told_and_counted() -> None:
+    async def scenario() -> None:
+        async with Desk(None) as desk:
+            desk.topics.publish("orders", [Message(b"1")])
+            desk.topics.unregister_topic("orders")  # in the same turn of the loop
+            await desk.until(lambda: desk.skipped == [desk.binding])
+            assert desk.feed.missed == 1
+            assert desk.inbox.data == []
+
+    in_loop(scenario())
+
+
 def test_the_hubs_own_topics_are_kept_for_as_long_as_it_was_told(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Desk(tmp_path, Binding("chat/#", "hub.chat"), Binding("orders/#", "orders")) as desk:
@@ -326,6 +361,30 @@ class SlowRules(LateRules):
         self.begun.set()
         await self.end.wait()
         return [*given]
+
+
+class BrokenRules(LateRules):
+    """Has a fault."""
+
+    def inspects(self, stream: Stream) -> bool:
+        return True
+
+    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+        raise RuntimeError("a secret")
+
+
+def test_a_message_that_cannot_even_be_looked_at_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with Desk(None, rules=lambda _: BrokenRules()) as desk:
+            outcomes: list[Position | PenstockError] = []
+            for _ in range(2):
+                desk.feed.append(desk.binding, said("orders"), outcomes.append)
+            await desk.until(lambda: len(outcomes) == 2)
+            assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
+
+    in_loop(scenario())
+    assert "RuntimeError" in caplog.text
+    assert "a secret" not in caplog.text
 
 
 def test_a_message_that_need_not_be_looked_at_does_not_overtake_one_that_is(place: Path | None) -> None:

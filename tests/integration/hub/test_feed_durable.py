@@ -301,6 +301,7 @@ def test_one_that_nobody_comes_back_for_ends_after_its_time(place: Path | None) 
             for _ in range(32):
                 clock.advance(DAY)
                 await desk.feed.tidy()
+            assert desk.expired == [(ALICE, "orders/#")]
             assert [name for name in desk.broker.catalog.subscriptions if "alice" in name] == []
             assert [name for name in desk.broker.catalog.subscriptions if "bob" in name] != []
             await retain(desk, "orders/#")

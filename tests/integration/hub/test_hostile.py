@@ -67,13 +67,16 @@ class Innocents:
     async def are_well(self) -> None:
         """The reader has received nothing since the last time, receives a message once, and nothing else."""
         self._count += 1
-        await self._reader.nothing_more()
-        sent = await self._writer.ask("hub:publish", {"topic": "calm", "type": "calm", "data": self._count})
-        assert sent["payload"]["subscriberCount"] == 1, sent
-        received = await self._reader.expect("calm")
-        assert (received["from"], received["to"], received["payload"]) == ("@(innocent/writer)", INNOCENT, self._count)
-        await self._reader.nothing_more()
-        await self._writer.nothing_more()
+        try:
+            await self._reader.nothing_more()
+            sent = await self._writer.ask("hub:publish", {"topic": "calm", "type": "calm", "data": self._count})
+            assert sent["payload"]["subscriberCount"] == 1, sent
+            received = await self._reader.expect("calm")
+            assert (received["from"], received["to"], received["payload"]) == ("@(innocent/writer)", INNOCENT, self._count)
+            await self._reader.nothing_more()
+            await self._writer.nothing_more()
+        finally:
+            self._reader.kept.clear()  # what one row did wrong is not the next one's fault
 
 
 async def innocents(url: str, stack: AsyncExitStack) -> Innocents:
@@ -299,8 +302,9 @@ def test_a_handshake_that_is_none_is_refused(scene: Scene, name: str) -> None:
 @pytest.mark.parametrize("data", [handshake()[:-2], handshake()], ids=["in the middle of a handshake", "after a handshake"])
 def test_a_connection_that_is_reset_leaves_nothing(scene: Scene, data: bytes) -> None:
     async def act() -> None:
-        async with shaking(scene.url, data) as wire:
-            reset(wire)
+        for _ in range(20):  # it may be met at any point of the server's work
+            async with shaking(scene.url, data) as wire:
+                reset(wire)
 
     scene.play(act)
 
@@ -370,8 +374,8 @@ def test_many_who_publish_at_once_do_not_cost_one_who_reads_its_connection() -> 
                 await wire.register(f"@(hostile/number-{number})")
             message = frame(TEXT, said("hub:publish", {"topic": "calm", "type": "loud", "data": "x" * 10_000}).encode())
             for wire in loud:
-                wire.writer.write(message * 10)  # in one turn of the loop, twice as much as may wait
-            for _ in range(200):
+                wire.writer.write(message * 6)  # in one turn of the loop, a little more than may wait
+            for _ in range(120):
                 await reader.expect("loud", SECONDS)
             await reader.nothing_more()
 

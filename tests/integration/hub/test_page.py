@@ -146,11 +146,13 @@ def test_what_cannot_be_brought_back_is_said_on_the_page(devtools: str) -> None:
                     await hub.publish("news", "before")
                 await shown(page, 1)
                 await asyncio.to_thread(server.stop)
+                await page.until("!document.querySelector('#now').hidden")
+                await publish(page, "typed without a connection", topic="news")
                 server = await asyncio.to_thread(LocalServer(port=port).start)
                 await page.run("hub.open()")
 
-                notice = await page.until("document.querySelector('#messages .notice')?.textContent")
-
+                assert await shown(page, 2) == ["typed without a connection", "before"]
+                notice: str = await page.run("document.querySelector('#messages li:nth-child(2)').textContent")
                 assert notice.startswith("Messages of news may be missing here")
         finally:
             await asyncio.to_thread(server.stop)

@@ -17,7 +17,7 @@ from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Forward, Skipped
+from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
 from penstock.testing import ManualClock
 from tests.integration.hub.serving import Serving, serving
 from tests.integration.hub.wire import TEXT, Wire, connected, frame, member, opened, raw
@@ -52,7 +52,7 @@ class ObedientFeed:
     problem: Exception | None = None
     """What calls raise."""
     gate: asyncio.Event | None = None
-    """What durable subscriptions wait for before they begin."""
+    """What durable subscriptions wait for before they begin or end."""
     early: list[Message] = field(default_factory=list)
     """What they deliver before they have begun."""
     appends: list[tuple[Message, Appended]] = field(default_factory=list)
@@ -61,13 +61,15 @@ class ObedientFeed:
     retains: list[tuple[str, str, ObedientRetained]] = field(default_factory=list)
     releases: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     is_stopped: bool = False
+    oversized: int = 0
+    missed: int = 0
 
     def start(
-        self, bindings: Sequence[Binding], everything: Binding, forward: Forward, skipped: Skipped
+        self, bindings: Sequence[Binding], everything: Binding, *, forward: Forward, skipped: Skipped, expired: Expired
     ) -> Sequence[tuple[str, str]]:
         for binding in (*bindings, everything):
             binding.epoch = EPOCH
-        self.forward, self.skipped = forward, skipped
+        self.forward, self.skipped, self.expired = forward, skipped, expired
         return self.known
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
@@ -96,6 +98,8 @@ class ObedientFeed:
     async def release(self, address: str, patterns: Sequence[str]) -> None:
         if self.problem is not None:
             raise self.problem
+        if self.gate is not None:
+            await self.gate.wait()
         self.releases.append((address, tuple(patterns)))
 
     def stop(self) -> None:
@@ -201,6 +205,23 @@ def test_who_has_too_many_publishes_under_way_is_not_read_until_half_of_them_are
     run(scenario, rules=HubRules(max_appends=4))
 
 
+def test_who_has_too_many_bytes_under_way_is_not_read_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.service.MAX_APPENDING", 10_000)
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire, member(running.url, "@(test/two)") as other:
+            for _ in range(4):
+                await wire.say("hub:publish", {"topic": "kept/a", "type": "x", "data": "x" * 4_000})
+            await until(lambda: len(feed.appends) == 3)
+            await other.nothing_more()
+            assert len(feed.appends) == 3
+            for offset in range(2):
+                feed.appends[offset][1](Position(EPOCH, offset))
+            await until(lambda: len(feed.appends) == 4)
+
+    run(scenario)
+
+
 def test_a_log_that_answers_at_once_never_makes_anyone_wait() -> None:
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
         def append(binding: Binding, message: Message, done: Appended) -> None:
@@ -247,6 +268,34 @@ def test_what_a_log_brings_is_forwarded_in_its_order() -> None:
             assert [(await wire.next())["metadata"]["offset"] for _ in range(3)] == [0, 1, 2]
 
     assert run(scenario).is_stopped
+
+
+def test_logs_that_bring_more_at_once_than_an_outbox_holds_cost_nobody_who_reads_the_connection() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.ask("hub:subscribe", {"topic": "kept/#"})
+            (binding,) = running.hub.floor.bindings
+            for offset in range(10):  # as many logs do in one turn of the loop
+                feed.forward(binding, [at(offset, size=4_000)])
+            assert [(await wire.next())["metadata"]["offset"] for _ in range(10)] == [*range(10)]
+
+    run(scenario, rules=HubRules(max_outbox_bytes=70_000))
+
+
+def test_a_message_that_cannot_be_forwarded_is_told_to_whoever_may_have_missed_it() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        def broken(*_: object) -> None:
+            raise RuntimeError(SECRET)
+
+        async with member(running.url, "@(test/one)") as wire, member(running.url, "@(test/two)") as other:
+            await wire.ask("hub:subscribe", {"topic": "kept/#"})
+            await other.ask("hub:subscribe", {"topic": "elsewhere"})
+            running.hub.forward = broken  # type: ignore[method-assign]  # a fault
+            feed.forward(running.hub.floor.bindings[0], [at(0)])
+            assert await wire.closed() == (1011, "internal_error")
+            await other.nothing_more()
+
+    run(scenario)
 
 
 def test_what_was_missed_comes_in_parts_each_when_the_last_is_written() -> None:
@@ -412,6 +461,31 @@ def test_a_durable_subscription_that_comes_too_late_is_closed_again() -> None:
     run(scenario, clock=clock)
 
 
+def test_what_a_client_has_ended_is_ended_though_it_does_not_wait_for_it() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await durable(wire)
+            feed.gate = asyncio.Event()
+            await wire.say("hub:unsubscribe", {"topic": "kept/#"})
+            await until(lambda: feed.retains[0][2].is_closed)
+        await until(lambda: not running.hub.floor.sessions)
+        assert not feed.releases
+        feed.gate.set()
+        await until(lambda: feed.releases == [("@(test/one)", ("kept/#",))])
+
+    run(scenario)
+
+
+def test_a_durable_subscription_that_expired_is_known_no_more() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        durable = running.hub.floor.durable
+        assert [*durable.patterns_of("@(test/one)")] == ["elsewhere"]
+        feed.expired("@(test/one)", "elsewhere")
+        assert [*durable.patterns_of("@(test/one)")] == []
+
+    run(scenario, known=[("@(test/one)", "elsewhere")])
+
+
 # --- tokens -------------------------------------------------------------------------------------------------------------------
 
 
@@ -424,6 +498,9 @@ class SlowVerifier:
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
         await self.gate.wait()
         return ANYBODY
+
+    def check(self, identity: Identity) -> None:
+        pass
 
 
 def test_nothing_is_read_while_a_token_is_looked_at() -> None:
@@ -448,6 +525,53 @@ def test_a_client_that_does_not_wait_for_its_token_leaves_nothing_behind() -> No
                 await gone.say("hub:connect", {"version": "1.0"})
                 await until(lambda: running.hub.floor.sessions)
             await until(lambda: not running.hub.floor.sessions)
+
+    asyncio.run(scenario())
+
+
+class StrictVerifier(SlowVerifier):
+    """Lets everybody stay until it is told otherwise."""
+
+    refusal: Refusal | None = None
+
+    def check(self, identity: Identity) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+
+@pytest.mark.parametrize(("is_retryable", "close"), [(False, (4001, "unauthorized")), (True, (1011, "internal_error"))])
+def test_who_may_not_stay_is_told_why_and_closed(is_retryable: bool, close: tuple[int, str]) -> None:
+    async def scenario() -> None:
+        verifier, clock = StrictVerifier(), ManualClock()
+        verifier.gate.set()
+        async with serving(verifier=verifier, clock=clock) as running, member(running.url, "@(test/one)") as wire:
+            clock.advance(1)
+            await wire.nothing_more()
+            verifier.refusal = Refusal("unauthorized", "revoked", reason="invalid_token", resolution="x", retryable=is_retryable)
+            clock.advance(1)
+            assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == "invalid_token"
+            assert await wire.closed() == close
+            await until(lambda: not running.hub.floor.sessions)
+
+    asyncio.run(scenario())
+
+
+# --- stopping -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_waits_for_who_is_there_though_all_had_gone_before() -> None:
+    async def scenario() -> None:
+        async with serving() as running:
+            async with connected(running.url):
+                pass
+            await until(lambda: not running.hub.floor.sessions)
+            async with connected(running.url) as wire:
+                stopping = asyncio.create_task(running.service.stop(5))
+                await wire.expect("hub:disconnect")
+                assert not stopping.done()
+                assert await wire.closed() == (1001, "server_shutdown")
+                await stopping
+                assert not running.hub.floor.sessions
 
     asyncio.run(scenario())
 
@@ -496,3 +620,28 @@ def test_an_error_of_the_hub_itself_stays_where_it_happens(fault: str, caplog: p
     run(scenario, clock=clock)
     assert "RuntimeError" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_a_connection_is_cleaned_up_though_its_durable_subscription_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        def broken() -> None:
+            raise RuntimeError(SECRET)
+
+        async with member(running.url, "@(test/one)") as wire:
+            await durable(wire)
+            feed.retains[0][2].close = broken  # type: ignore[method-assign]  # a fault
+        await until(lambda: not running.hub.floor.sessions)
+        assert len(running.hub.floor.registry) == 0
+
+    run(scenario)
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_the_numbers_of_the_logs_are_among_those_of_the_door() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        found = {sample.metric.name: sample.value for sample in running.door.collect()}
+        assert found["penstock_hub_messages_oversized_total"] == 3
+        assert found["penstock_hub_messages_missed_total"] == 2
+
+    run(scenario, oversized=3, missed=2)

@@ -553,6 +553,26 @@ async def test_delivery_guarantees_a_publish_that_is_sent_again_is_not_forwarded
         await b.nothing_more()
 
 
+@pytest.mark.parametrize("message_id", ["", None])
+@both
+@scenario
+async def test_delivery_guarantees_messages_without_an_id_are_all_different(
+    scene: Scene, dialect: str, message_id: str | None
+) -> None:
+    """Specification 002, "Delivery Guarantees": an empty id, as some languages send where there is none, is nobody's name."""
+    topic = scene.topic()
+    async with scene.actor("a", dialect) as a, scene.actor("b", dialect) as b:
+        await b.subscribe(topic)
+
+        for number in (1, 2):
+            await a.say("hub:publish", {"topic": topic, "type": "said", "data": number}, id=message_id)
+
+        heard = [await b.next(), await b.next()]
+        assert [frame["payload"] for frame in heard] == [1, 2]
+        first, second = (frame["metadata"]["messageId"] for frame in heard)
+        assert first != second
+
+
 @both
 @scenario
 async def test_delivery_guarantees_who_is_offline_is_skipped_without_an_error(scene: Scene, dialect: str) -> None:

@@ -34,7 +34,7 @@ def scene() -> Iterator[Scene]:
 
 @scenario
 async def test_connection_connect_is_answered_by_connected(scene: Scene) -> None:
-    """`payload: {version: "1.0", jwt}` -> `{sessionId, actorIdentity, capabilities[], serverTime}`, and what a client may expect."""
+    """`payload: {version: "1.0", jwt}` -> `{sessionId, actorIdentity, capabilities[], serverTime}`, and some limits."""
     async with scene.stranger() as stranger:
         reply = await stranger.ask("hub:connect", {"version": "1.0"}, id="mine", **{"from": "@(browser/me)"})
 
@@ -71,7 +71,7 @@ async def test_connection_there_is_no_subprotocol(scene: Scene) -> None:
 @both
 @scenario
 async def test_connection_only_connect_is_heard_while_connecting(scene: Scene, dialect: str) -> None:
-    """connecting -> connected: anything else is refused, and hub:connect still works after it."""
+    """State connecting -> connected: anything else is refused, and hub:connect still works after it."""
     async with scene.stranger(dialect) as stranger:
         await stranger.say("hub:heartbeat", {"timestamp": 1})
         refused = await stranger.next()
@@ -120,8 +120,7 @@ async def test_connection_another_major_version_is_a_mismatch(scene: Scene, payl
 @both
 @scenario
 async def test_connection_a_heartbeat_comes_back_as_it_was_sent(scene: Scene, dialect: str, timestamp: float) -> None:
-    """`{timestamp}` -> hub:heartbeat_ack `{timestamp, serverTime}`; a whole number comes back as one, which not every language
-    reads from 1708272000000.0."""
+    """`{timestamp}` -> hub:heartbeat_ack `{timestamp, serverTime}`; not every language reads 1.0 as a whole number."""
     async with scene.session(dialect) as session:
         reply = await session.ask("hub:heartbeat", {"timestamp": timestamp})
 
@@ -274,7 +273,7 @@ async def test_registration_a_ttl_beyond_its_bounds_is_refused(scene: Scene, dia
 async def test_registration_what_is_no_registration_is_refused(
     scene: Scene, dialect: str, payload: dict[str, object], reason: str
 ) -> None:
-    """Address `^@\\([a-z0-9-]+/[a-z0-9-]+\\)$`, capabilities non-empty."""
+    r"""Address `^@\([a-z0-9-]+/[a-z0-9-]+\)$`, capabilities non-empty."""
     async with scene.session(dialect) as session:
         error = await session.refused("hub:register", {"actorAddress": "@(some/body)", "capabilities": ["x"], **payload})
 
@@ -320,7 +319,7 @@ async def test_registration_the_last_one_wins_and_the_one_before_is_told_and_clo
 
 @scenario
 async def test_registration_renew_rotates_the_token(scene: Scene) -> None:
-    """`{actorAddress, renewalToken, ttl}` -> hub:renewed `{actorAddress, expiresAt, newRenewalToken}`; the old token is worth nothing."""
+    """`{actorAddress, renewalToken, ttl}` -> hub:renewed `{actorAddress, expiresAt, newRenewalToken}`, once each."""
     async with scene.actor("ui", ttl=10 * SECOND) as ui:
         scene.clock.advance(5)
         asked = {"actorAddress": ui.address, "renewalToken": ui.renewal_token, "ttl": 20 * SECOND}
@@ -694,7 +693,7 @@ async def test_flow_queue_stats(scene: Scene, dialect: str) -> None:
 @both
 @scenario
 async def test_flow_metrics_of_the_minute_that_runs(dialect: str) -> None:
-    """hub:metrics_response `{messages_received, messages_sent, errors, connections_opened, connections_closed, windowStart, timestamp}`."""
+    """hub:metrics_response: what the hub has done since windowStart."""
     with scene_of() as own:
         async with own.actor("a", dialect) as a, own.session(dialect):
             await a.refused("hub:publish", {})
@@ -845,7 +844,9 @@ async def test_tokens_the_token_says_who_the_session_is(guarded: Scene, dialect:
 )
 @both
 @scenario
-async def test_tokens_without_a_right_one_the_connection_ends(guarded: Scene, dialect: str, token: str | None, reason: str) -> None:
+async def test_tokens_without_a_right_one_the_connection_ends(
+    guarded: Scene, dialect: str, token: str | None, reason: str
+) -> None:
     """hub:error unauthorized, then close 4001. The token is not said back."""
     async with guarded.stranger(dialect) as stranger:
         reply = await stranger.connect(token)
@@ -859,7 +860,7 @@ async def test_tokens_without_a_right_one_the_connection_ends(guarded: Scene, di
 @both
 @scenario
 async def test_tokens_a_session_goes_on_with_a_new_token_of_the_same_actor(guarded: Scene, dialect: str) -> None:
-    """hub:refresh_token `{token}` -> hub:token_refreshed; another actor's, or a wrong one: invalid_token, and the old one stays."""
+    """hub:refresh_token `{token}` -> hub:token_refreshed; another actor's, or a wrong one: invalid_token."""
     async with guarded.session(dialect, token=signed(actorId="browser/ui")) as session:
         for token in (signed(actorId="browser/another"), "nonsense"):
             error = await session.refused("hub:refresh_token", {"token": token})
@@ -876,13 +877,18 @@ async def test_tokens_a_session_goes_on_with_a_new_token_of_the_same_actor(guard
 @both
 @scenario
 async def test_tokens_permissions_of_topics_hold(guarded: Scene, dialect: str) -> None:
-    """publish and subscribe of the token are patterns of topics."""
+    """What may be published and subscribed to are patterns of topics."""
     token = signed(actorId="browser/limited", publish=["out/#"], subscribe=["in/+"])
     async with guarded.session(dialect, token=token) as session:
         await session.register("@(browser/limited)")
 
         assert await session.publish("out/a") == 0
         assert (await session.subscribe("in/a"))["topic"] == "in/a"
-        for kind, topic in (("hub:publish", "in/a"), ("hub:subscribe", "out/a"), ("hub:subscribe", "in/#"), ("hub:subscribe", "#")):
+        for kind, topic in (
+            ("hub:publish", "in/a"),
+            ("hub:subscribe", "out/a"),
+            ("hub:subscribe", "in/#"),
+            ("hub:subscribe", "#"),
+        ):
             error = await session.refused(kind, {"topic": topic, "type": "said"})
             assert (error["code"], error["details"]["reason"]) == ("unauthorized", "not_permitted")

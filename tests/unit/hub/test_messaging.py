@@ -295,3 +295,13 @@ def test_who_may_publish_to_some_topics_only_may_not_broadcast() -> None:
 
     assert (error["code"], error["details"]["reason"]) == ("unauthorized", "not_permitted")
     assert talk.heard(other) == []
+
+
+def test_who_may_publish_nothing_may_not_send() -> None:
+    talk = Talk()
+    sender, other = talk.connect(A, identity=Identity(publish=())), talk.connect(B)
+
+    error = talk.refused(sender, "hub:send", message())
+
+    assert (error["code"], error["details"]["reason"]) == ("unauthorized", "not_permitted")
+    assert talk.heard(other) == []

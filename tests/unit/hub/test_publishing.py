@@ -436,7 +436,7 @@ def test_a_reader_that_does_not_keep_up_is_cut_off_and_nobody_else_is_harmed(rul
         counts.append(reply["payload"]["subscriberCount"])
         assert talk.messages(quick) == [number]
 
-    assert (slow.closing, slow.closing.code if slow.closing else 0) == (closing.SLOW_READER, 4003)
+    assert (slow.closing, closing.SLOW_READER.code) == (closing.SLOW_READER, 4003)
     assert (len(slow.outbox), slow.outbox.bytes) == (0, 0)
     assert counts == [2, 2, 2, 1, 1, 1]
     assert slow in talk.hub.dirty
@@ -468,21 +468,18 @@ def test_a_connection_that_takes_nothing_for_long_is_cut_off() -> None:
 
 def test_many_watchers_that_do_not_read_leave_one_after_the_other() -> None:
     talk = Talk(HubRules(rate=None, max_outbox_messages=1))
-    sessions = [talk.connect(f"@(browser/s{number})") for number in range(300)]
-    watched = [talk.connect(f"@(browser/w{number})") for number in range(2)]
-    for session in sessions:
-        talk.say(session, "hub:subscribe", {"topic": "x"})
-        talk.forget(session)
-        talk.hub.floor.watchers.add("x", session)
-    for one in watched:
-        talk.subscribe(one, "x")
-    assert all(len(session.outbox) or not session.is_open for session in sessions)
+    leaving, staying, *watchers = (talk.connect(f"@(browser/s{number})") for number in range(300))
+    for session in (leaving, staying, *watchers):
+        talk.subscribe(session, "x")
+    for watcher in watchers:
+        talk.subscribe(watcher, "x", presence=True)
+        talk.say(watcher, "ping")
+    assert all(watcher.is_open for watcher in watchers)
 
-    talk.hub.closed(watched[0], talk.now)
+    talk.hub.closed(leaving, talk.now)
 
-    assert {session.closing for session in sessions} == {closing.SLOW_READER}
-    assert (len(talk.hub.floor.table), len(talk.hub.floor.watchers)) == (1, 0)
-    assert talk.hub.floor.table.count("x") == 1
+    assert {watcher.closing for watcher in watchers} == {closing.SLOW_READER}
+    assert ([*talk.hub.floor.table.subscribers("x")], len(talk.hub.floor.watchers)) == ([staying], 0)
 
 
 def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_over() -> None:

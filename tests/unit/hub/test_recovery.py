@@ -112,7 +112,7 @@ def test_a_topic_that_is_durable_for_a_while_hides_no_hole() -> None:
 
 def logged(**rules: int) -> tuple[Talk, Binding]:
     log = Binding("orders/#", "orders", epoch="L", next_offset=10)
-    return Talk(HubRules(rate=None, **rules), bindings=[log]), log  # type: ignore[arg-type]  # the fields of a table
+    return Talk(HubRules(rate=None, **rules), bindings=[log]), log
 
 
 def returning(talk: Talk, offset: int, pattern: str = "orders/#") -> tuple[Session, Recover]:
@@ -141,8 +141,8 @@ def test_what_was_missed_comes_from_the_log_before_what_is_new(pattern: str) -> 
     assert pick(reply, "type", "correlationId") == {"type": "hub:subscribed", "correlationId": "s"}
     assert reply["payload"].pop("subscriptionId").startswith("sub-")
     assert reply["payload"] == {"topic": pattern, "recovered": True, "position": {"epoch": "L", "offset": 9}}
-    others = {"orders/#": [8, "us"], "orders/eu": [], "orders/+": ["us"]}[pattern]
-    assert [one["payload"] for one in messages] == [7, *others, 9, 10, 11, 12]
+    others: dict[str, list[object]] = {"orders/#": [8, "us"], "orders/eu": [], "orders/+": ["us"]}
+    assert [one["payload"] for one in messages] == [7, *others[pattern], 9, 10, 11, 12]
     assert (session.holds, talk.hub.numbers.recovered) == (0, 1)
 
 

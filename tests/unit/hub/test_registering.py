@@ -80,7 +80,7 @@ def test_the_last_registration_counts_and_the_one_before_is_told_and_closed(orig
         "to": A,
         "payload": {"reason": "duplicate_connection", "message": "another connection registered the same actor"},
     }
-    assert (old.state, old.closing, old.closing.code) == (State.DISCONNECTING, closing.REPLACED, 4002)
+    assert (old.state, old.closing, closing.REPLACED.code) == (State.DISCONNECTING, closing.REPLACED, 4002)
     assert (old.actor, old.subscriptions, talk.hub.floor.rested) == (None, {}, [(old, "d")])
     (news,) = talk.heard(watcher)
     assert pick(news["payload"], "topic", "event", "actors") == {"topic": "x", "event": "leave", "actors": [A]}

@@ -8,6 +8,8 @@ from penstock.durations import SECOND
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
+from penstock.hub.core.session import Session
+from penstock.hub.core.wish import Retain
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 
 A, B, P = "@(browser/a)", "@(browser/b)", "@(seag/publisher-1)"
@@ -225,6 +227,93 @@ def test_topics_are_listed_by_name_with_how_many_subscribe_by_that_name() -> Non
     assert talk.ask(asker, "hub:list_topics", {"prefix": "none"})["payload"] == {"topics": [], "total": 0, "hasMore": False}
     error = talk.refused(asker, "hub:list_topics", {"prefix": "x" * 257})
     assert (error["code"], error["details"]["reason"]) == ("internal_error", "invalid_topic")
+
+
+def test_who_may_not_see_everything_is_shown_the_topics_that_its_token_covers() -> None:
+    talk = Talk()
+    one, other = talk.connect(A), talk.connect(B)
+    for topic in ("a", "a/1", "a/#", "#", "b/2", "+"):
+        talk.subscribe(one, topic)
+    for topic in ("a/1", "a/2", "c"):
+        talk.retain(other, topic)
+    asker = talk.meet(identity=Identity(subscribe=("a/#", "b/+")))
+
+    found = talk.ask(asker, "hub:list_topics")["payload"]
+    assert [(one["topic"], one["subscriberCount"]) for one in found["topics"]] == [
+        *[("a", 1), ("a/#", 1), ("a/1", 2), ("a/2", 1), ("b/2", 1)]
+    ]
+    assert (found["total"], found["hasMore"]) == (5, False)
+    page = talk.ask(asker, "hub:list_topics", {"prefix": "a/", "limit": 1, "offset": 1})["payload"]
+    assert page == {"topics": [{"topic": "a/1", "subscriberCount": 2}], "total": 3, "hasMore": True}
+    assert talk.ask(talk.meet(identity=Identity(subscribe=())), "hub:list_topics")["payload"]["total"] == 0
+
+
+def test_no_more_topics_are_held_against_a_token_than_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.core.subscribing.MAX_LOOKED_AT", 2)
+    talk = Talk()
+    one = talk.connect(A)
+    for topic in ("a/1", "a/2"):
+        talk.subscribe(one, topic)
+    talk.retain(one, "b")
+    asker = talk.meet(identity=Identity(subscribe=("a/#",)))
+
+    error = talk.refused(asker, "hub:list_topics")
+    assert (error["code"], error["details"]["reason"]) == ("rate_limited", "too_many_topics")
+    assert talk.ask(asker, "hub:list_topics", {"prefix": "a/"})["payload"]["total"] == 2
+    assert talk.ask(talk.meet(), "hub:list_topics")["payload"]["total"] == 3  # who may see everything needs no such look
+
+
+@pytest.mark.parametrize(
+    ("identity", "may"),
+    [
+        (Identity(), True),
+        (Identity(subscribe=("a/#",)), True),
+        (Identity(subscribe=("b",)), False),
+        (Identity(subscribe=("b",), address=A), True),
+    ],
+)
+def test_a_token_that_names_no_actor_ends_only_durable_subscriptions_it_could_have_begun(identity: Identity, may: bool) -> None:
+    talk = Talk()
+    talk.retain(talk.connect(A), "a/1")
+    stranger = talk.connect(A, identity=identity)
+
+    if may:
+        assert talk.release(stranger, "hub:unsubscribe", {"topic": "a/1"}).patterns == ("a/1",)
+    else:
+        assert talk.refused(stranger, "hub:unsubscribe", {"topic": "a/1"})["details"]["reason"] == "not_permitted"
+        assert talk.ask(stranger, "hub:unregister")["type"] == "hub:unregistered"
+    assert ("a/1" in talk.hub.floor.durable.patterns_of(A)) is not may
+
+
+def test_nothing_is_kept_for_a_durable_subscription_that_expired() -> None:
+    talk = Talk()
+    publisher = talk.connect(P)
+    talk.hub.closed(_retained(talk, "a"), talk.now)
+    talk.append(publisher, "a")
+
+    talk.hub.expired(A, "a", talk.now)
+
+    assert talk.publish(publisher, "a") is None
+
+
+def test_a_durable_subscription_does_not_expire_under_one_who_comes_back_for_it() -> None:
+    talk = Talk()
+    publisher = talk.connect(P)
+    talk.hub.closed(_retained(talk, "a"), talk.now)
+    back = talk.connect(A)
+    wish = talk.say(back, "hub:subscribe", {"topic": "a", "durable": True})
+    assert isinstance(wish, Retain)
+
+    talk.hub.expired(A, "a", talk.now)
+
+    assert talk.hub.retained(back, wish, talk.now)
+    talk.append(publisher, "a")
+
+
+def _retained(talk: Talk, topic: str) -> Session:
+    session = talk.connect(A)
+    talk.retain(session, topic)
+    return session
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.access import Keyring, Principal, Verb
-from penstock.hub.core.identity import Identity
+from penstock.hub.core.identity import ANYBODY, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub_host.tokens import KeyringVerifier, TokenIdentity
 from penstock.testing import ManualClock
@@ -93,6 +93,30 @@ def test_nobody_else_does_and_no_token_is_told(tmp_path: Path) -> None:
             verified(keyring, token, clock)
         assert (refused.value.code, refused.value.reason, refused.value.retryable) == ("unauthorized", reason, False)
         assert not token or token.strip() == "Bearer" or token not in str(refused.value) + str(refused.value.details)
+
+
+def test_who_was_let_in_stays_until_the_token_is_revoked(tmp_path: Path) -> None:
+    keyring, clock = Keyring(tmp_path / "tokens.json"), ManualClock()
+    secret, other = keyring.create("page", clock.now()), keyring.create("other", clock.now())
+    verifier = KeyringVerifier(keyring, "penstock", clock)
+    page, stays = verified(keyring, secret, clock), verified(keyring, other, clock)
+    verifier.check(page)
+
+    [token] = [token for token in keyring.list() if token.name == "page"]
+    Keyring(tmp_path / "tokens.json").revoke(token.id)  # as another process does
+    clock.advance(2)
+
+    with pytest.raises(Refusal) as refused:
+        verifier.check(page)
+    assert (refused.value.code, refused.value.reason, refused.value.retryable) == ("unauthorized", "invalid_token", False)
+    verifier.check(stays)
+    verifier.check(ANYBODY)  # who has not shown a token yet
+
+    (tmp_path / "tokens.json").write_text("{")
+    clock.advance(2)
+    with pytest.raises(Refusal) as refused:
+        verifier.check(stays)
+    assert (refused.value.reason, refused.value.retryable) == ("tokens_unavailable", True)
 
 
 def test_a_damaged_file_of_tokens_is_a_reason_to_come_again(tmp_path: Path) -> None:

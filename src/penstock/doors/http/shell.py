@@ -182,7 +182,7 @@ class Shell:
 
     async def _failed(self, request: Request, errors: ErrorBody, error: Exception) -> web.StreamResponse:
         """The answer that an error becomes."""
-        if isinstance(error, ConnectionError) and request.transport is None:
+        if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
             raise error  # the client is gone: nobody is left to answer
         refusal = refusal_of(error)
         if refusal.status == 500 and isinstance(error, PenstockError):

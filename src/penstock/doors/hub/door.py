@@ -102,7 +102,7 @@ class HubDoor:
 
     def collect(self) -> Iterable[Sample]:
         """The hub's numbers."""
-        return hub_samples(self._service.hub, refused=self._refused)
+        return hub_samples(self._service.hub, self._service.feed, refused=self._refused)
 
 
 def _page() -> Route:

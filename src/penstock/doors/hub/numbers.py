@@ -10,6 +10,7 @@ from penstock.hub.core.closing import CLOSES, SLOW_READER
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.numbers import GONE
 from penstock.hub.core.refusal import Code
+from penstock.hub.feed import Feed
 
 _REASONS = (GONE, *(close.reason for close in CLOSES))
 _CODES: tuple[str, ...] = get_args(Code)
@@ -30,10 +31,12 @@ _RECEIVED = _metric("messages_received_total", "Frames that clients sent.")
 _SENT = _metric("messages_sent_total", "Frames for clients: replies, and messages once for each subscriber.")
 _ERRORS = _metric("errors_total", "Requests that were answered by hub:error, by code.", "code")
 _RECOVERIES = _metric("recoveries_total", "Subscriptions with a position, by whether all they missed was sent.", "recovered")
+_OVERSIZED = _metric("messages_oversized_total", "Messages of services that were too large to be forwarded.")
+_MISSED = _metric("messages_missed_total", "Messages that left their log before they could be forwarded.")
 
 
-def hub_samples(hub: Hub, *, refused: int) -> Iterator[Sample]:
-    """The numbers of a hub. `refused` are connections that the door did not let in."""
+def hub_samples(hub: Hub, feed: Feed | None, *, refused: int) -> Iterator[Sample]:
+    """The numbers of a hub and of its logs. `refused` are connections that the door did not let in."""
     numbers, floor = hub.numbers, hub.floor
     yield Sample(_CONNECTIONS, (), len(floor.sessions))
     yield Sample(_ACTORS, (), len(floor.registry))
@@ -49,3 +52,5 @@ def hub_samples(hub: Hub, *, refused: int) -> Iterator[Sample]:
         yield Sample(_ERRORS, (code,), numbers.errors[code])
     yield Sample(_RECOVERIES, ("true",), numbers.recovered)
     yield Sample(_RECOVERIES, ("false",), numbers.unrecovered)
+    yield Sample(_OVERSIZED, (), 0 if feed is None else feed.oversized)
+    yield Sample(_MISSED, (), 0 if feed is None else feed.missed)

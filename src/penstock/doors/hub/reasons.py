@@ -59,6 +59,7 @@ REASONS: dict[str, str] = {
     "too_many_levels": "a pattern with wildcards has more levels than it may",
     "too_many_durable": "the hub has as many durable subscriptions as it may",
     "too_many_subscriptions": "the actor has as many subscriptions as it may",
+    "too_many_topics": "more topics than are looked through begin with the prefix",
     "unknown_subscription": "subscriptionId is none of this session",
     "missing_message_id": "hub:ack without an id",
     # messages

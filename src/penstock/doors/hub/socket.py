@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from struct import Struct
 from typing import Self
@@ -19,8 +20,13 @@ from penstock.rate_limit import RateLimit
 
 FULL = 64 * 1024
 """How many bytes the transport may hold before frames wait in the outbox, where they are counted."""
+UNSENT = 128 * 1024
+"""How many bytes the system may hold beyond what is on its way to the client. By itself it takes megabytes for one that does not
+read: memory that no limit of ours counts, filled before any of ours is noticed."""
 CUT_SECONDS = 3.0
 """How long a client may take to answer a close."""
+TAKE_SECONDS = 10.0
+"""How long a client that did not read may take to begin again, and so to hear why it is closed."""
 SIGNALS = RateLimit(10, burst=1000)
 """How many pings and pongs a client may send: far more than any has a use for."""
 TURN = 64
@@ -53,6 +59,9 @@ class HubSocket:
         self.due = 0.0
         """When it is next asked whether it is still there, and whether it has been asked before: see `Pulse`."""
         self.is_asked = False
+        plain = None if request.transport is None else request.transport.get_extra_info("socket")
+        if plain is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not everywhere
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
 
     # --- writing --------------------------------------------------------------------------------------------------------------
 
@@ -86,7 +95,9 @@ class HubSocket:
         """Say why, after what the transport holds; the client's answer ends the connection, or a few seconds do."""
         if self._cut is None:
             self._say_close(_code(close.code) + close.reason.encode())
-            self._cut = asyncio.get_running_loop().call_later(CUT_SECONDS, self.abort)
+            is_full = self._connection.writing_paused
+            seconds = TAKE_SECONDS if is_full else CUT_SECONDS
+            self._cut = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def abort(self) -> None:
         """End the connection at once; what was not sent is dropped."""

@@ -28,6 +28,13 @@ class Identity:
         """Whether everything that a topic or pattern covers is within what it may see."""
         return self.subscribe is None or any(covers(allowed, pattern) for allowed in self.subscribe)
 
+    def may_end(self, pattern: str) -> bool:
+        """Whether it may end the durable subscription of an actor as whom it is registered.
+
+        Whose token names the actor may. A token that names none lets be anybody, so it ends only what it could have begun.
+        """
+        return self.address is not None or self.may_subscribe(pattern)
+
     def may_send(self) -> bool:
         """Whether it may send to other actors: whoever may publish something may."""
         return self.publish is None or bool(self.publish)

@@ -6,6 +6,9 @@ import msgspec
 
 from penstock.hub.core.messages import Position
 
+_AROUND = 512
+"""What a forwarded message has beside its data and its names, in bytes, at most."""
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message. `data` is JSON text, already checked: it travels as it came."""
@@ -23,3 +26,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     position: Position | None = None
     metadata: bytes | None = None
     """What the sender of a direct message said beside it: the inside of a JSON object, or None."""
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes in an outbox."""
+        return len(self.data) + len(self.type) + len(self.sender) + len(self.message_id) + len(self.topic or "") + _AROUND

@@ -30,7 +30,7 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
     if not session.identity.may_publish(topic):
         raise not_permitted("publish to", topic)
     data = checked_data(command.data)
-    given = request.message_id
+    given = request.message_id or None  # an empty one names nothing
     if given is not None:
         heard = floor.seen.find((actor.address, given), now)
         if heard is not None:
@@ -79,7 +79,7 @@ def appended(floor: Floor, session: Session, wish: Append, position: Position, n
     answer = Published(topic, count, delivered=True, timestamp=now // 1000, message_id=message.message_id, position=position)
     for waiting, request in _waiting(floor, session, wish):
         floor.say(waiting, answer, now, request)
-    if wish.request.message_id is not None:
+    if wish.request.message_id:
         floor.seen.note((message.sender, message.message_id), now, answer)
 
 

@@ -81,9 +81,10 @@ def unregister(floor: Floor, ask: Ask[Unregister]) -> Release | None:
             reason="wrong_actor",
             resolution=f"send {actor.address}, or leave the address out",
         )
-    durable = tuple(floor.durable.patterns_of(actor.address))
+    durable = tuple(filter(session.identity.may_end, floor.durable.patterns_of(actor.address)))
     floor.unregister(session, now)
-    floor.durable.drop(actor.address)
+    for pattern in durable:
+        floor.durable.remove(pattern, actor.address)
     if durable:
         return Release(request, actor.address, durable)
     unregistered(floor, session, request, actor.address, now)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, UnsetType
 
 from penstock.hub.core.ask import Ask
+from penstock.hub.core.binding import EVERYTHING
 from penstock.hub.core.floor import Floor
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import (
@@ -34,6 +35,8 @@ from penstock.hub.core.topic import RESOLUTION, checked_pattern, checked_topic, 
 from penstock.hub.core.wish import Recover, Release, Retain, Settle
 
 MAX_PREFIX = 256
+MAX_LOOKED_AT = 10_000
+"""How many topics are held against a token to answer one request."""
 
 
 def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
@@ -220,6 +223,8 @@ def unsubscribe(floor: Floor, ask: Ask[Unsubscribe]) -> Release | None:
                 resolution="send the topic, or a subscriptionId of this session",
             )
     pattern = checked_pattern(pattern)
+    if pattern in floor.durable.patterns_of(actor.address) and not session.identity.may_end(pattern):
+        raise not_permitted("end the subscription to", pattern)
     if pattern in session.subscriptions:
         floor.drop(session, pattern, now)
     if floor.durable.remove(pattern, actor.address):
@@ -234,10 +239,13 @@ def unsubscribed(floor: Floor, session: Session, request: Envelope, pattern: str
 
 
 def list_topics(floor: Floor, ask: Ask[ListTopics]) -> None:
-    """Say which topics have subscribers."""
-    command = ask.command
+    """Say which topics have subscribers, of those that the token allows to subscribe to."""
+    identity, command = ask.session.identity, ask.command
     if len(command.prefix) > MAX_PREFIX:
         raise Refusal("internal_error", "prefix is too long", reason="invalid_topic", resolution=RESOLUTION)
+    if not identity.may_subscribe(EVERYTHING):
+        _list_allowed(floor, ask)
+        return
     table, durable = floor.table, floor.durable
     # Names that only durable subscriptions have are sorted in. They move the others by their number at most.
     rest = [(name, 0) for name, _ in durable.names(command.prefix) if not table.subscribers(name)]
@@ -247,6 +255,24 @@ def list_topics(floor: Floor, ask: Ask[ListTopics]) -> None:
     topics = tuple(TopicCount(name, count + len(durable.subscribers(name))) for name, count in found)
     total = table.total(command.prefix) + len(rest)
     floor.reply(ask, TopicList(topics, total, command.offset + len(found) < total))
+
+
+def _list_allowed(floor: Floor, ask: Ask[ListTopics]) -> None:
+    """The same for a token that does not allow everything: there is no order to be used, each name is looked at."""
+    command, table, durable = ask.command, floor.table, floor.durable
+    if table.total(command.prefix) + durable.total(command.prefix) > MAX_LOOKED_AT:
+        raise Refusal(
+            "rate_limited",
+            f"more than {MAX_LOOKED_AT} topics begin with the prefix",
+            reason="too_many_topics",
+            resolution="send a longer prefix, such as the beginning of what the token allows",
+            details={"limit": MAX_LOOKED_AT},
+        )
+    names = {name for names in (table.names(command.prefix), durable.names(command.prefix)) for name, _ in names}
+    allowed = sorted(filter(ask.session.identity.may_subscribe, names))
+    page = allowed[command.offset : command.offset + command.limit]
+    topics = tuple(TopicCount(name, len(table.subscribers(name)) + len(durable.subscribers(name))) for name in page)
+    floor.reply(ask, TopicList(topics, len(allowed), command.offset + len(page) < len(allowed)))
 
 
 def topic_info(floor: Floor, ask: Ask[TopicInfo]) -> None:

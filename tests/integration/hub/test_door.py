@@ -8,10 +8,13 @@ import logging
 import struct
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from penstock.access import Keyring
+from penstock.clock import SystemClock
 from penstock.doors.http import HttpLimits
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
@@ -346,6 +349,27 @@ def test_without_a_valid_token_the_connection_ends() -> None:
             await scenario(running.url)
 
     asyncio.run(serve())
+
+
+def test_a_session_ends_soon_after_its_token_was_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    keyring = Keyring(file)
+    secrets = {name: keyring.create(name, SystemClock().now()) for name in ("revoked", "kept")}
+    names = {token.name: token.id for token in keyring.list()}
+
+    async def scenario(url: str) -> None:
+        async with (
+            member(url, "@(test/one)", token=secrets["revoked"]) as wire,
+            member(url, "@(test/two)", token=secrets["kept"]) as other,
+        ):
+            keyring.revoke(names["revoked"])
+            assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == "invalid_token"
+            assert (await wire.expect("hub:disconnect"))["payload"]["reason"] == "unauthorized"
+            assert await wire.closed() == (CODES["unauthorized"], "unauthorized")
+            await other.nothing_more()
+
+    with LocalServer(auth="token", token_file=file) as running:
+        asyncio.run(scenario(running.url))
 
 
 def test_who_goes_on_after_being_refused_for_its_rate_is_closed() -> None:

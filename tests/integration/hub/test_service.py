@@ -290,7 +290,7 @@ def test_a_message_that_cannot_be_forwarded_is_told_to_whoever_may_have_missed_i
         async with member(running.url, "@(test/one)") as wire, member(running.url, "@(test/two)") as other:
             await wire.ask("hub:subscribe", {"topic": "kept/#"})
             await other.ask("hub:subscribe", {"topic": "elsewhere"})
-            running.hub.forward = broken  # type: ignore[method-assign]  # a fault
+            setattr(running.hub, "forward", broken)  # noqa: B010  # a fault
             feed.forward(running.hub.floor.bindings[0], [at(0)])
             assert await wire.closed() == (1011, "internal_error")
             await other.nothing_more()
@@ -463,10 +463,12 @@ def test_a_durable_subscription_that_comes_too_late_is_closed_again() -> None:
 
 def test_what_a_client_has_ended_is_ended_though_it_does_not_wait_for_it() -> None:
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
-        async with member(running.url, "@(test/one)") as wire:
-            await durable(wire)
+        async with raw(running.url) as gone:
+            await gone.register("@(test/one)")
+            await gone.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            await gone.next()
             feed.gate = asyncio.Event()
-            await wire.say("hub:unsubscribe", {"topic": "kept/#"})
+            await gone.say("hub:unsubscribe", {"topic": "kept/#"})
             await until(lambda: feed.retains[0][2].is_closed)
         await until(lambda: not running.hub.floor.sessions)
         assert not feed.releases

@@ -40,6 +40,10 @@ class Landing(msgspec.Struct):
     try_it: list[str] = msgspec.field(name="try")
 
 
+OPTIONAL = {"hub": "/hub", "asyncapi": "/asyncapi.json"}
+"""Links to what not every server has."""
+
+
 def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examples: Iterable[str] = TRY) -> RouteTable:
     """A table of these routes together with `/`, `/docs` and `/openapi.json`, which describe them all, themselves too.
 
@@ -54,6 +58,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
             return web.Response(body=first, content_type="text/html", charset="utf-8", headers=first_policy)
         origin = f"{request.scheme}://{request.host}"
         links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health", "metrics": "/metrics"}
+        links |= {name: path for name, path in OPTIONAL.items() if table.find("GET", path)[0] is not None}
         lines = [line.replace("{origin}", origin) for line in shown]
         return json_response(Landing("penstock", version, links, lines), headers={"Vary": "Accept"})
 

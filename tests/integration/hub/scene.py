@@ -40,7 +40,7 @@ class Actor(Wire):
 
     dialect = SPECIFICATION
     address = ""
-    """None before it is registered."""
+    """Empty before it is registered."""
     session_id = ""
     renewal_token = ""
 

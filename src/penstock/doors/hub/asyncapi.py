@@ -159,9 +159,7 @@ def asyncapi(version: str, url: str) -> dict[str, Any]:
         "asyncapi": "3.0.0",
         "info": {"title": TITLE, "version": version, "description": ABOUT},
         "defaultContentType": "application/json",
-        "servers": {
-            "this": {"host": parts.netloc, "protocol": "wss" if parts.scheme == "https" else "ws", "description": "This server."}
-        },
+        "servers": servers(parts.scheme, parts.netloc),
         "channels": {
             "hub": {
                 "address": PATH,
@@ -179,6 +177,11 @@ def asyncapi(version: str, url: str) -> dict[str, Any]:
         "components": {"messages": messages, "schemas": {**NAMES, **_schemas()}},
         "x-error-reasons": dict(REASONS),
     }
+
+
+def servers(scheme: str, host: str) -> dict[str, Any]:
+    """The part of the document that says where the server is."""
+    return {"this": {"host": host, "protocol": "wss" if scheme == "https" else "ws", "description": "This server."}}
 
 
 def _asked() -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from functools import lru_cache
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from penstock.doors.http import Operation, Refusal, Reply, Request, Route, open_websocket
 from penstock.doors.http.pages import page
-from penstock.doors.hub.asyncapi import PATH, asyncapi
+from penstock.doors.hub.asyncapi import PATH, asyncapi, servers
 from penstock.doors.hub.numbers import hub_samples
 from penstock.doors.hub.pulse import PERIOD_SECONDS, Pulse
 from penstock.doors.hub.socket import HubSocket
@@ -41,8 +41,7 @@ class HubDoor:
         self._by_address: Counter[str] = Counter()
         self._pulse = Pulse(ping_seconds)
         self._refused = 0
-        # By the name a client calls the server, of which it may make up any number.
-        self._document = lru_cache(maxsize=16)(self._written_down)
+        self._document: dict[str, Any] | None = None
 
     def routes(self) -> list[Route]:
         """Where clients connect. Everyone may: browsers cannot send a token along, the hub asks for it by itself."""
@@ -86,11 +85,10 @@ class HubDoor:
 
     async def describe(self, request: Request) -> web.StreamResponse:
         """What may be said, as AsyncAPI."""
-        document = self._document(f"{request.scheme}://{request.host}")
-        return web.Response(body=document, content_type="application/json")
-
-    def _written_down(self, origin: str) -> bytes:
-        return msgspec.json.encode(asyncapi(self._service.hub.floor.version, origin))
+        # Made once: that takes a while, and a client may call the server by any number of names.
+        document = self._document = self._document or asyncapi(self._service.hub.floor.version, "")
+        here = {**document, "servers": servers(request.scheme, request.host)}
+        return web.Response(body=msgspec.json.encode(here), content_type="application/json")
 
     async def _serve(self, socket: HubSocket) -> None:
         self._pulse.add(socket)

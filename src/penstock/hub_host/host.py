@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from uuid import UUID
 
 from penstock import __version__
 from penstock.access import Keyring
@@ -20,6 +19,7 @@ from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
 from penstock.hub.verifier import Verifier
 from penstock.hub_host.feed import OWN, BrokerFeed
 from penstock.hub_host.tokens import KeyringVerifier
+from penstock.hub_host.uuids import Uuids
 from penstock.projects import Projects
 from penstock.rate_limit import RateLimit
 
@@ -51,7 +51,7 @@ class HubHost:
         self.hub = Hub(
             limits,
             epoch=secrets.token_hex(8),
-            make_id=_make_id,
+            make_id=Uuids(),
             version=__version__,
             bindings=self._bindings,
             everything=Binding(EVERYTHING, OWN),
@@ -104,7 +104,3 @@ def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | No
     if settings.auth == "token" and settings.token_file is not None:
         return KeyringVerifier(keyring or Keyring(settings.token_file), projects.default, clock)
     return OpenVerifier()
-
-
-def _make_id() -> str:
-    return str(UUID(bytes=secrets.token_bytes(16), version=4))

@@ -91,11 +91,13 @@ class Client(asyncio.Protocol):
         number = f"ask-{next(self._numbers)}"
         reply = self._asked[number] = self._loop.create_future()
         self.send({"type": kind, "id": number, "payload": payload})
+        either: list[asyncio.Future[Any]] = [reply, self.over]
         async with asyncio.timeout(SECONDS):
-            await asyncio.wait([reply, self.over], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not reply.done():
             raise ConnectionResetError(f"the connection ended before {kind} was answered")
-        return reply.result()
+        answer: Json = reply.result()
+        return answer
 
     def publish(self, topic: str, data: object, **envelope: object) -> None:
         """Publish, and wait for nothing."""
@@ -185,8 +187,9 @@ class Client(asyncio.Protocol):
 
     async def upgraded(self) -> None:
         """Return after the handshake."""
+        either: list[asyncio.Future[Any]] = [self._upgraded, self.over]
         async with asyncio.timeout(SECONDS):
-            await asyncio.wait([self._upgraded, self.over], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not self._upgraded.done():
             raise ConnectionResetError("the connection ended before its handshake")
 

@@ -13,7 +13,7 @@ from penstock.cli.arguments import duration
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.hub_session import add_hub
 from penstock.cli.hub_session import run as run_with_hub
-from penstock.cli.output import complain, say, say_json, say_json_line, table, when
+from penstock.cli.output import complain, printable, say, say_json, say_json_line, table, when
 from penstock.cli.session import describe
 from penstock.cli.stdin import lines
 from penstock.cli.wording import count
@@ -67,8 +67,13 @@ def run_publish(found: argparse.Namespace) -> int:
         if found.wait is not None:
             await _somebody(hub, found.topic, found.wait)
         done = reached = 0
+        has_warned = False
         async for text in _texts(found.data):
-            published = await hub.publish(found.topic, value_of(text), type=found.type, ttl=found.ttl)
+            value = value_of(text)
+            if value is text and text.lstrip().startswith(("{", "[")) and not has_warned:
+                complain("this looks like JSON and is none, so it is sent as text: " + printable(text[:60]))
+                has_warned = True
+            published = await hub.publish(found.topic, value, type=found.type, ttl=found.ttl)
             done, reached = done + 1, published.subscriber_count
             if found.json:
                 say_json_line(published)

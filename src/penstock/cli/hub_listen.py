@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections import OrderedDict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from penstock.client.hub import HubClient
     from penstock.client.hub_message import ConnectionNews, HubMessage, Presence
     from penstock.client.hub_messages import HubMessages
+
+
+MAX_SHOWN = 10_000
+"""Of how many messages is known that they were shown, where several patterns may bring the same."""
 
 
 def configure(verbs: Verbs) -> None:
@@ -77,17 +82,20 @@ class _Listener:
         self._last: Position | None = None
         self._began = monotonic()
         self._is_lost = False
+        self._gaps: list[Gap] = []
+        """What is to be told once the connection is."""
+        self._shown: OrderedDict[str, None] = OrderedDict()
         self._can_go_on = False
 
     async def listen(self, hub: HubClient) -> int:
-        try:
-            async with AsyncExitStack() as stack:
-                streams = [await stack.enter_async_context(self._subscribe(hub, pattern)) for pattern in self._found.patterns]
-                complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(self._subscribe(hub, pattern)) for pattern in self._found.patterns]
+            complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
+            try:
                 self._can_go_on = len(streams) == 1 and not self._found.durable and await _has_history(hub, streams[0])
                 await self._show(streams)
-        finally:
-            self._sum_up()
+            finally:
+                self._sum_up()
         return 0
 
     def _subscribe(self, hub: HubClient, pattern: str) -> HubMessages:
@@ -116,11 +124,23 @@ class _Listener:
 
     async def _follow(self, messages: HubMessages) -> None:
         async for message in messages:
-            self._message(message)
+            if not self._is_shown(message):
+                self._message(message)
             if self._found.durable:
                 await message.ack()
             if self._done == self._found.count:
                 return
+
+    def _is_shown(self, message: HubMessage) -> bool:
+        """Whether another of the patterns brought it before."""
+        if len(self._found.patterns) == 1:
+            return False
+        if message.id in self._shown:
+            return True
+        self._shown[message.id] = None
+        if len(self._shown) > MAX_SHOWN:
+            self._shown.popitem(last=False)
+        return False
 
     def connection(self, news: ConnectionNews) -> None:
         """A connection was lost, or there is one again."""
@@ -130,6 +150,10 @@ class _Listener:
         elif self._is_lost:
             complain("connected again")
         self._is_lost = not news.is_connected
+        if news.is_connected:
+            for gap in self._gaps:
+                complain(str(gap))
+            self._gaps.clear()
 
     def _message(self, message: HubMessage) -> None:
         self._done += 1
@@ -154,7 +178,10 @@ class _Listener:
         say("  ".join([*words, paint(printable(message.sender), "faint"), printable(data)]))
 
     def _gap(self, gap: Gap) -> None:
-        complain(str(gap))
+        if self._is_lost:
+            self._gaps.append(gap)
+        else:
+            complain(str(gap))
 
     def _presence(self, news: Presence) -> None:
         if self._is_json:

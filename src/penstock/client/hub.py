@@ -42,8 +42,6 @@ MAX_REMEMBERED = 10_000
 """Of how many acknowledged messages is known that they were, should they come again."""
 MAX_TOPICS = 1_000
 """Of how many topics is known which subscriptions take them, before that is looked up again."""
-HARD_LIMIT = 4
-"""Times `max_waiting`: when nothing is read any more."""
 
 
 class HubClient:
@@ -105,6 +103,7 @@ class HubClient:
         """Say goodbye to the hub; iterators over messages end. Durable subscriptions wait for the next time. Safe twice."""
         for messages in self._subscriptions:
             messages.close()
+        self._room.set()
         await self._link.close()
 
     async def __aenter__(self) -> Self:
@@ -172,6 +171,7 @@ class HubClient:
         for messages in [one for one in self._subscriptions if one.pattern == topic]:
             messages.close()
             self._forget(messages)
+        await self.taken()
 
     async def ack(self, *messages: HubMessage) -> None:
         """Tell the hub that messages of durable subscriptions are done."""
@@ -197,10 +197,7 @@ class HubClient:
 
         Sent again after a break, it is not forwarded again. A topic with history has it safe on disk when this returns.
         """
-        if not is_topic(topic):
-            raise InvalidArgument.of(
-                "topic", topic, "one topic: letters, digits, _ - and /", hint="+ and # are for subscriptions"
-            )
+        _check_topic(topic)
         command = wire.Publish(topic, _checked_type(type), _encoded(data))
         found = await self._link.ask(command, wire.Published, is_repeatable=True, ttl=ttl)
         message_id = "" if found.message_id is UNSET else found.message_id
@@ -256,6 +253,7 @@ class HubClient:
 
     async def topic_info(self, topic: str) -> HubTopicInfo:
         """What is known of a topic."""
+        _check_topic(topic)
         found = await self._link.ask(wire.TopicInfo(topic), wire.TopicFacts, is_repeatable=True)
         return HubTopicInfo(
             found.topic,
@@ -293,11 +291,11 @@ class HubClient:
             if self._link.is_ready:
                 # Where the connection breaks first, the next one subscribes.
                 with suppress(Broken):
-                    await self._link.ask(_subscribe(messages), wire.Subscribed, on_reply=messages.subscribed)
+                    await self._link.ask(_subscribe(messages), wire.Subscribed, on_reply=messages.confirm)
             async with asyncio.timeout(self._timeout):
                 await messages.confirmed.wait()
-            if messages.error is not None:
-                raise messages.error
+            if error := messages.error or self._link.error:
+                raise error
             if messages.wants_presence:
                 await self._link.ask(
                     wire.Presence(messages.pattern), wire.PresenceNews, is_repeatable=True, on_reply=messages.told
@@ -331,6 +329,7 @@ class HubClient:
         if messages in self._subscriptions:
             self._subscriptions.remove(messages)
             self._takers.clear()
+            self._room.set()
 
     # ── what its link tells it ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -364,7 +363,7 @@ class HubClient:
             self._is_paused = True
             await self._link.tell(wire.Pause("messages come faster than they are taken"))
         # Who waits for an answer may be the very one who should take messages: the answer may lie behind them.
-        while not self._link.questions and any(one.waiting >= HARD_LIMIT * one.max_waiting for one in self._subscriptions):
+        while not self._link.questions and any(one.is_full for one in self._subscriptions):
             self._room.clear()
             await self._room.wait()
 
@@ -429,6 +428,11 @@ def _encoded(data: object) -> Raw:
         raise InvalidArgument(
             f"data cannot be written as JSON: {error}", hint="send dicts, lists, texts, numbers, and such"
         ) from None
+
+
+def _check_topic(topic: str) -> None:
+    if not is_topic(topic):
+        raise InvalidArgument.of("topic", topic, "one topic: letters, digits, _ - and /", hint="+ and # are for subscriptions")
 
 
 def _checked_type(name: str) -> str:

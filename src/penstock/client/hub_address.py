@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from penstock.client.links.address import HINT as SERVER_HINT
 from penstock.client.links.address import Address
 from penstock.errors import InvalidArgument
 from penstock.hub.core.address import is_address
@@ -15,7 +16,11 @@ HINT = "http://HOST:8085 or https://HOST:8085, or the WebSocket itself: ws://HOS
 def hub_url(server: object) -> str:
     """The WebSocket of a server: `http://host:8085` becomes `ws://host:8085/ws`."""
     if not isinstance(server, str) or not server.startswith(("ws://", "wss://")):
-        address = Address.parse(server)
+        try:
+            address = Address.parse(server)
+        except InvalidArgument as error:
+            error.hint = (error.hint or "").replace(SERVER_HINT, HINT)  # a hub is not at the native port
+            raise
         if address.scheme not in {"http", "https"}:
             raise InvalidArgument.of("server", server, "the address of a server's HTTP port", hint=HINT)
         host = f"[{address.host}]" if ":" in address.host else address.host

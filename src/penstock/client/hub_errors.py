@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.errors import (
     ActorNotFound,
     FailedPrecondition,
@@ -19,6 +21,15 @@ RETRY_SECONDS = 1.0
 """How long to wait when the hub does not say."""
 
 
+class TooFast(RateLimited):
+    """The hub asks to slow down, and says how far."""
+
+    def __init__(self, retry_after: float, gap: float) -> None:
+        super().__init__(retry_after)
+        self.gap = gap
+        """How many seconds to leave between two requests."""
+
+
 def error_of(refusal: Error, command: Command) -> PenstockError:
     """The error of a request that was refused."""
     text, hint = refusal.message, refusal.resolution or None
@@ -26,7 +37,7 @@ def error_of(refusal: Error, command: Command) -> PenstockError:
         case "unauthorized" | "invalid_token":
             return _forbidden(refusal, command)
         case "rate_limited" if "retryAfter" in refusal.details:
-            return RateLimited(_seconds(refusal.details["retryAfter"]))
+            return _too_fast(refusal.details)
         case "rate_limited" | "BROADCAST_LIMIT_EXCEEDED":
             return ResourceExhausted(text, hint=hint)
         case "unknown_actor" if isinstance(command, Send) and command.to:
@@ -61,6 +72,12 @@ def _forbidden_error(refusal: Error, command: Command) -> PenstockError:
             return PermissionDenied("broadcast to", command.target_capability or "everybody")
         case _:
             return FailedPrecondition(refusal.message, hint=refusal.resolution or None)
+
+
+def _too_fast(details: Mapping[str, object]) -> TooFast:
+    limit = details.get("limit")
+    retry_after = _seconds(details["retryAfter"])
+    return TooFast(retry_after, 1 / limit if isinstance(limit, (int, float)) and limit > 0 else retry_after)
 
 
 def _seconds(value: object) -> float:

@@ -17,11 +17,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import isawaitable
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
+from penstock.client.core.hub_pace import Pace
 from penstock.client.core.hub_returning import Returning, close_of, final_error
+from penstock.client.hub_errors import TooFast
 from penstock.client.hub_message import ConnectionNews
 from penstock.client.hub_request import NAMES, R, Request
 from penstock.client.hub_socket import Closed, HubSocket
@@ -31,7 +33,6 @@ from penstock.errors import (
     FailedPrecondition,
     InvalidArgument,
     PenstockError,
-    RateLimited,
     ServerUnreachable,
     Unavailable,
 )
@@ -132,10 +133,13 @@ class HubLink:
         self._is_closing = False
         self._is_reading_held = False
         self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
-        self._rest_until = 0.0
+        self._pace = Pace()
         self.questions = 0
         """How many calls wait for an answer."""
         self._life: asyncio.Task[None] | None = None
+        self._end: asyncio.Task[None] | None = None
+        """What closes the last connection."""
+        self._ready_at: int | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -152,7 +156,7 @@ class HubLink:
             await asyncio.wait({self._life, ready}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
-            if not self.is_ready:
+            if not self._was_ready:
                 self._life.cancel()
                 await asyncio.gather(self._life, return_exceptions=True)
         if self.error is not None:
@@ -170,6 +174,8 @@ class HubLink:
                     await self.ask_now(Disconnect("client_requested"), DisconnectAck)
         life.cancel()
         await asyncio.gather(life, return_exceptions=True)
+        if self._end is not None:
+            await asyncio.gather(self._end, return_exceptions=True)
         self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
 
     def keep_token(self, token: str) -> None:
@@ -191,33 +197,49 @@ class HubLink:
         """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
         if self._life is None and self.error is None:
             raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
-        message_id = _new_id()
+        message_id, is_its_turn = _new_id(), False
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 while True:
-                    await asyncio.sleep(max(0.0, self._rest_until - asyncio.get_running_loop().time()))
+                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
                     if self.error is not None:
                         raise self.error
                     request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
                     self.questions += 1
+                    is_its_turn = True
                     self._follower.asked()
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
-                    except RateLimited as error:
-                        # The hub has done nothing: the same request may come again, as may all others.
-                        self._rest_until = asyncio.get_running_loop().time() + error.retry_after
+                    except TooFast as error:
+                        self._slow_down(error)  # the hub has done nothing: the same request may come again
+                        is_its_turn = False
                     finally:
                         self.questions -= 1
         except TimeoutError:
-            problem = f"no answer to {NAMES[type(command)]} for {self._timeout:g} s" if self.is_ready else self._problem
-            raise ServerUnreachable(self.url, problem) from None
+            if not self.is_ready:
+                raise ServerUnreachable(self.url, self._problem) from None
+            name = NAMES[type(command)]
+            if not is_its_turn:
+                raise Unavailable(
+                    f"{name} waited {self._timeout:g} s for its turn: more is asked at once than the hub takes in that time",
+                    hint="ask for less at once, raise the client's timeout, or the server's hub_rate_limit",
+                ) from None
+            raise ServerUnreachable(self.url, f"no answer to {name} for {self._timeout:g} s") from None
 
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
         """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
-        message_id = _new_id()
-        request = Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
+        message_id, socket = _new_id(), self._socket
         async with asyncio.timeout(self._timeout):
-            return await self._exchange(message_id, request, self._socket)
+            while True:
+                request = Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
+                try:
+                    return await self._exchange(message_id, request, socket)
+                except TooFast as error:
+                    self._slow_down(error)
+                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
+
+    def _slow_down(self, error: TooFast) -> None:
+        self._pace.refused(monotonic(), round(error.retry_after * SECOND), round(error.gap * SECOND))
 
     async def tell(self, command: Command) -> None:
         """Say something, and do not wait for the answer. What cannot be said now is not said."""
@@ -258,7 +280,7 @@ class HubLink:
     async def _live(self) -> None:
         returning = Returning()
         while True:
-            began = monotonic()
+            self._ready_at = None
             try:
                 self._problem = await self._connect()
                 if not self._was_ready:
@@ -272,29 +294,29 @@ class HubLink:
                 log.exception("the link to the hub at %s failed", self.url)
                 self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}"))
                 return
-            wait = returning.wait(monotonic() - began, secrets.randbelow(1_001) / 1_000)
+            lasted = 0 if self._ready_at is None else monotonic() - self._ready_at
+            wait = returning.wait(lasted, secrets.randbelow(1_001) / 1_000)
             self._tell(ConnectionNews(is_connected=False, problem=self._problem, retry_in=wait / SECOND))
             await asyncio.sleep(wait / SECOND)
 
     async def _connect(self) -> str:
         """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
+        token = await self._fetch_token()
         try:
-            self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
+            socket = self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
         except TimeoutError:
             raise ServerUnreachable(self.url, "it does not answer") from None
-        reading = asyncio.create_task(self._read(self._socket))
-        keeping = asyncio.create_task(self._keep())
+        reading = asyncio.create_task(self._read(socket))
+        keeping = asyncio.create_task(self._keep(token))
         try:
             await asyncio.wait({reading, keeping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             was_greeted = self.is_ready
             self._ready.clear()
-            reading.cancel()
-            keeping.cancel()
-            closed, kept = await asyncio.gather(reading, keeping, return_exceptions=True)
-            socket, self._socket = self._socket, None
-            self._broke()
-            await asyncio.shield(socket.close())
+            # A task of its own: who closes the client in this very moment must not leave half of it undone.
+            self._end = asyncio.create_task(self._finish(socket, reading, keeping))
+            await asyncio.shield(self._end)
+        closed, kept = await asyncio.gather(reading, keeping, return_exceptions=True)
         if isinstance(kept, PenstockError):
             raise kept
         if isinstance(kept, str):
@@ -310,6 +332,14 @@ class HubLink:
             if error is not None:
                 raise error
         return close.meaning.partition(";")[0] if close is not None else closed.reason or "the server closed the connection"
+
+    async def _finish(self, socket: HubSocket, *tasks: asyncio.Task[Any]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket = None
+        self._broke()
+        await socket.close()
 
     async def _read(self, socket: HubSocket) -> Closed:
         while True:
@@ -333,10 +363,10 @@ class HubLink:
                 await self._follower.settle()
                 self._is_reading_held = False
 
-    async def _keep(self) -> str:
+    async def _keep(self, token: str | None) -> str:
         """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
         try:
-            connected, registered = await self._greet()
+            connected, registered = await self._greet(token)
         except TimeoutError:
             return f"it does not answer for {self._timeout:g} s"
         try:
@@ -346,8 +376,8 @@ class HubLink:
         except PenstockError as error:
             return str(error)  # a registration that ran out, say: it is made again on the next connection
 
-    async def _greet(self) -> tuple[Connected, Registered]:
-        connected = await self.ask_now(Connect(jwt=await self._fetch_token()), Connected)
+    async def _greet(self, token: str | None) -> tuple[Connected, Registered]:
+        connected = await self.ask_now(Connect(jwt=token), Connected)
         self._max_bytes = connected.max_message_size
         if self._is_made_up and connected.actor_identity:
             self.address = connected.actor_identity
@@ -356,6 +386,7 @@ class HubLink:
         await self._follower.greeted()
         self._ready.set()
         self._was_ready = True
+        self._ready_at = monotonic()
         self._tell(ConnectionNews(is_connected=True))
         await self._send_again()
         return connected, registered
@@ -380,10 +411,14 @@ class HubLink:
     async def _fetch_token(self) -> str | None:
         if not callable(self._token):
             return self._token
+        deadline = asyncio.timeout(self._timeout)
         try:
-            token = self._token()
-            return await token if isawaitable(token) else token
+            async with deadline:
+                token = self._token()
+                return await token if isawaitable(token) else token
         except Exception as error:
+            if deadline.expired():
+                raise Unavailable(f"the function that gives the token took longer than {self._timeout:g} s") from None
             # What it says may hold the token; it stands in the chain for whoever debugs.
             raise Unavailable(f"the function that gives the token failed: {type(error).__name__}") from error
 

@@ -26,6 +26,8 @@ from penstock.hub.core.messages import Envelope, Position, PresenceNews, Subscri
 log = logging.getLogger("penstock.client")
 
 MAX_WAITING = 1_000
+HARD_LIMIT = 4
+"""Times `max_waiting`: when nothing is read any more."""
 
 
 class Owner(Protocol):
@@ -77,18 +79,25 @@ class HubMessages:
         self._unread: set[str] = set()
         """Ids of waiting messages of a durable subscription, which may be sent again while they wait."""
         self._gap: Gap | None = None
+        self._place = since
+        """The position of the last message that was taken, or from where on they come."""
         self._arrived = asyncio.Event()
         self._is_open = False
 
     @property
     def position(self) -> Position | None:
-        """The last position that was received; pass it as `since` to go on behind it another time."""
-        return self.following.position
+        """How far one has come; pass it as `since` to go on behind it another time. What still waits here lies behind it."""
+        return self._place if self._waiting else self.following.position
 
     @property
     def waiting(self) -> int:
         """How many messages have come and are not taken yet."""
         return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be read before some are taken. Nobody has to take what is left of a closed one."""
+        return self._is_open and len(self._waiting) >= HARD_LIMIT * self.max_waiting
 
     # ── taking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,8 +128,13 @@ class HubMessages:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._waiting.popleft()
+        try:
+            await self._owner.taken()
+        except BaseException:  # whoever asked has gone meanwhile: it is for the next one
+            self._waiting.appendleft(message)
+            raise
         self._unread.discard(message.id)
-        await self._owner.taken()
+        self._place = message.position or self._place
         return message
 
     async def get(self, timeout: float | None = None) -> HubMessage:  # noqa: ASYNC109  # as every call of this client has one
@@ -160,10 +174,17 @@ class HubMessages:
         if self._on_presence is not None:
             _call(self._on_presence, Presence(news.topic, news.event, news.actors))
 
+    def confirm(self, reply: Subscribed) -> None:
+        """The hub has confirmed it, unless a connection that came meanwhile had it confirmed already."""
+        if not self.following.is_subscribed:
+            self.subscribed(reply)
+
     def subscribed(self, reply: Subscribed) -> None:
         """The hub has confirmed it."""
         position = None if reply.position is msgspec.UNSET else reply.position
         gap = self.following.subscribed(position, recovered=reply.recovered is True)
+        if not self.confirmed.is_set():
+            self._place = self.following.position
         self.confirmed.set()
         if gap is not None and not self.durable:  # what a durable subscription missed was kept for it
             self._gap = gap

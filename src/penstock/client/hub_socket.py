@@ -56,8 +56,7 @@ class HubSocket:
             raise _refused(url, error.status) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             await session.close()
-            reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-            raise ServerUnreachable(url, text_of(reason)) from None
+            raise ServerUnreachable(url, _reason(error)) from None
         except BaseException:
             await session.close()
             raise
@@ -92,6 +91,20 @@ class HubSocket:
             async with asyncio.timeout(2 * CLOSE_SECONDS):
                 await self._socket.close()
         await self._session.close()
+
+
+def _reason(error: Exception) -> str:
+    import aiohttp  # noqa: PLC0415  # it is loaded: `connect` did it
+
+    match error:
+        case aiohttp.ClientResponseError():
+            return "what answers there is no Penstock server: it does not speak HTTP"
+        case aiohttp.ClientConnectorError(os_error=ssl.SSLError(reason="WRONG_VERSION_NUMBER")):
+            return "what answers there does not speak TLS; write http:// or ws:// if that is meant"
+        case aiohttp.ClientConnectorError():
+            return text_of(error.os_error)
+        case _:
+            return text_of(error)
 
 
 def _refused(url: str, status: int) -> PenstockError:

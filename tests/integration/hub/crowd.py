@@ -74,6 +74,8 @@ class Client(asyncio.Protocol):
     def __init__(self, heard: Callable[[Heard], None]) -> None:
         self.heard = heard
         self.confirmed: Callable[[Json], None] = ignore
+        self.told: Callable[[Heard], None] = ignore
+        """Called with each frame of the hub's own, in its place among the messages."""
         self.errors: list[Json] = []
         """What the hub refused, other than what `ask` asked for."""
         self._loop = asyncio.get_running_loop()
@@ -164,7 +166,9 @@ class Client(asyncio.Protocol):
             frame = _decode(data)
             if not frame.type.startswith("hub:"):
                 self.heard(frame)
-            elif frame.correlation_id in self._asked:
+                return
+            self.told(frame)
+            if frame.correlation_id in self._asked:
                 self._answer(self._asked.pop(frame.correlation_id), frame)
             elif frame.type == "hub:delivery_ack":
                 self.confirmed(frame.payload)

@@ -257,7 +257,8 @@ def test_a_subscription_that_is_left_ends_at_the_hub_and_its_iterator_too(server
         (lambda hub: hub.publish("a", 1, type=""), "1 to 256"),
         (lambda hub: hub.publish("a", "x" * 2**21), "at most 1048576"),
         (lambda hub: hub.send("ann", 1), "@(browser/ui)"),
-        (lambda hub: hub.topic_info("a b"), "the hub refuses"),
+        (lambda hub: hub.topic_info("orders/#"), "one topic"),
+        (lambda hub: hub.presence("a b"), "the hub refuses"),
     ],
 )
 def test_a_wrong_call_is_refused_and_the_client_goes_on(

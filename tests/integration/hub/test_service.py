@@ -275,11 +275,11 @@ def test_logs_that_bring_more_at_once_than_an_outbox_holds_cost_nobody_who_reads
         async with member(running.url, "@(test/one)") as wire:
             await wire.ask("hub:subscribe", {"topic": "kept/#"})
             (binding,) = running.hub.floor.bindings
-            for offset in range(10):  # as many logs do in one turn of the loop
+            for offset in range(30):  # as many logs do in one turn of the loop
                 feed.forward(binding, [at(offset, size=4_000)])
-            assert [(await wire.next())["metadata"]["offset"] for _ in range(10)] == [*range(10)]
+            assert [(await wire.next())["metadata"]["offset"] for _ in range(30)] == [*range(30)]
 
-    run(scenario, rules=HubRules(max_outbox_bytes=70_000))
+    run(scenario, rules=HubRules(max_outbox_bytes=80_000))
 
 
 def test_a_message_that_cannot_be_forwarded_is_told_to_whoever_may_have_missed_it() -> None:

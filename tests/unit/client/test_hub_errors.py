@@ -2,14 +2,13 @@
 
 import pytest
 
-from penstock.client.hub_errors import error_of
+from penstock.client.hub_errors import TooFast, error_of
 from penstock.errors import (
     ActorNotFound,
     FailedPrecondition,
     InvalidArgument,
     PenstockError,
     PermissionDenied,
-    RateLimited,
     ResourceExhausted,
     Unauthenticated,
     Unavailable,
@@ -30,9 +29,9 @@ PUBLISH, SUBSCRIBE, ASK = wire.Publish("orders", "x"), wire.Subscribe("orders/#"
         ("unauthorized", {}, wire.Broadcast("x"), PermissionDenied, "may not broadcast to everybody"),
         ("unauthorized", {"reason": "registration_expired"}, PUBLISH, FailedPrecondition, "no good"),
         ("unauthorized", {}, ASK, FailedPrecondition, "no good"),
-        ("rate_limited", {"retryAfter": 0.25}, PUBLISH, RateLimited, "0.250 s"),
-        ("rate_limited", {"retryAfter": "soon"}, PUBLISH, RateLimited, "1.000 s"),
-        ("rate_limited", {"retryAfter": -3}, PUBLISH, RateLimited, "0.000 s"),
+        ("rate_limited", {"retryAfter": 0.25}, PUBLISH, TooFast, "0.250 s"),
+        ("rate_limited", {"retryAfter": "soon"}, PUBLISH, TooFast, "1.000 s"),
+        ("rate_limited", {"retryAfter": -3}, PUBLISH, TooFast, "0.000 s"),
         ("rate_limited", {}, wire.Register("@(a/b)", ("x",)), ResourceExhausted, "no good"),
         ("BROADCAST_LIMIT_EXCEEDED", {}, wire.Broadcast("x"), ResourceExhausted, "no good"),
         ("unknown_actor", {}, wire.Send("@(a/b)", "x"), ActorNotFound, "@(a/b)"),
@@ -58,3 +57,11 @@ def test_a_refusal_becomes_an_error(
 @pytest.mark.parametrize("command", [PUBLISH, SUBSCRIBE, wire.Connect(), ASK])
 def test_what_to_do_is_what_the_hub_says_and_not_what_other_servers_advise(command: wire.Command) -> None:
     assert error_of(wire.Error("unauthorized", "no good", "do better", {}), command).hint == "do better"
+
+
+@pytest.mark.parametrize(("limit", "gap"), [(200, 0.005), (None, 0.5), (0, 0.5), ("many", 0.5)])
+def test_who_is_too_fast_learns_how_far_apart_requests_should_be(limit: object, gap: float) -> None:
+    error = error_of(wire.Error("rate_limited", "", "", {"retryAfter": 0.5, "limit": limit}), PUBLISH)
+
+    assert isinstance(error, TooFast)
+    assert error.gap == gap

@@ -289,7 +289,7 @@ def test_nothing_is_kept_for_a_durable_subscription_that_expired() -> None:
     talk = Talk()
     publisher = talk.connect(P)
     talk.hub.closed(_retained(talk, "a"), talk.now)
-    talk.append(publisher, "a")
+    assert talk.hub.floor.log_of("a") is talk.everything
 
     talk.hub.expired(A, "a", talk.now)
 

@@ -10,8 +10,8 @@ from penstock.hub.core.closing import CLOSES, Close
 
 MINIMUM = SECOND
 MAXIMUM = 30 * SECOND
-SETTLED = 10 * SECOND
-"""A connection that lasted so long has not failed again when it ends, but anew."""
+SETTLED = 3 * SECOND
+"""A client that was connected for so long has not failed again when that ends, but anew."""
 
 
 class Returning:
@@ -26,7 +26,7 @@ class Returning:
         self._failures = 0
 
     def wait(self, lasted: int, chance: float) -> int:
-        """How many microseconds to wait after a connection that lasted so long; `chance` is from 0 to 1."""
+        """How many microseconds to wait after a connection that could be used for so long; `chance` is from 0 to 1."""
         if lasted >= SETTLED:
             self._failures = 0
         self._failures += 1

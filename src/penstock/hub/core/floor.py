@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.hub.core import closing
@@ -55,6 +56,8 @@ class Floor:
         """Who is sent what is published, as long as the connection lasts."""
         self.durable: TopicTable[str] = TopicTable()
         """The addresses of durable subscriptions, whether they are connected or not."""
+        self.under_way: Counter[str] = Counter()
+        """How many messages of a topic are on their way through the log of everything to those who subscribe."""
         self.watchers: TopicTable[Session] = TopicTable()
         """Who is told who joins and leaves; only ever asked by the very name."""
         self.positions = Positions(epoch, rules.max_plain_topics)
@@ -69,11 +72,21 @@ class Floor:
     # --- what topics have -----------------------------------------------------------------------------------------------------
 
     def log_of(self, topic: str) -> Binding | None:
-        """The log that a publish to a topic goes into, if it has one."""
+        """The log that a publish to a topic goes into, if it has one.
+
+        When its last durable subscription has ended a topic needs none, but must not overtake what is still in there.
+        """
         bound = self.history_of(topic)
-        if bound is None and len(self.durable) and self.durable.count(topic):
+        if bound is None and (topic in self.under_way or (len(self.durable) and self.durable.count(topic))):
             return self.everything
         return bound
+
+    def passed(self, topic: str) -> None:
+        """A message of a topic is through the log of everything, or did not get into it."""
+        if self.under_way[topic] > 1:
+            self.under_way[topic] -= 1
+        else:
+            del self.under_way[topic]  # also where a service wrote it, and nobody had counted it
 
     def history_of(self, pattern: str) -> Binding | None:
         """The log that holds everything a topic or pattern covers; None when there is none, or more than one thing to ask.

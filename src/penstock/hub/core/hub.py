@@ -298,6 +298,8 @@ class Hub:
         for message in batch:
             if message.position is not None:
                 binding.next_offset = message.position.offset + 1
+            if binding is floor.everything and message.topic is not None:
+                floor.passed(message.topic)
             if message.topic is not None and (message.expires_at is None or message.expires_at >= now):
                 if binding is floor.everything and message.position is not None:
                     floor.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
@@ -305,6 +307,8 @@ class Hub:
 
     def skipped(self, binding: Binding, now: int) -> None:
         """Messages left a log before they could be forwarded. Whoever may have missed one comes back, and is told `recovered`."""
+        if binding is self.floor.everything:
+            self.floor.under_way.clear()  # it is not known which are gone
         for session in [*self.floor.sessions]:
             live = (name for name, one in session.subscriptions.items() if not one.durable)
             if any(overlaps(binding.pattern, name) for name in live):

@@ -54,6 +54,8 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         if given is not None:
             floor.seen.note((actor.address, given), now).waiting.append((session, request))
         session.appends += 1
+        if log is floor.everything:
+            floor.under_way[topic] += 1
         return Append(request, log, message)
     count = floor.forward(message, floor.table.match(topic), now)
     answer = Published(
@@ -86,6 +88,8 @@ def appended(floor: Floor, session: Session, wish: Append, position: Position, n
 def lost(floor: Floor, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
     """A message did not get into its log; sent again, it is a new one."""
     session.appends -= 1
+    if wish.binding is floor.everything and wish.message.topic is not None:
+        floor.passed(wish.message.topic)
     for waiting, request in _waiting(floor, session, wish):
         floor.refuse(waiting, refusal, now, request)
 

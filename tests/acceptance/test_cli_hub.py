@@ -271,3 +271,25 @@ def test_a_server_without_a_hub_is_told(tmp_path: Path) -> None:
         done = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})("hub", "topics")
 
     assert (done.code, "there is no hub at" in done.err) == (1, True)
+
+
+def test_a_message_that_several_patterns_cover_is_shown_once(penstock: Penstock) -> None:
+    with listening(penstock, "orders/#", "orders/eu", "+/eu", "--count", "3") as process:
+        penstock.good("hub publish orders/eu 1 2 3")
+        out, _ = process.communicate(timeout=SECONDS)
+
+    assert [json.loads(line)["data"] for line in out.splitlines()] == [1, 2, 3]
+
+
+def test_what_cannot_be_listened_to_is_told_and_nothing_else(penstock: Penstock) -> None:
+    done = penstock("hub", "listen", "a/#/b")
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("penstock: topic is 'a/#/b'")
+
+
+def test_broken_json_is_sent_as_text_and_told_once(penstock: Penstock) -> None:
+    done = penstock("hub", "publish", "orders", '{"id": 1', "{", "hello")
+
+    assert done.out == "published to orders: 0 subscribers\n" * 3
+    assert done.err == 'this looks like JSON and is none, so it is sent as text: {"id": 1\n'

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.session import DEFAULT_SERVER, SERVER_VARIABLE, TOKEN_VARIABLE, within
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, Unauthenticated
 
 if TYPE_CHECKING:
     from penstock.client.hub import HubClient
 
+MAKERS = "`penstock hub token` makes a JWT, `penstock token create` a token of the server"
+"""Only whoever runs the server knows which of them it wants."""
 Work = Callable[["HubClient"], Awaitable[int]]
 """What a command does with an open client; returns the exit code."""
 
@@ -42,7 +44,11 @@ def run(found: argparse.Namespace, work: Work, **options: Any) -> int:
         return HubClient(server, address=found.address, token=token, capabilities=("penstock-cli",), **options)
 
     with _told_here():
-        return asyncio.run(within(make, work))
+        try:
+            return asyncio.run(within(make, work))
+        except Unauthenticated as error:
+            error.hint = f"give one with --token-file, or set {TOKEN_VARIABLE}; {MAKERS}"
+            raise
 
 
 def _token(found: argparse.Namespace) -> str | None:

@@ -18,6 +18,7 @@ from penstock.hub.keys import KeyFile, secret_key
 
 _PREFIX = "hub_jwt_"
 HOUR = 3_600.0
+HINT = "an actor is a kind and a name, such as browser/ui; patterns are such as chat/# or orders/+"
 
 
 def configure(verbs: Verbs) -> None:
@@ -30,7 +31,6 @@ def configure(verbs: Verbs) -> None:
     token.add_argument(
         "--subscribe", action="append", metavar="PATTERN", help="what it may see; may be given again (default: every topic)"
     )
-    token.add_argument("--capability", action="append", metavar="WORD", help="what the actor can do; may be given again")
     token.add_argument("--ttl", type=duration, default=HOUR, metavar="DURATION", help="how long it is valid (default: 1h)")
     add_flags(token, {"hub_jwt_secret_file", "hub_jwt_issuer", "hub_jwt_audience"}, prefix=_PREFIX)
 
@@ -53,7 +53,6 @@ def run_token(found: argparse.Namespace) -> int:
         "iss": settings.hub_jwt_issuer,
         "aud": settings.hub_jwt_audience,
         "actorId": found.actor,
-        "capabilities": found.capability,
         "publish": found.publish,
         "subscribe": found.subscribe,
         "iat": issued,
@@ -65,7 +64,7 @@ def run_token(found: argparse.Namespace) -> int:
         demands = Demands(issuer=settings.hub_jwt_issuer, audience=settings.hub_jwt_audience)
         actor = identity_of(parse_claims(key.opened(token) or b""), demands, now).address
     except Refusal as refusal:
-        raise InvalidArgument(f"a hub would refuse this token: {refusal.message}") from None
+        raise InvalidArgument(f"a hub would refuse this token: {refusal.message}", hint=HINT) from None
     say(token)
     complain(f"valid for {span(found.ttl)}, as {actor}; send it as payload.jwt of hub:connect, or set PENSTOCK_TOKEN to it")
     return 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.hub_address import checked_address, hub_url
+from penstock.client.hub_address import HINT, checked_address, hub_url
 from penstock.errors import InvalidArgument
 
 
@@ -52,3 +52,13 @@ def test_what_is_no_address_of_a_hub_is_refused_and_what_may_be_secret_not_repea
 def test_what_is_no_address_of_an_actor_is_refused(address: object) -> None:
     with pytest.raises(InvalidArgument, match="browser/ui"):
         checked_address(address)
+
+
+@pytest.mark.parametrize("server", ["ftp://host", ":8085", "http://host/there", "http://ann:secret@host"])
+def test_what_is_no_address_of_a_hub_is_answered_with_how_one_looks(server: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        hub_url(server)
+
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith(HINT)
+    assert "secret" not in str(refused.value)

@@ -34,7 +34,6 @@ def test_a_right_token_says_who_its_bearer_is_and_what_it_may_do() -> None:
 
     assert found == Identity(
         address="@(browser/ui)",
-        capabilities=("chat",),
         publish=("orders/+",),
         subscribe=("orders/#", "chat"),
         expires_at=(NOW + 3_600) * SECOND + LEEWAY,
@@ -57,9 +56,9 @@ def test_the_actor_is_that_of_actor_id_or_else_of_sub(changes: dict[str, Any], a
 
 
 def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows_none() -> None:
-    silent, strict = identity(capabilities=None), identity(publish=[], subscribe=[])
+    silent, strict = identity(), identity(publish=[], subscribe=[])
 
-    assert (silent.publish, silent.subscribe, silent.capabilities) == (None, None, ())
+    assert (silent.publish, silent.subscribe) == (None, None)
     assert silent.may_publish("orders")
     assert silent.may_subscribe("#")
     assert not strict.may_publish("orders")
@@ -97,8 +96,6 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
         ({"publish": [1]}, "malformed_claims", "at `$.publish[0]`"),
         ({"publish": [""]}, "malformed_claims", "at `$.publish[0]`"),
         ({"publish": {"a": 1}}, "malformed_claims", "at `$.publish`"),
-        ({"capabilities": "chat"}, "malformed_claims", "at `$.capabilities`"),
-        ({"capabilities": ["x"] * 101}, "malformed_claims", "at `$.capabilities`"),
         ({"exp": "tomorrow"}, "malformed_claims", "at `$.exp`"),
         ({"exp": True}, "malformed_claims", "at `$.exp`"),
         ({"exp": -1}, "malformed_claims", "at `$.exp`"),

@@ -76,7 +76,7 @@ def test_what_one_may_publish_says_nothing_of_what_one_may_see() -> None:
 
 
 def test_anybody_is_nobody_in_particular_and_may_do_all() -> None:
-    assert (ANYBODY.address, ANYBODY.expires_at, ANYBODY.capabilities) == (None, None, ())
+    assert (ANYBODY.address, ANYBODY.expires_at) == (None, None)
     assert ANYBODY.may_publish("orders")
     assert ANYBODY.may_subscribe("#")
 

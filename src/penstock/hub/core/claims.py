@@ -35,7 +35,6 @@ class Claims(msgspec.Struct, frozen=True):
     nbf: Instant | None = None
     sub: str | None = None
     actor: str | None = msgspec.field(default=None, name="actorId")
-    capabilities: Annotated[Words, Meta(max_length=100)] = ()
     publish: Words | UnsetType = UNSET
     subscribe: Words | UnsetType = UNSET
 
@@ -86,7 +85,6 @@ def identity_of(claims: Claims, demands: Demands, now: int) -> Identity:
     expires_at = _end(claims, demands, now)
     return Identity(
         address=_address(claims),
-        capabilities=claims.capabilities,
         publish=_patterns(claims, "publish"),
         subscribe=_patterns(claims, "subscribe"),
         expires_at=expires_at,

@@ -13,7 +13,6 @@ class Identity:
 
     address: str | None = None
     """The only address it may register; None for any."""
-    capabilities: tuple[str, ...] = ()
     publish: tuple[str, ...] | None = None
     """Patterns of the topics it may publish to; None for all."""
     subscribe: tuple[str, ...] | None = None

@@ -287,6 +287,7 @@ class SessionRules(RuleBasedStateMachine):
             assert message.topic is not None
             assert message.position is not None
             self.forwarded(message.topic, int(message.data), None, message.position)
+            self.everybody_has_heard_what_they_should()  # else so much may have been written that who reads is full too
 
     @rule(seconds=st.sampled_from([1, 1, 60, 300]), sweeps=st.booleans())
     def pass_time(self, seconds: int, sweeps: bool) -> None:
@@ -335,10 +336,11 @@ class SessionRules(RuleBasedStateMachine):
         person.address = None
 
     def expire(self) -> None:
-        for person in self.people:
-            if person.address is not None and not self.is_acting(person):
-                person.news.append((person.address, "expired", ""))
-                self.forget(person)
+        over = [person for person in self.people if person.address is not None and not self.is_acting(person)]
+        for person in sorted(over, key=lambda one: (one.expires_at, one.address)):  # who is over hears nothing of those after it
+            assert person.address is not None
+            person.news.append((person.address, "expired", ""))
+            self.forget(person)
 
     def leave(self, person: Person, close: Close | None) -> None:
         """A session ends: the last thing it hears is why, if that can be told."""

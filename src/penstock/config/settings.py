@@ -247,7 +247,8 @@ class Settings:
         ),
     )
     hub_history_retention: float = field(
-        default=7 * DAY, metadata=_row(duration(7 * DAY, 366 * DAY), "hub.history_retention", "how long they are kept", shown="7d")
+        default=7 * DAY,
+        metadata=_row(duration(7 * DAY, 366 * DAY), "hub.history_retention", "how long they are kept", shown="7d"),
     )
     hub_durable_expiry: float = field(
         default=31 * DAY,

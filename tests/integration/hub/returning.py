@@ -17,6 +17,8 @@ from tests.integration.hub.crowd import SECONDS, Client, Heard, Json, joined
 
 ACKED_OF_TEN = 7
 """Of what a durable subscription brings; the rest comes again, to whoever returns."""
+BUFFER = 16 * 1024
+"""How much the system takes in for a client that does not read: little, so that what was missed is more."""
 WINDOW = 50
 """How many publishes may be without their answer."""
 
@@ -108,7 +110,13 @@ class Returner:
     async def _live(self, seconds: float) -> None:
         client = await self._joined()
         try:
-            await client.ask("hub:subscribe", **self._wish())
+            asked = asyncio.create_task(client.ask("hub:subscribe", **self._wish()))
+            if self.since is not None and self.random.random() < 0.4:
+                # What was missed cannot all be written now, and more is published meanwhile.
+                client.hold()
+                await asyncio.sleep(self.random.uniform(0.1, 1))
+                client.go_on()
+            await asked
             self.subscribed.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -143,7 +151,7 @@ class Returner:
         return bool(self.seen[topic]) and max(self.seen[topic]) >= wanted[-1]
 
     async def _joined(self) -> Client:
-        client = await joined(self.port, f"@(returner/{self.name})", self._heard)
+        client = await joined(self.port, f"@(returner/{self.name})", self._heard, buffer=BUFFER)
         client.told = self._told
         self._client = client
         return client

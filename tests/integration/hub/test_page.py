@@ -171,6 +171,19 @@ def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it(devtool
         asyncio.run(scenario(server.url))
 
 
+def test_broken_json_is_published_as_text_and_the_page_says_so(devtools: str) -> None:
+    async def scenario(url: str) -> None:
+        async with pages(devtools, url) as [page]:
+            await publish(page, '{"id": 1')
+            assert await shown(page, 1) == ['{"id": 1']
+            await page.until(
+                "document.querySelector('#published').textContent === 'reached 1 subscriber, as text: this is no JSON'"
+            )
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
 def test_a_bad_topic_is_refused_where_it_was_typed(devtools: str) -> None:
     async def scenario(url: str) -> None:
         async with pages(devtools, url) as (page,):
@@ -228,6 +241,30 @@ def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(devtools
     ):
         hub = f"ws://127.0.0.1:{server.port}/ws"
         asyncio.run(scenario(f"{site}/?hub={quote(hub)}", server))
+
+
+def test_the_example_shows_what_others_say_in_other_words_and_only_what_was_said_there(devtools: str) -> None:
+    async def scenario(site: str, url: str) -> None:
+        hub = quote(url.replace("http", "ws") + "/ws")
+        async with Browser(devtools) as browser, HubClient(url) as client:
+            page = await browser.open(f"{site}/?hub={hub}")
+            await page.until("document.querySelector('p').textContent.startsWith('in chat/lobby as')")
+            await client.publish("chat/lobby", {"text": "one"})
+            await client.broadcast({"text": "to everybody"})
+            await client.publish("chat/lobby", "two")
+            await client.publish("chat/lobby", None)
+            await page.until("document.querySelectorAll('li').length === 3")
+            await page.run("socket.close()")
+            await page.until("socket.readyState === WebSocket.CLOSED")
+            await client.publish("chat/lobby", {"text": "three"})
+            await page.until("document.querySelectorAll('li').length === 4")
+
+            said = await page.run("[...document.querySelectorAll('li')].map((node) => node.textContent.split('): ')[1])")
+            assert said == ["three", "null", '"two"', "one"]
+            assert page.problems == []
+
+    with website(EXAMPLES) as site, LocalServer(hub_history=("chat",), hub_origins=(site,)) as server:
+        asyncio.run(scenario(site, server.url))
 
 
 def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect(devtools: str) -> None:

@@ -17,6 +17,7 @@ import uvloop
 
 from penstock.log.http import HttpLog
 from penstock.testing.server import ServerProcess
+from tests.integration.hub.crowd import joined
 from tests.integration.hub.returning import Publisher, Returner
 from tests.ports import free_port
 
@@ -157,3 +158,35 @@ def test_who_returns_after_kill_9_has_everything_or_was_told(tmp_path: Path) -> 
         assert play.recoveries("chat/")[False] == 0
 
     seeded(scene)
+
+
+def test_a_durable_subscription_that_comes_and_goes_changes_nothing_for_others(tmp_path: Path) -> None:
+    """While there is one, what is published goes through a log; before and after it does not. The order stays."""
+
+    async def scene(port: int) -> tuple[list[int], int]:
+        seen: list[int] = []
+        everything = asyncio.Event()
+        watcher = await joined(port, "@(test/watcher)", lambda frame: seen.append(frame.payload["n"]))
+        await watcher.ask("hub:subscribe", topic="awaited/x")
+        durable = await joined(port, "@(test/durable)")
+        publisher = Publisher(port, "awaited/x", 0.001)
+        work = asyncio.create_task(publisher.run())
+        for _ in range(20):
+            await durable.ask("hub:subscribe", topic="awaited/x", durable=True)
+            await asyncio.sleep(0.02)
+            await durable.ask("hub:unsubscribe", topic="awaited/x")
+            await asyncio.sleep(0.02)
+        publisher.is_over = True
+        async with asyncio.timeout(PATIENCE):
+            await work
+            watcher.heard = lambda frame: seen.append(frame.payload["n"]) if "n" in frame.payload else everything.set()
+            last = await joined(port, "@(test/last)")
+            last.publish("awaited/x", {})
+            await everything.wait()
+        for client in (watcher, durable, last):
+            client.drop()
+        return seen, publisher.sent
+
+    with ServerProcess(tmp_path) as server:
+        seen, sent = uvloop.run(scene(server.port))
+    assert seen == [*range(sent)]

@@ -416,6 +416,26 @@ def test_a_topic_with_a_durable_subscription_is_written_to_the_log_of_everything
     assert talk.publish(publisher, "other") is None
 
 
+@pytest.mark.parametrize("end", ["forwarded", "lost", "skipped"])
+def test_what_is_on_its_way_through_the_log_of_everything_is_not_overtaken(end: str) -> None:
+    talk = Talk()
+    publisher, subscriber = talk.connect(P), talk.connect(A)
+    talk.retain(subscriber, "d")
+    wish = talk.append(publisher, "d", 1)
+    talk.hub.released(subscriber, talk.release(subscriber, "hub:unsubscribe", {"topic": "d"}), talk.now)
+
+    assert talk.append(publisher, "d", 2).binding is talk.everything
+
+    for one in (wish, wish):
+        if end == "forwarded":
+            talk.bring(talk.everything, one.message)
+        elif end == "lost":
+            talk.hub.lost(publisher, one, Refusal("internal_error", "no", reason="full", resolution="wait"), talk.now)
+        else:
+            talk.hub.skipped(talk.everything, talk.now)
+    assert talk.publish(talk.connect(B), "d", 3) is None
+
+
 # --- readers that do not read -------------------------------------------------------------------------------------------------
 
 

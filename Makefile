@@ -29,8 +29,8 @@ demo: $(STAMP) ## watch a broker and a server at work in the terminal, with real
 	@$(PYTHON_BIN) -m penstock.demo $(ARGS)
 
 test: $(STAMP) ## run every test (ARGS="-k word" narrows it)
-	$(PYTEST) $(PARALLEL) -m "not spark" $(ARGS) || $(NOTHING_CHOSEN)
-	$(PYTEST) -m spark $(ARGS) || $(NOTHING_CHOSEN)
+	$(PYTEST) $(PARALLEL) -m "not spark and not alone" $(ARGS) || $(NOTHING_CHOSEN)
+	$(PYTEST) -m "spark or alone" $(ARGS) || $(NOTHING_CHOSEN)
 
 cluster-test: $(STAMP) ## run source, sink and jobs on a real Spark cluster: a master and two workers on this machine
 	$(PYTEST) tests/cluster $(ARGS)

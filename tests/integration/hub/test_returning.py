@@ -114,6 +114,7 @@ def seeded(scene: Callable[[int], None]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_who_returns_has_everything_or_was_told() -> None:
     def scene(seed: int) -> None:
@@ -134,6 +135,7 @@ def test_who_returns_has_everything_or_was_told() -> None:
 
 @pytest.mark.crash
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_who_returns_after_kill_9_has_everything_or_was_told(tmp_path: Path) -> None:
     def scene(seed: int) -> None:

@@ -239,6 +239,7 @@ def enough_files() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("enough_files")
 def test_who_does_not_read_is_cut_off_and_nobody_else_notices() -> None:

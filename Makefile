@@ -54,6 +54,7 @@ bench: $(STAMP) ## measure, and print a table and JSON (ARGS are passed on)
 torture: $(STAMP) ## kill a real broker 1,000 times, Spark's driver 200 times, routers under load, and look for what is missing
 	PENSTOCK_KILLS=1000 $(PYTEST) -m crash --timeout=14400 tests/integration/test_kill.py $(ARGS)
 	PENSTOCK_FIFO_GROUPS=1000 PENSTOCK_FIFO_MESSAGES=200 $(PYTEST) -m crash --timeout=14400 tests/integration/router/test_fifo_proof.py $(ARGS)
+	PENSTOCK_RETURNERS=2000 $(PYTEST) -m slow --timeout=14400 tests/integration/hub/test_returning.py $(ARGS)
 	PENSTOCK_SPARK_KILLS=100 $(PYTEST) -m crash --timeout=14400 tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py $(ARGS)
 
 cover: $(STAMP) ## run every test with branch coverage; the pages are in htmlcov/

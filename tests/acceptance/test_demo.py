@@ -32,13 +32,17 @@ STEPS = [
     "14. kill -9 of the server, under load",
     "15. The client: kill -9 of the server while events stream",
     "16. A worker",
-    "17. The router: from a queue to an HTTP target",
-    "18. A target fails: its circuit breaker opens",
-    "19. The target recovers, and so does the pool",
-    "20. A refusal is a dead letter, and can be redriven",
-    "21. The pipeline: Spark beside a running server",
-    "22. The pipeline, killed and started again: every row exactly once",
-    "23. Metrics of the last minute",
+    "17. The hub: one publishes, many hear it at once",
+    "18. A client was away: it gets exactly what it missed",
+    "19. Hub topics and the broker's topics are bound both ways",
+    "20. A durable subscription outlives its client, and kill -9 of the server",
+    "21. The router: from a queue to an HTTP target",
+    "22. A target fails: its circuit breaker opens",
+    "23. The target recovers, and so does the pool",
+    "24. A refusal is a dead letter, and can be redriven",
+    "25. The pipeline: Spark beside a running server",
+    "26. The pipeline, killed and started again: every row exactly once",
+    "27. Metrics of the last minute",
 ]
 
 # Runs the demo after a line that breaks something in this process.
@@ -125,12 +129,12 @@ def test_no_confirmed_message_is_lost_when_the_server_is_killed(demo: Run) -> No
 
 
 def test_what_spark_archived_is_there_once_though_it_was_killed(demo: Run) -> None:
-    numbers = re.search(r"published +in the lake +missing +doubled +unknown *\n(.*)", step(demo, 22))
+    numbers = re.search(r"published +in the lake +missing +doubled +unknown *\n(.*)", step(demo, 26))
     assert numbers is not None
     published, archived, *wrong = numbers[1].replace(",", "").split()
     assert (published, wrong) == (archived, ["0", "0", "0"])
     assert int(published) > 100
-    assert "orders" in step(demo, 23)
+    assert "orders" in step(demo, 27)
 
 
 def step(demo: Run, number: int) -> str:
@@ -165,10 +169,10 @@ def test_a_task_that_failed_twice_succeeds_and_its_whole_life_is_shown(demo: Run
 
 
 def test_the_router_delivers_opens_a_breaker_recovers_and_redrives_a_dead_letter(demo: Run) -> None:
-    assert "OPEN" in step(demo, 18)
-    assert "proved while it is open no call reaches the target: 0 in 1 s" in step(demo, 18)
-    assert re.search(r"proved all \d+ orders were delivered, none was lost", step(demo, 19))
-    life = re.findall(r"^  \d+\.\d\d s +(\w+)", step(demo, 20), flags=re.MULTILINE)
+    assert "OPEN" in step(demo, 22)
+    assert "proved while it is open no call reaches the target: 0 in 1 s" in step(demo, 22)
+    assert re.search(r"proved all \d+ orders were delivered, none was lost", step(demo, 23))
+    life = re.findall(r"^  \d+\.\d\d s +(\w+)", step(demo, 24), flags=re.MULTILINE)
     assert life == ["published", "leased", "attempted", "dead_lettered", "redriven", "leased", "attempted", "acked"]
 
 

@@ -114,3 +114,6 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
 ]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # where users import it from, which tracebacks and pickles then name too

@@ -194,8 +194,8 @@ def test_a_full_registry_refuses_new_addresses_only() -> None:
     assert len(registry) == 2
 
     registry.expire(NOW + SECOND)
-    register(registry, "@(a/c)", now=NOW + SECOND)
-    registry.unregister("@(a/c)")
+    third, _ = register(registry, "@(a/c)", now=NOW + SECOND)
+    registry.unregister(third)
     register(registry, "@(a/d)", now=NOW + SECOND)
 
 
@@ -237,11 +237,19 @@ def test_who_is_not_registered_cannot_renew(registry: Registry[str]) -> None:
 def test_who_unregisters_is_gone(registry: Registry[str]) -> None:
     actor, _ = register(registry)
 
-    assert registry.unregister(ADDRESS) is actor
-    assert registry.unregister(ADDRESS) is None
+    assert registry.unregister(actor)
+    assert not registry.unregister(actor)
     assert registry.get(ADDRESS, NOW) is None
     assert found(registry.list(ListActors(), NOW)) == []
     assert registry.expire(NOW + MAX_TTL) == []
+
+
+def test_who_comes_late_does_not_end_the_registration_that_took_its_place(registry: Registry[str]) -> None:
+    first, _ = register(registry, session="one")
+    second, _ = register(registry, session="two", ttl=1_000)
+
+    assert not registry.unregister(first)
+    assert registry.expire(NOW + SECOND) == [second]  # also when its own time is up, it is told so
 
 
 def test_those_that_ran_out_are_handed_out_once(registry: Registry[str]) -> None:
@@ -274,8 +282,8 @@ def test_endless_renewals_and_registrations_leave_nothing_behind(registry: Regis
     for number in range(5_000):
         now = NOW if is_same_instant else NOW + number
         registry.renew(Renew(str(number)), ADDRESS, token=str(number + 1), now=now)
-        register(registry, "@(a/fleeting)", now=now)
-        registry.unregister("@(a/fleeting)")
+        fleeting, _ = register(registry, "@(a/fleeting)", now=now)
+        registry.unregister(fleeting)
 
     assert len(registry._by_expiry) < 200
     assert [actor.address for actor in registry.expire(NOW + 3_599 * SECOND)] == [ADDRESS]
@@ -393,7 +401,8 @@ def test_actors_may_come_and_go_while_all_are_met(crowd: Registry[str]) -> None:
     met = []
     for actor in crowd.with_capability(None, NOW):
         met.append(actor.address)
-        crowd.unregister("@(browser/z)")
+        if (last := crowd.get("@(browser/z)", NOW)) is not None:
+            crowd.unregister(last)
         register(crowd, f"@(new/{len(met)})")
         crowd.list(ListActors(), NOW)
 

@@ -207,8 +207,8 @@ class Floor:
             self.drop(session, pattern, now)
         session.unacked.clear()
         actor, session.actor = session.actor, None
-        if actor is not None and self.registry.get(actor.address, now) in {None, actor}:  # else the address is another's by now
-            self.registry.unregister(actor.address)
+        if actor is not None:
+            self.registry.unregister(actor)
 
     def drop(self, session: Session, pattern: str, now: int) -> None:
         """End one subscription of a session as far as this connection is concerned."""

@@ -125,9 +125,12 @@ class Registry(Generic[S]):
         self._await_expiry(actor)
         return actor
 
-    def unregister(self, address: str) -> Actor[S] | None:
-        """Remove whoever is registered by this address, and say who it was."""
-        return self._actors.pop(address, None)
+    def unregister(self, actor: Actor[S]) -> bool:
+        """Remove a registration; False when it was over, and the address is nobody's or another's by now."""
+        if self._actors.get(actor.address) is not actor:
+            return False
+        del self._actors[actor.address]
+        return True
 
     def get(self, address: str, now: int) -> Actor[S] | None:
         """Whoever is registered by this address, unless its time ran out."""

@@ -62,7 +62,7 @@ def test_the_pages_script_shows_messages_in_a_browser() -> None:
             page = await browser.open(f"{url}/health")
             moved = script.replace("ws://127.0.0.1:8085", url.replace("http", "ws"))
             await page.run(f"const shown = []; const show = (topic, data) => shown.push([topic, data]);\n{moved}\ntrue")
-            await asyncio.wait_for(joined.wait(), 10)
+            await asyncio.wait_for(joined.wait(), 30)
             await hub.publish("orders/eu", {"id": 1})
             return await page.until("shown[0]")
 

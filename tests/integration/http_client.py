@@ -14,7 +14,7 @@ from aiohttp import web
 from penstock.doors.http import HttpDoor, Operation, Request, Route, documented, json_response
 from penstock.doors.http.routes import Handler
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which a wait in a test is a failure."""
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 HELLO, CALL, PUBLISH, ENQUEUE, OPEN, SETTLE, ADJUST, CLOSE, PING = range(9)
 DONE, REFUSED, DELIVERED, ENDED, LEAVING = range(5)
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 pack = msgspec.msgpack.encode
 

@@ -11,7 +11,7 @@ import grpc
 
 from penstock.doors.pubsub import messages
 
-CALL_SECONDS = 10.0
+CALL_SECONDS = 30.0
 
 _PATHS = {path.rpartition("/")[2]: path for path in messages.METHODS}
 

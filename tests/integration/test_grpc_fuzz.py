@@ -15,8 +15,8 @@ from penstock.doors.pubsub import messages
 from penstock.testing.server import LocalServer
 from tests.integration import hostile_requests as hostile
 
-CALL_SECONDS = 5.0
-NEIGHBOUR_SECONDS = 2.0
+CALL_SECONDS = 20.0
+NEIGHBOUR_SECONDS = 10.0
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 QUIET_TOPIC, QUIET = "projects/neighbour/topics/quiet", "projects/neighbour/subscriptions/quiet"
 UNARY = [path for path in messages.METHODS if path != STREAMING_PULL]

@@ -26,7 +26,7 @@ from tests.integration.raw_pubsub import RawClient, resident_megabytes
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 10.0
+PATIENCE = 30.0
 PROMPT = 2.0
 """A neighbour's call takes milliseconds; this much allows for a busy machine."""
 MEGABYTE = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 from penstock import FlowControl, NewMessage, PubSub
 from penstock.testing.server import LocalServer
 
-PATIENCE = 5
+PATIENCE = 30
 
 
 async def leave_by_an_error(pubsub: PubSub) -> None:

@@ -63,7 +63,7 @@ async def test_a_handler_may_ask_for_a_message_again_in_a_while(place: Place, se
         await inbox.has(1)
         await place.settled()
         await place.advance(seconds)
-        await asyncio.wait_for(inbox.has(2), 5)
+        await asyncio.wait_for(inbox.has(2), 30)
 
 
 @in_loop

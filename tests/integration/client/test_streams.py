@@ -282,7 +282,7 @@ async def test_a_handler_may_close_the_client(place: Place) -> None:
         subscription.on("message", handle)
         subscription.open()
         await topic.publish_message(b"x")
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 30)
         assert not subscription.is_open
 
 
@@ -299,7 +299,7 @@ async def test_who_gives_up_waiting_for_the_client_to_close_leaves_no_connection
             await asyncio.wait_for(place.pubsub.close(), 0.05)
         with pytest.raises(FailedPrecondition, match="client is"):
             await subscription.stats()
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), 30)
 
 
 @in_loop
@@ -489,7 +489,7 @@ async def test_another_number_of_streams_is_heard_while_it_opens(place: Place) -
 
         place.pubsub.link.open = opening  # type: ignore[method-assign]  # between the question and the answer
         subscription.open()
-        await asyncio.wait_for(all_open.wait(), 5)
+        await asyncio.wait_for(all_open.wait(), 30)
 
 
 @in_loop

@@ -14,7 +14,7 @@ from penstock import client, sync
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from penstock.testing.server import LocalServer
 
-PATIENCE = 10
+PATIENCE = 30
 
 
 @pytest.fixture(params=["memory", "disk", "server"])

@@ -45,7 +45,7 @@ async def whole_round(host: str) -> None:
             yield StreamingPullRequest(subscription=subscription, stream_ack_deadline_seconds=30)
             await done.wait()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             stream = await subscriber.streaming_pull(requests=requests())
             async for answer in stream:
                 rest |= {one.message.data for one in answer.received_messages}

@@ -20,7 +20,7 @@ from tests.integration.hub.feed_desk import in_loop
 from tests.integration.hub.wire import Json, Wire, member
 
 BROWSER, OTHER = "@(browser/ui)", "@(browser/other)"
-WAIT = 5.0
+WAIT = 30.0
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_one_address_may_have_so_many_connections_and_no_more() -> None:
 
     async def comes_back(url: str) -> None:
         """The server may see the end of the other connection a little later."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     async with connected(url):
@@ -426,7 +426,7 @@ async def flood(url: str, topic: str, megabytes: float) -> None:
 
 async def no_session(running: Serving) -> None:
     """Wait until the hub knows no connection any more."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while running.hub.floor.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
             await asyncio.sleep(0.01)
 
@@ -510,7 +510,7 @@ def test_who_says_goodbye_gets_what_waits_before_the_close_if_it_reads_in_time(r
             await flood(running.url, "slow", 6)
             (session,) = running.hub.floor.sessions
             await slow.say("hub:disconnect")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while session.closing is None or (not reads and len(session.outbox)):  # noqa: ASYNC110  # as above
                     await asyncio.sleep(0.001)
             kinds = []

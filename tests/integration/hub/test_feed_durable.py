@@ -273,6 +273,21 @@ def test_what_is_held_for_a_day_without_a_word_comes_again(place: Path | None) -
     in_loop(scenario())
 
 
+def test_a_service_may_put_a_message_off_for_durable_ones_and_who_follows_the_log_hears_of_it_at_once(place: Path | None) -> None:
+    async def scenario() -> None:
+        clock = ManualClock()
+        async with Desk(place, clock=clock) as desk:
+            inbox, _ = await retain(desk, "orders/#")
+            later = Message(b'"later"', deliver_at=clock.now() / 1_000_000 + 60)
+            await asyncio.to_thread(desk.topics.publish, "orders", [later, Message(b'"now"')])
+            assert await desk.inbox.until(2) == ["later", "now"]
+            assert await inbox.until(1) == ["now"]
+            clock.advance(60)
+            assert await inbox.until(2) == ["now", "later"]
+
+    in_loop(scenario())
+
+
 def test_one_that_is_ended_is_gone_for_good(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with Desk(tmp_path) as desk:

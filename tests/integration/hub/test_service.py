@@ -125,7 +125,7 @@ def kept(next_offset: int = 0) -> Binding:
 
 async def until(is_so: Callable[[], object]) -> None:
     """Wait until something is so that happens in this very loop."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110  # what obeys has no event for everything
             await asyncio.sleep(0.001)
 

@@ -122,7 +122,7 @@ class Scripted:
         """Return when so many calls are under way."""
         while self.under_way < calls:
             self.came.clear()
-            await asyncio.wait_for(self.came.wait(), 10)
+            await asyncio.wait_for(self.came.wait(), 30)
 
 
 def http(status: int, body: dict[str, Any], fields: str = "") -> bytes:

@@ -569,7 +569,7 @@ def test_stop_while_the_server_is_away_ends(tmp_path: Path) -> None:
         for received in await take(source, 2):
             source.ack(received)
         server.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await source.flush()
             await source.stop()
         assert await source.poll(1, 5) == []

@@ -224,7 +224,7 @@ def test_what_does_not_speak_nats_is_unavailable_and_soon(said: bytes) -> None:
         writer.close()
 
     async def run() -> None:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(4):
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(20):
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(Unavailable, match="no connection to NATS"):
                 await NatsSource(QueueConfig("q", f"nats://127.0.0.1:{port}/S/C"), SystemClock()).start()

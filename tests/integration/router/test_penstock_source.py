@@ -66,7 +66,7 @@ def test_the_keys_of_a_subscription_are_kept_by_the_broker() -> None:
             waiting = asyncio.ensure_future(source.poll(10, 60))
             await asyncio.sleep(0)
             source.ack(first)
-            assert bodies(await asyncio.wait_for(waiting, 10)) == [b"a1"], "the ack wakes who waits for what was behind it"
+            assert bodies(await asyncio.wait_for(waiting, 30)) == [b"a1"], "the ack wakes who waits for what was behind it"
             source.nack(second, 0)
             assert bodies(await source.poll(10, 1)) == [b"b0"]
             await source.stop()
@@ -172,7 +172,7 @@ def test_a_queue_that_is_made_anew_is_found_again() -> None:
             waiting = asyncio.ensure_future(source.poll(1, 60))
             await asyncio.sleep(0)
             here.queues.publish("orders", b"newer")
-            assert bodies(await asyncio.wait_for(waiting, 10)) == [b"newer"]
+            assert bodies(await asyncio.wait_for(waiting, 30)) == [b"newer"]
             await source.stop()
 
     asyncio.run(run())

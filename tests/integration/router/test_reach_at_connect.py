@@ -14,7 +14,7 @@ from penstock.router.options import RouterOptions
 from penstock.router.transports.http import HttpTransport
 from penstock.testing.target import Target
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 async def call(url: str, allow: tuple[str, ...], leads_to: list[str] | None = None) -> Answer | Failure:

@@ -112,7 +112,7 @@ def test_stop_cuts_polls_and_who_cancels_a_poll_is_told() -> None:
             await source.start()
             answer, server.answer = server.answer, _never
             polls = [asyncio.create_task(source.poll(10, 20)) for _ in range(3)]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await server.busy(3)
                 polls[0].cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -410,7 +410,7 @@ def test_a_server_that_hangs_does_not_keep_the_source_from_stopping(monkeypatch:
             first, _ = await source.poll(2, 20)
             answer, server.answer = server.answer, _never
             source.ack(first)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await source.stop()
             server.answer = answer
             await source.start()

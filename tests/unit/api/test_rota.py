@@ -118,7 +118,7 @@ def test_who_closes_while_it_loads_from_disk_keeps_nothing_from_the_others(
             await asyncio.to_thread(loading.wait, 10)
             feed_of(first).close()
             go_on.set()
-            await asyncio.wait_for(_filled(second, 50), 10)
+            await asyncio.wait_for(_filled(second, 50), 30)
             feed_of(second).close()
             service.close()
             service.aio.close()

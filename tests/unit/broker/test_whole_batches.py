@@ -79,5 +79,5 @@ def test_a_batch_twice_in_one_commit_is_stored_once(tmp_path: Path) -> None:
         for _ in range(20):
             broker.hand_in(Catalog.topic, "t", whole(5, 1), lambda ticket: done.release())
         for _ in range(20):
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=30)
         assert published(broker) == 5

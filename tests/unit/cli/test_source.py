@@ -94,7 +94,7 @@ def test_a_failure_is_told_while_nothing_more_comes() -> None:
             async for _ in _sent(one_and_no_more(), send, 4):
                 pass
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with pytest.raises(Unavailable):
                 await take()
         assert is_closed

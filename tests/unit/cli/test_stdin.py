@@ -27,7 +27,7 @@ def test_lines_are_whole_wherever_the_pieces_end(pieces: list[bytes], found: lis
         seen: list[bytes] = []
         if len(pieces) == 1:
             os.close(writing)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for some in lines(reading):
                 seen += some
                 if len(pieces) > 1 and (piece := next(coming, None)) is not None:  # each when the last has been read

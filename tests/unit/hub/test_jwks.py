@@ -20,7 +20,7 @@ from penstock.hub.tokens import JwtVerifier
 from penstock.testing import ManualClock
 from tests.unit.hub.issuers import SECRET, claims, ec_key, encoded, forged, jwk, public_pem, rsa_key, signed
 
-DEADLINE = 10
+DEADLINE = 30
 
 
 class Provider:

@@ -21,7 +21,7 @@ from penstock.router.source import Depth
 from penstock.router.transport import Done
 from penstock.testing import ManualClock
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which what should happen counts as not happening."""
 
 OK = Answer(200)

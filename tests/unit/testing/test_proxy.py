@@ -14,7 +14,7 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.testing.proxy import Direction, FaultyProxy
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Echo:

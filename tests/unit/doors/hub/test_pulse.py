@@ -27,7 +27,7 @@ class Connection:
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110  # what is asked has no event
             await asyncio.sleep(0.001)
 

@@ -341,9 +341,10 @@ class Gate:
 
     def _pump(self, source: socket.socket, target: socket.socket, limit: int | None) -> None:
         try:
-            while (data := source.recv(65536)) and (limit is None or limit > 0):
+            while data := source.recv(65536):
                 target.sendall(data if limit is None else data[:limit])
-                limit = None if limit is None else limit - len(data)
+                if limit is not None and (limit := limit - len(data)) <= 0:
+                    break
         except OSError:
             pass
         for end in (source, target):

@@ -21,7 +21,7 @@ help: ## list the targets
 setup: $(STAMP) ## create .venv with everything in it (does nothing when pyproject.toml has not changed)
 	@echo "penstock: .venv is ready"
 
-$(STAMP): pyproject.toml scripts/setup scripts/setup-java scripts/setup-servers scripts/setup-node tests/integration/google/node/package-lock.json
+$(STAMP): pyproject.toml scripts/setup scripts/setup-java scripts/setup-servers scripts/setup-node tests/node/package-lock.json
 	@sh scripts/setup $(VENV)
 	@touch $@
 

@@ -1,15 +1,19 @@
 """What a real hub says is what its AsyncAPI document says it says: every reply, and every forwarded message."""
 
 import asyncio
+import json
+import urllib.request
 from typing import Any
 
 import aiohttp
 import jsonschema_rs
+import pytest
 
 from penstock.doors.hub.asyncapi import REPLIES_TO
 from penstock.hub.core.messages import COMMANDS, REPLIES
 from penstock.testing.server import LocalServer
 from tests.integration.hub.wire import Json, Wire, connected, member, opened
+from tests.node.modules import INSTALL_SECONDS, node_modules
 
 OPEN = {"Envelope", "ForwardedMetadata"}
 """Schemas of objects to which others add their own."""
@@ -102,3 +106,14 @@ def test_everything_that_a_hub_says_is_as_described() -> None:
         seen = asyncio.run(converse(server.url))
 
     assert {kind.__name__ for kind in REPLIES} - seen == set()
+
+
+@pytest.mark.timeout(INSTALL_SECONDS + 60)
+def test_the_document_is_one_by_asyncapis_own_schema() -> None:
+    with LocalServer() as server, urllib.request.urlopen(f"{server.url}/asyncapi.json", timeout=30) as answer:
+        document = json.load(answer)
+    schema = node_modules() / "@asyncapi" / "specs" / "schemas" / f"{document['asyncapi']}-without-$id.json"
+
+    faults = jsonschema_rs.validator_for(json.loads(schema.read_text())).iter_errors(document)
+
+    assert [(fault.instance_path, fault.message) for fault in faults] == []

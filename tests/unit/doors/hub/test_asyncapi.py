@@ -22,37 +22,6 @@ MESSAGES = DOCUMENT["components"]["messages"]
 SCHEMAS = DOCUMENT["components"]["schemas"]
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 
-# What AsyncAPI 3.0 allows in an object of each kind, and what it wants there, as far as the document has such objects.
-FORMS: dict[str, tuple[set[str], set[str]]] = {
-    "document": (
-        {"asyncapi", "info", "defaultContentType", "servers", "channels", "operations", "components"},
-        {"asyncapi", "info"},
-    ),
-    "info": ({"title", "version", "description"}, {"title", "version"}),
-    "server": ({"host", "protocol", "description"}, {"host", "protocol"}),
-    "channel": ({"address", "title", "description", "messages"}, set()),
-    "operation": ({"action", "channel", "summary", "messages", "reply"}, {"action", "channel"}),
-    "reply": ({"channel", "messages"}, set()),
-    "message": ({"name", "title", "summary", "description", "payload", "correlationId", "examples"}, set()),
-    "correlationId": ({"location"}, {"location"}),
-    "example": ({"name", "payload"}, set()),
-    "components": ({"messages", "schemas"}, set()),
-}
-
-
-def objects() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every object of the document that has a form."""
-    yield from (("document", DOCUMENT), ("info", DOCUMENT["info"]), ("components", DOCUMENT["components"]))
-    yield from (("server", server) for server in DOCUMENT["servers"].values())
-    yield from (("channel", channel) for channel in DOCUMENT["channels"].values())
-    for operation in DOCUMENT["operations"].values():
-        yield "operation", operation
-        yield from [("reply", operation["reply"])] if "reply" in operation else []
-    for message in MESSAGES.values():
-        yield "message", message
-        yield from [("correlationId", message["correlationId"])] if "correlationId" in message else []
-        yield from (("example", example) for example in message["examples"])
-
 
 def references(value: object) -> Iterator[str]:
     if isinstance(value, dict):
@@ -77,20 +46,6 @@ def validator(schema: object) -> jsonschema_rs.Draft7Validator:
 
 def is_valid(name: str, value: object) -> bool:
     return validator({"$ref": f"#/components/schemas/{name}"}).is_valid(value)
-
-
-def test_every_object_has_the_form_that_asyncapi_gives_it() -> None:
-    for kind, value in objects():
-        allowed, wanted = FORMS[kind]
-        assert {key for key in value if not key.startswith("x-")} <= allowed
-        assert wanted <= set(value)
-    assert DOCUMENT["asyncapi"] == "3.0.0"
-    assert all(operation["action"] in {"send", "receive"} for operation in DOCUMENT["operations"].values())
-    assert all(
-        message["correlationId"]["location"].startswith("$message.payload#/")
-        for message in MESSAGES.values()
-        if "correlationId" in message
-    )
 
 
 def test_names_are_such_as_tools_accept() -> None:

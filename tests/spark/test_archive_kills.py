@@ -18,7 +18,7 @@ from tests.spark.copying import START_SECONDS, Driver, publishing
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "12"))
+KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "6"))
 SCRIPT = Path(__file__).with_name("archive_driver.py")
 
 

@@ -19,7 +19,7 @@ from tests.spark.sink_place import rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "6"))
+KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "4"))
 
 
 def checksum(values: list[bytes]) -> str:

@@ -311,8 +311,9 @@ def _greeting(server: Server) -> Iterator[str]:
 
 
 def _hosts(settings: Settings) -> set[str]:
-    """The names by which web pages may know this server: on this machine alone its own, beyond it any."""
-    return {settings.host, urlsplit(settings.url(0)).hostname or ""} if is_loopback(settings.host) else {ANY_HOST}
+    """The names of this server, whose pages are its own. On this machine alone it answers to no others, beyond it to any."""
+    own = {settings.host, urlsplit(settings.url(0)).hostname or ""}
+    return own if is_loopback(settings.host) else {*own, ANY_HOST}
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -3,8 +3,10 @@
 import pytest
 
 from penstock.access import ClientRates
+from penstock.config import Settings
 from penstock.doors.http import TokenGate
 from penstock.rate_limit import RateLimit
+from penstock.server import _hosts
 from tests.integration.http_client import connected, scenario, serving
 from tests.integration.test_http_shell import Doorman
 
@@ -120,3 +122,14 @@ async def test_a_page_of_this_server_may_call_it_under_its_own_name() -> None:
         other = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="http://evil.example")
         hidden = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="null")
     assert [answer.status for answer in (own, other, hidden)] == [200, 403, 403]
+
+
+@pytest.mark.parametrize(("host", "stranger"), [("127.0.0.1", 421), ("0.0.0.0", 403)])
+@scenario
+async def test_a_server_knows_its_own_pages_by_its_public_url_whoever_may_reach_it(host: str, stranger: int) -> None:
+    settings = Settings(memory=True, host=host, insecure=True, public_url="https://queues.example")
+    async with serving(hosts=_hosts(settings)) as (_, port), connected(port) as client:
+        own = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="https://queues.example")
+        other = await client.ask("POST", "/echo", b"x", Host="queues.example", Origin="https://evil.example")
+        pointed = await client.ask("POST", "/echo", b"x", Host="evil.example", Origin="https://evil.example")
+    assert [answer.status for answer in (own, other, pointed)] == [200, 403, stranger]

@@ -130,7 +130,6 @@ class SessionRules(RuleBasedStateMachine):
             person.watched.add(pattern)
         if becomes_durable:
             assert isinstance(wish, Retain)
-            assert wish.is_new is (key not in self.durable)
             assert self.talk.hub.retained(person.session, wish, self.talk.now)
             self.durable.add(key)
         self.check(person, "hub:subscribed")

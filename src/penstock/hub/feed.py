@@ -28,7 +28,10 @@ class Retained(Protocol):
 
 
 class Feed(Protocol):
-    """The logs behind bound topics. Made by the host, used by one hub in one event loop."""
+    """The logs behind bound topics. Made by the host, used by one hub in one event loop.
+
+    Durable subscriptions of one actor begin and end in the order they are asked to, and whoever asked is told in that order.
+    """
 
     @property
     def oversized(self) -> int:

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
 from penstock.clock import Clock
 from penstock.durations import SECOND
-from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
+from penstock.errors import PenstockError, PermissionDenied, Unauthenticated, Unavailable
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.closing import FAILED, STOPPING, Close
 from penstock.hub.core.hub import Hub
@@ -61,6 +62,8 @@ class HubService:
         self._timer: asyncio.TimerHandle | None = None
         self._stop_listening: Callable[[], None] = lambda: None
         self._empty = asyncio.Event()
+        self._progress = asyncio.Event()
+        """Set by every publish that has reached its log, or has not."""
         self.is_stopping = False
 
     def start(self) -> None:
@@ -82,11 +85,15 @@ class HubService:
         if self._timer is not None:
             self._timer.cancel()
             self._stop_listening()
+            until = self._loop.time() + grace_seconds
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_seconds / 2):
+                    await self._written()
             self.hub.stop(self._clock.now())
             self._flush()
             if self._links or self._tasks:
                 try:
-                    async with asyncio.timeout(grace_seconds):
+                    async with asyncio.timeout_at(until):
                         await self._left()
                 except TimeoutError:
                     log.warning(
@@ -96,6 +103,12 @@ class HubService:
                 task.cancel()
         if self.feed is not None:
             self.feed.stop()
+
+    async def _written(self) -> None:
+        """Return when no publish is on its way into a log: who is not answered would send it again, to the next server."""
+        while any(link.session.appends for link in self._links):
+            self._progress.clear()
+            await self._progress.wait()
 
     async def _left(self) -> None:
         """Return when no connection is left, and nothing that one has asked for."""
@@ -131,9 +144,9 @@ class HubService:
             number += 1
             if number % TURN == 0:
                 await asyncio.sleep(0)  # frames that wait here already would else keep the loop
-            if session.closing is not None:
+            if session.closing is not None or self.is_stopping:
                 continue  # it is told why; what it says until it has heard that is not heard
-            wish = None
+            wish, waiting = None, session.outbox.bytes
             if isinstance(frame, str):
                 self._heard += len(frame)
                 wish = hub.receive(session, frame, now())
@@ -141,9 +154,13 @@ class HubService:
                 hub.reject(session, frame, now())
             else:
                 hub.floor.cut(session, frame, now())
+            is_much = session.outbox.bytes - waiting >= MUCH
             self._flush_when_due()
             if wish is not None:
                 await self._carry_out(link, wish)
+            elif is_much:
+                # Small requests may have large answers: several at once would be more than an outbox holds.
+                await link.written()
 
     async def _ignore(self, frames: AsyncIterator[Frame]) -> None:
         """Read on until the client has heard the close: to leave what it sent unread would cut it off before."""
@@ -257,7 +274,7 @@ class HubService:
 
     def _expired(self, address: str, pattern: str) -> None:
         """A durable subscription that nobody came back for."""
-        self.hub.expired(address, pattern, self._clock.now())
+        self.hub.expired(address, pattern)
 
     # --- wishes ---------------------------------------------------------------------------------------------------------------
 
@@ -267,8 +284,9 @@ class HubService:
             case Append():
                 await self._append(link, wish)
             case Settle():
-                for retained in link.retained.values():
-                    retained.ack(wish.message_ids)
+                for pattern, message_ids in wish.message_ids.items():
+                    if pattern in link.retained:
+                        link.retained[pattern].ack(message_ids)
             case Verify():
                 await self._verify(link, wish)
             case Recover():
@@ -322,6 +340,7 @@ class HubService:
             if not link.free.done():
                 link.free.set_result(None)
             link.free = None
+        self._progress.set()
         self._flush_soon()
 
     async def _recover(self, link: Link, wish: Recover) -> None:
@@ -332,6 +351,8 @@ class HubService:
                 part = await self._logs.read(wish.binding, start, wish.stop)
             except PenstockError:
                 part = None
+            if wish.binding.epoch != wish.epoch:
+                part = None  # what is in these places now is something else
             if part is None and not is_first:
                 # It was told that it gets everything. Coming back, it is told what is true then.
                 hub.floor.cut(session, FAILED, self._clock.now())
@@ -351,14 +372,18 @@ class HubService:
             if early is not None:
                 early.extend(messages)
             elif link in self._links:
-                self._deliver(link, messages)
+                self._deliver(link, wish.pattern, messages)
 
         self._flush()  # who had it before, and was replaced, lets go of it
         link.rest(wish.pattern)
         try:
             retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
-        except (Refusal, PenstockError) as error:
-            self.hub.unretained(link.session, wish, _refusal(error), self._clock.now())
+        except Exception as error:  # it is not made, whatever it was; what nobody foresaw ends the connection too
+            foreseen = error if isinstance(error, Refusal | PenstockError) else None
+            refusal = _refusal(foreseen or Unavailable("the log failed", hint="the server's log says why"))
+            self.hub.unretained(link.session, wish, refusal, self._clock.now())
+            if foreseen is None:
+                raise
             return
         if not self.hub.retained(link.session, wish, self._clock.now()):
             retained.close()  # the connection, or the registration, did not wait for it
@@ -366,11 +391,11 @@ class HubService:
         link.retained[wish.pattern] = retained
         waiting, early = early, None
         if waiting:
-            self._deliver(link, waiting)
+            self._deliver(link, wish.pattern, waiting)
 
-    def _deliver(self, link: Link, messages: Sequence[Message]) -> None:
+    def _deliver(self, link: Link, pattern: str, messages: Sequence[Message]) -> None:
         try:
-            self.hub.deliver(link.session, messages, self._clock.now())
+            self.hub.deliver(link.session, pattern, messages, self._clock.now())
         except Exception as error:  # noqa: BLE001  # who delivers has other connections to deliver to
             self._fail(link, error)
         self._flush_soon()

@@ -84,11 +84,11 @@ class DurableSubscriptions:
         self._started_at = broker.clock.now()
 
     def all(self) -> list[Kept]:
-        """Those that exist. Needs no thread."""
+        """Those that exist. Where they are as many as may be that takes a tenth of a second: call it in a thread."""
         return self._beginning("")
 
     def of(self, address: str) -> list[Kept]:
-        """Those of one actor. Needs no thread."""
+        """Those of one actor, found among all: call it in a thread."""
         return [kept for kept in self._beginning(f"hub.{_readable(address, '')}") if kept.address == address]
 
     def find(self, name: str) -> Kept | None:
@@ -100,35 +100,54 @@ class DurableSubscriptions:
     def _beginning(self, name: str) -> list[Kept]:
         beginning = PREFIX + name
         with self._broker.lock:
-            bodies = [body for name, body in self._broker.catalog.documents.items() if name.startswith(beginning)]
-        return [_decode(body) for body in bodies]
+            documents = [*self._broker.catalog.documents.items()]  # to look through them takes longer than others should wait
+        return [_decode(body) for name, body in documents if name.startswith(beginning)]
 
     def is_there(self, kept: Kept) -> bool:
         """Whether a subscription needs nothing to be made or noted. Needs no thread."""
         with self._broker.lock:
             body = self._broker.catalog.documents.get(PREFIX + kept.name)
-            if body is None or not self._is_attached(kept):
+            if body is None or not self.is_attached(kept):
                 return False
         return kept.used_at - _decode(body).used_at < self._grain
 
-    def make(self, kept: Kept, binding: Binding, *, from_start: bool = False) -> None:
-        """Have a subscription from now on, or from the beginning of its log, and note that it is in use."""
+    def is_attached(self, kept: Kept) -> bool:
+        """Whether there is a subscription, and its topic is still the one that it was made for. Needs no thread."""
+        with self._broker.lock:
+            queue = self._broker.catalog.subscriptions.get(kept.name)
+        return queue is not None and not queue.detached
+
+    def is_left_behind(self, kept: Kept) -> bool:
+        """Whether its topic was deleted and made again: all that is in there now is new to it. Needs no thread."""
+        with self._broker.lock:
+            queue = self._broker.catalog.subscriptions.get(kept.name)
+            stream = self._broker.catalog.topics.get(kept.topic)
+        return queue is not None and queue.detached and stream is not None and queue.stream != stream.number
+
+    def make(self, kept: Kept, binding: Binding, start: int) -> None:
+        """Have a subscription from an offset of its log on, if there is none, and note that it is in use.
+
+        One that was left behind begins at the beginning, whenever that is found out.
+        """
         with self._broker.lock:
             is_new = PREFIX + kept.name not in self._broker.catalog.documents
         # The document first: a subscription that nobody knows would hold the log for ever.
         body = msgspec.json.encode(kept)
         self._broker.change(lambda catalog, now: catalog.keep_document(PREFIX + kept.name, body, now))
         try:
-            self._subscribe(kept, binding, from_start=from_start)
+            self._subscribe(kept, binding, start)
         except PenstockError:
             if is_new:
                 self._broker.change(lambda catalog, now: catalog.drop_document(PREFIX + kept.name, now))
             raise
 
-    def _subscribe(self, kept: Kept, binding: Binding, *, from_start: bool) -> None:
+    def _subscribe(self, kept: Kept, binding: Binding, start: int) -> None:
         with self._broker.lock:
-            if self._is_attached(kept):
+            if self.is_attached(kept):
                 return
+            self._broker.catalog.topic(kept.topic)  # while there is none, the old one tells that it was left behind
+        if self.is_left_behind(kept):
+            start = 0
         with suppress(SubscriptionNotFound):  # one whose topic was deleted is empty, and stays so
             self._topics.unregister_subscription(kept.name)
         options = SubscriptionOptions(
@@ -139,8 +158,10 @@ class DurableSubscriptions:
         )
         with suppress(AlreadyExists):
             self._topics.register_subscription(kept.name, kept.topic, options)
-        if from_start:
-            self._topics.seek(kept.name, offset=0)
+        with self._broker.lock:
+            is_ahead = self._broker.catalog.topic(kept.topic).next_offset > start
+        if is_ahead:
+            self._topics.seek(kept.name, offset=start)
 
     def delete(self, kept: Kept) -> None:
         """End a subscription for good."""
@@ -156,8 +177,3 @@ class DurableSubscriptions:
     def _grain(self) -> int:
         """How exactly it is known when a subscription was in use: noting it is a write."""
         return min(DAY, self._expiry // 8)
-
-    def _is_attached(self, kept: Kept) -> bool:
-        """Whether there is a subscription, and its topic is still the one that it was made for."""
-        queue = self._broker.catalog.subscriptions.get(kept.name)
-        return queue is not None and not queue.detached

@@ -85,8 +85,8 @@ class BrokerFeed:
         """
         self._expired = expired
         self.make_topics(bindings)
-        for binding in (*bindings, everything):
-            reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes)
+        for number, binding in enumerate((*bindings, everything)):
+            reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes, bindings[:number])
             tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved)
             tail.start()
             self._tails.append(tail)
@@ -146,11 +146,11 @@ class BrokerFeed:
         """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
         async with self._turns.setdefault(address, asyncio.Lock()):
             now = self._broker.clock.now()
-            wanted = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in bindings]
-            for kept, binding in wanted:
-                await self._make_own(kept.topic)
-                if not self._durable.is_there(kept):
-                    await self._aio.call(self._durable.make, kept, binding)
+            logs = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in self._readers]
+            wanted = [(kept, binding) for kept, binding in logs if binding in bindings]
+            # Where topics were bound otherwise before, something may wait in another log yet.
+            earlier = [(kept, binding) for kept, binding in logs if binding not in bindings and self._durable.is_attached(kept)]
+            await self._make_all(wanted)
             self._end(address, pattern)
             share = self._shares.get(address)
             if share is None:
@@ -159,7 +159,7 @@ class BrokerFeed:
             retained = RetainedSubscription(
                 [
                     Delivery(self._aio, kept.name, pattern=pattern, reader=self._readers[binding], share=share, deliver=deliver)
-                    for kept, binding in wanted
+                    for kept, binding in (*earlier, *wanted)
                 ],
                 closed=partial(self._forget, (address, pattern)),
             )
@@ -171,24 +171,46 @@ class BrokerFeed:
                 raise
             return retained
 
+    async def _make_all(self, wanted: Sequence[tuple[Kept, Binding]]) -> None:
+        """Have all subscriptions that a durable one needs, or when one cannot be made, none that was not there before."""
+        made: list[Kept] = []
+        try:
+            for kept, binding in wanted:
+                await self._make_own(kept.topic)
+                if not self._durable.is_there(kept):
+                    is_new = self._durable.find(kept.name) is None
+                    await self._aio.call(self._durable.make, kept, binding, self._forwarded(binding))
+                    if is_new:
+                        made.append(kept)
+        except PenstockError:
+            for kept in made:
+                await self._aio.call(self._durable.delete, kept)
+            raise
+
     async def release(self, address: str, patterns: Sequence[str]) -> None:
         """End durable subscriptions for good; those that do not exist are passed over."""
         async with self._turns.setdefault(address, asyncio.Lock()):
             for pattern in patterns:
                 self._end(address, pattern)
-            for kept in self._durable.of(address):
+            for kept in await self._aio.call(self._durable.of, address):
                 if kept.pattern in patterns:
                     await self._aio.call(self._durable.delete, kept)
 
     async def tidy(self) -> None:
-        """End what nobody came back for, note what is in use, and make again what somebody deleted under its actor."""
-        for number, found in enumerate(self._durable.all(), 1):
+        """End what nobody came back for, note what is in use, and make again what somebody deleted or left behind."""
+        failed: list[PenstockError] = []
+        for number, found in enumerate(await self._aio.call(self._durable.all), 1):
             async with self._turns.setdefault(found.address, asyncio.Lock()):
                 kept = self._durable.find(found.name)  # others may have had their turn since
-                if kept is not None:
-                    await self._look_after(kept)
+                try:
+                    if kept is not None:
+                        await self._look_after(kept)
+                except PenstockError as error:  # of that one: the others need it as well
+                    failed.append(error)
             if number % TURN == 0:
                 await asyncio.sleep(0)
+        if failed:
+            log.warning("%d durable subscriptions could not be looked after, will try again: %s", len(failed), why(failed[-1]))
 
     async def _look_after(self, kept: Kept) -> None:
         now = self._broker.clock.now()
@@ -196,13 +218,17 @@ class BrokerFeed:
         if retained is not None and binding is not None and retained.is_delivering(kept.name):
             used = msgspec.structs.replace(kept, used_at=now)
             if not self._durable.is_there(used):
-                await self._aio.call(self._durable.make, used, binding)
+                await self._aio.call(self._durable.make, used, binding, self._forwarded(binding))
                 retained.wake()
         elif self._durable.is_over(kept, now):
             log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
             await self._aio.call(self._durable.delete, kept)
-            if all(other.pattern != kept.pattern for other in self._durable.of(kept.address)):  # else it has another log yet
+            others = await self._aio.call(self._durable.of, kept.address)
+            if all(other.pattern != kept.pattern for other in others):  # else it has another log yet
                 self._expired(kept.address, kept.pattern)
+        elif binding is not None and self._durable.is_left_behind(kept):
+            # Its topic was made again while nobody followed it, or it could not be made again when that was noticed.
+            await self._aio.call(self._durable.make, kept, binding, 0)
 
     def _end(self, address: str, pattern: str) -> None:
         retained = self._open.get((address, pattern))
@@ -230,6 +256,15 @@ class BrokerFeed:
         wanted = kept.topic, kept.bound
         return next((binding for binding in self._readers if (binding.stream, binding.pattern) == wanted), None)
 
+    def _forwarded(self, binding: Binding) -> int:
+        """Up to which offset the log was forwarded, which is where a new durable subscription begins.
+
+        One that began later would leave a hole for who subscribed to the same before, and is not forwarded to any more.
+        """
+        with self._broker.lock:
+            stream = self._broker.catalog.topics.get(binding.stream)
+        return binding.next_offset if stream is not None and epoch_of(stream, self._run) == binding.epoch else 0
+
     def _moved(self, binding: Binding, stream: Stream | None) -> None:
         """A topic was deleted, or is there again: what depended on it begins anew."""
         topic = binding.stream
@@ -253,21 +288,21 @@ class BrokerFeed:
 
     async def _renew(self, binding: Binding) -> None:
         """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
-        for kept in self._durable.all():
+        for kept in await self._aio.call(self._durable.all):
             if self._binding(kept) is binding:
                 async with self._turns.setdefault(kept.address, asyncio.Lock()):
-                    await self._aio.call(self._durable.make, kept, binding, from_start=True)
+                    await self._aio.call(self._durable.make, kept, binding, 0)
                     retained = self._open.get((kept.address, kept.pattern))
                     if retained is not None:
                         retained.wake()
 
     async def _tidy_always(self) -> None:
         while True:
-            await asyncio.sleep(TIDY_SECONDS)
             try:
                 await self.tidy()
             except Exception as error:  # noqa: BLE001  # whatever it was, it is tried again
                 log.warning("durable subscriptions could not be tidied up, will try again: %s", why(error))
+            await asyncio.sleep(TIDY_SECONDS)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         if self._is_over:

@@ -11,7 +11,8 @@ service that sets `hub.topic` chooses among the topics that the log is bound to.
 | `hub.id`      | the id of the request that published it   | the broker's id                   |
 | `hub.expires` | when it is over, milliseconds since 1970  | when the broker lets it expire    |
 
-Data that is no JSON is given to clients as `{"base64": "…"}`.
+Data that is no JSON is given to clients as `{"base64": "…"}`. A type that begins with `hub:`, and the hub's own address, do not
+count: clients would take such a message for a reply.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from __future__ import annotations
 import binascii
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from penstock.broker.core.message import Batch, StoredMessage, accept
 from penstock.broker.core.message import Message as NewMessage
-from penstock.hub.core.address import is_address
+from penstock.hub.core.address import EVERYONE, HUB, is_address
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.depth import is_deeper
 from penstock.hub.core.huge import has_huge_number
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
+from penstock.hub.core.publishing import RESERVED
 from penstock.hub.core.rules import MAX_DEPTH
-from penstock.hub.core.topic import covers, is_topic
+from penstock.hub.core.topic import covers, is_topic, overlaps
 from penstock.ids import message_id
 
 log = logging.getLogger("penstock.hub")
@@ -87,9 +89,11 @@ def data_of(data: bytes) -> bytes:
 class LogReader:
     """Makes messages of the hub of what is in the log of one binding."""
 
-    def __init__(self, binding: Binding, max_bytes: int) -> None:
+    def __init__(self, binding: Binding, max_bytes: int, before: Sequence[Binding] = ()) -> None:
+        """`before` are the bindings that count more than this one where both cover a topic."""
         self.binding = binding
         self._max_bytes = max_bytes
+        self._before = [one.pattern for one in before if overlaps(one.pattern, binding.pattern)]
         self._service = f"@(penstock/{_unfit.sub('-', binding.stream.lower()).strip('-')[:128] or 'topic'})"
         self._base = binding.base if is_topic(binding.base) else None
         self.oversized = 0
@@ -106,6 +110,10 @@ class LogReader:
             self._told = topic, is_topic(topic) and covers(self.binding.pattern, topic)
         return topic if self._told[1] else None
 
+    def is_log_of(self, topic: str) -> bool:
+        """Whether this is the log of a topic that its binding covers: there the topic's history is, and in no other."""
+        return not any(covers(pattern, topic) for pattern in self._before)
+
     def message(self, stored: StoredMessage, stream: int, offset: int) -> Message | None:
         """The message at an offset; None when it is none of the binding's topics, or too large."""
         attributes = stored.attributes or _NOTHING
@@ -118,8 +126,8 @@ class LogReader:
             return None
         sender = attributes.get(SENDER, "")
         return Message(
-            type=_named(attributes, TYPE) or _named(attributes, "type") or "message",
-            sender=sender if is_address(sender) else self._service,
+            type=_type(attributes, TYPE) or _type(attributes, "type") or "message",
+            sender=sender if is_address(sender) and sender not in {HUB, EVERYONE} else self._service,
             data=data,
             message_id=_named(attributes, ID) or message_id(stored.publish_at, stream, offset),
             published_at=stored.publish_at,
@@ -141,6 +149,11 @@ class LogReader:
 def _named(attributes: Mapping[str, str], key: str) -> str | None:
     text = attributes.get(key)
     return text if text and len(text) <= MAX_NAME else None
+
+
+def _type(attributes: Mapping[str, str], key: str) -> str | None:
+    text = _named(attributes, key)
+    return None if text is None or text.startswith(RESERVED) else text
 
 
 def _expiry(text: str | None) -> int | None:

@@ -136,7 +136,9 @@ class Tail:
         start, self._at = self._at, self._at + len(messages)
         read = self._reader.message
         found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages, start)]
-        news = [message for message in found if message is not None]
+        # What a service wrote into the log of other topics is in no history: who was away could never know of it.
+        is_of_here = self._reader.is_log_of
+        news = [message for message in found if message is not None and is_of_here(message.topic or "")]
         if news:
             self._forward(self._binding, news)
         self._binding.next_offset = self._at  # also what was skipped is behind

@@ -25,6 +25,11 @@ class TokenIdentity(Identity):
     principal: Principal
     project: str
 
+    @property
+    def breadth(self) -> int:
+        """How many names of the token a topic is held against."""
+        return max(len(self.principal.patterns), 1)
+
     def may_publish(self, topic: str) -> bool:
         """Whether the token lets publish under that name."""
         return self.principal.may(Verb.PUBLISH, self.project, topic)

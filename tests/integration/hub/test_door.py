@@ -16,9 +16,10 @@ import pytest
 from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.doors.http import HttpLimits
+from penstock.doors.hub.socket import HubSocket
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
-from penstock.hub.core.closing import CLOSES
+from penstock.hub.core.closing import CLOSES, SLOW_READER
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
@@ -474,6 +475,58 @@ def test_who_does_not_even_take_the_close_is_cut() -> None:
             await flood(running.url, "slow", 6)
             await no_session(running)
             assert running.hub.numbers.closed["slow_reader"] == 1
+
+    asyncio.run(scenario())
+
+
+async def full(running: Serving, slow: RawSocket) -> HubSocket:
+    """Publish to a client that does not read until nothing more can be written to it; returns the server's end of it."""
+    await slow.register("@(test/slow)")
+    await slow.say("hub:subscribe", {"topic": "slow"})
+    await slow.next()
+    (session,) = running.hub.floor.sessions
+    await flood(running.url, "slow", 6)
+    assert len(session.outbox)
+    end = session.peer.socket
+    assert isinstance(end, HubSocket)
+    return end
+
+
+def test_who_says_close_and_does_not_take_the_answer_is_cut_as_well() -> None:
+    """It is none of the hub's any more by then, and still holds what waits for it."""
+
+    async def scenario() -> None:
+        rules, limits = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None), HttpLimits(write_seconds=0.2)
+        async with serving(rules, limits=limits) as running, raw(running.url, receive_buffer=4096) as slow:
+            connection = (await full(running, slow))._connection
+            await slow.send(frame(CLOSE, struct.pack("!H", 1000)))
+            await no_session(running)
+            async with asyncio.timeout(60):
+                while connection.transport is not None:  # noqa: ASYNC110  # nobody tells when a transport is gone
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["reads on", "stops again", "takes too long"])
+def test_who_reads_on_after_it_was_cut_off_hears_why_within_reason(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.doors.hub.socket.TAKE_SECONDS", 3_600.0)  # the test says when it is time to look
+
+    async def scenario() -> None:
+        rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None)
+        async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
+            end = await full(running, slow)
+            (session,) = running.hub.floor.sessions
+            running.hub.floor.cut(session, SLOW_READER, SystemClock().now())
+            session.peer.write()
+            now, before = asyncio.get_running_loop().time(), end._unsent()
+            while end._unsent() == before:
+                await slow.read()
+            left = end._unsent()
+            end._look(before, now if how == "takes too long" else now + 3_600)
+            if how == "stops again":
+                end._look(left, now + 3_600)
+            assert (await slow.closed())[0] == (SLOW_READER.code if how == "reads on" else None)
 
     asyncio.run(scenario())
 

@@ -23,7 +23,7 @@ from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.projects import Projects
 from penstock.testing import ManualClock
-from tests.integration.hub.feed_desk import ALICE, Desk, in_loop, said
+from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said
 
 WEEK = 7 * 86_400
 
@@ -96,6 +96,27 @@ def test_a_log_in_memory_has_another_name_in_every_run() -> None:
             async with Desk(None, clock=ManualClock()) as desk:
                 epochs.add(desk.binding.epoch)
         assert len(epochs) == 2
+
+    in_loop(scenario())
+
+
+def test_a_message_in_the_log_of_other_topics_is_passed_over_but_by_durable_ones(
+    place: Path | None,
+) -> None:
+    """Who was away asks the log of a topic for what was missed, and no other: a message that is not in there would be a hole."""
+
+    async def scenario() -> None:
+        exact, wide = Binding("orders/eu/#", "eu"), Binding("orders/#", "orders")
+        async with Desk(place, exact, wide) as desk:
+            durable = Inbox()
+            await desk.feed.retain(ALICE, "orders/eu/1", [exact, wide], durable.take)
+            strayed = Message(b'"strayed"', {"hub.topic": "orders/eu/1"})
+            await asyncio.to_thread(desk.topics.publish, "orders", [strayed, Message(b'"wide"', {"hub.topic": "orders/us"})])
+            assert await desk.inbox.until(1) == ["wide"]
+            assert await durable.until(1) == ["strayed"]
+            await desk.append(said("orders/eu/1", "exact"), exact)
+            assert await desk.inbox.until(2) == ["wide", "exact"]
+            assert await durable.until(2) == ["strayed", "exact"]
 
     in_loop(scenario())
 
@@ -226,7 +247,8 @@ def test_a_topic_of_the_hubs_own_that_somebody_else_makes_is_followed_too(
                 monkeypatch.setattr(desk.feed, "_make_own", _nothing)  # as where the disk is full
                 await asyncio.to_thread(desk.topics.unregister_topic, binding)
             await asyncio.to_thread(desk.topics.register_topic, binding)
-            await desk.append(said("chat", "new"), desk.binding if binding == "hub.chat" else desk.everything)
+            topic, bound = ("chat", desk.binding) if binding == "hub.chat" else ("news", desk.everything)
+            await desk.append(said(topic, "new"), bound)
 
             assert await desk.inbox.until(1) == ["new"]
 

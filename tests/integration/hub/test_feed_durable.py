@@ -306,6 +306,18 @@ def test_one_that_is_ended_is_gone_for_good(tmp_path: Path) -> None:
     in_loop(scenario())
 
 
+def test_a_new_one_begins_where_forwarding_is_so_that_who_was_forwarded_to_has_no_hole() -> None:
+    async def scenario() -> None:
+        async with Desk(None) as desk:
+            desk.topics.publish("orders", [Message(b'"one"'), Message(b'"two"')])  # nobody had a turn to forward them
+            assert desk.inbox.data == []
+            inbox, _ = await retain(desk, "orders/#")
+            await desk.append(said("orders", "three"))
+            assert await inbox.until(3) == ["one", "two", "three"]
+
+    in_loop(scenario())
+
+
 def test_one_that_nobody_comes_back_for_ends_after_its_time(place: Path | None) -> None:
     async def scenario() -> None:
         clock = ManualClock()
@@ -364,6 +376,98 @@ def test_it_goes_on_with_a_topic_that_was_deleted_and_made_again(place: Path | N
     in_loop(scenario())
 
 
+def make_again(desk: Desk, topic: str) -> None:
+    """Delete a topic, and make one of the same name."""
+    desk.topics.unregister_topic(topic)
+    desk.topics.register_topic(topic)
+
+
+def test_one_whose_topic_was_made_again_while_no_hub_ran_gets_all_that_is_in_there(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Desk(tmp_path) as desk:
+            await retain(desk, "orders/#")
+            desk.feed.stop()
+            await asyncio.to_thread(make_again, desk, "orders")
+        async with Desk(tmp_path) as desk:
+            await desk.append(said("orders", "one"))
+            inbox, _ = await retain(desk, "orders/#")
+            await desk.append(said("orders", "two"))
+            assert await inbox.until(2) == ["one", "two"]
+
+    in_loop(scenario())
+
+
+def test_one_whose_topic_was_made_again_holds_what_comes_before_its_actor_does(tmp_path: Path) -> None:
+    """The topic itself keeps messages for a week; who comes back later finds what its own subscription holds."""
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        async with Desk(tmp_path, clock=clock) as desk:
+            await retain(desk, "orders/#")
+            desk.feed.stop()
+            await asyncio.to_thread(make_again, desk, "orders")
+        async with Desk(tmp_path, clock=clock) as desk:
+            (queue,) = desk.broker.catalog.subscriptions.values()
+            assert queue.detached
+            await desk.until(lambda: not any(queue.detached for queue in desk.broker.catalog.subscriptions.values()))
+            await desk.append(said("orders", "one"))
+            clock.advance(20 * DAY)
+            inbox, _ = await retain(desk, "orders/#")
+            assert await inbox.until(1) == ["one"]
+
+    in_loop(scenario())
+
+
+def test_who_comes_back_before_anybody_noticed_that_the_topic_was_made_again_misses_nothing(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            _, retained = await retain(desk, "orders/#")
+            retained.close()
+            make_again(desk, "orders")  # in the loop's own thread: the tail cannot look in between
+            desk.topics.publish("orders", [Message(b'"one"')])
+            inbox, _ = await retain(desk, "orders/#")
+            assert await inbox.until(1) == ["one"]
+
+    in_loop(scenario())
+
+
+def test_who_comes_back_while_there_is_no_topic_misses_nothing_of_the_next(
+    place: Path | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.hub_host.tail.RETRY_SECONDS", 3_600)  # nobody looks but who comes back
+
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            _, retained = await retain(desk, "orders/#")
+            retained.close()
+            await asyncio.to_thread(desk.topics.unregister_topic, "orders")
+            with pytest.raises(TopicNotFound):
+                await retain(desk, "orders/#")
+            await asyncio.to_thread(desk.topics.register_topic, "orders")
+            await asyncio.to_thread(desk.topics.publish, "orders", [Message(b'"one"')])
+            inbox, _ = await retain(desk, "orders/#")
+            assert await inbox.until(1) == ["one"]
+
+    in_loop(scenario())
+
+
+def test_one_that_somebody_detached_goes_on_from_now_and_repeats_nothing(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place) as desk:
+            inbox, retained = await retain(desk, "orders/#")
+            await desk.append(said("orders", "old"))
+            await inbox.until(1)
+            retained.ack(["old"])
+            retained.close()
+            (name,) = desk.broker.catalog.subscriptions
+            await asyncio.to_thread(desk.broker.change, lambda catalog, now: catalog.detach_subscription(name, now))
+            inbox, _ = await retain(desk, "orders/#")
+            await desk.append(said("orders", "new"))
+            assert await inbox.until(1) == ["new"]
+
+    in_loop(scenario())
+
+
 def test_one_that_somebody_deletes_under_its_actor_is_made_again(place: Path | None, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with Desk(place) as desk:
@@ -386,6 +490,58 @@ def test_one_whose_topic_is_missing_is_refused_and_leaves_nothing_behind(place: 
                 await retain(desk, "orders/#")
             assert not desk.broker.catalog.documents
             assert not desk.broker.catalog.subscriptions
+
+    in_loop(scenario())
+
+
+def test_one_that_cannot_be_made_in_all_its_logs_leaves_nothing_behind_in_any(place: Path | None) -> None:
+    async def scenario() -> None:
+        async with Desk(place, Binding("orders/#", "orders"), Binding("bills/#", "bills")) as desk:
+            await retain(desk, "orders/#", bindings=[desk.bindings[0]])
+            before = {*desk.broker.catalog.documents}
+            await asyncio.to_thread(desk.topics.unregister_topic, "bills")
+            with pytest.raises(TopicNotFound):
+                await retain(desk, "#", bindings=[*desk.bindings, desk.everything])
+            assert {*desk.broker.catalog.documents} == before
+            assert len(desk.broker.catalog.subscriptions) == 1
+
+    in_loop(scenario())
+
+
+def test_one_that_cannot_be_looked_after_keeps_nobody_else_from_it(place: Path | None, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+
+    async def scenario() -> None:
+        async with Desk(place, Binding("orders/#", "orders"), Binding("bills/#", "bills"), clock=clock) as desk:
+            await retain(desk, "orders/#", bindings=[desk.bindings[0]])
+            _, retained = await retain(desk, "bills/#", bindings=[desk.bindings[1]])
+            retained.close()
+            await asyncio.to_thread(desk.topics.unregister_topic, "orders")
+            clock.advance(31 * DAY)
+            await desk.feed.tidy()
+            assert desk.expired == [(ALICE, "bills/#")]
+            assert "could not be looked after" in caplog.text
+
+    in_loop(scenario())
+
+
+def test_what_waits_in_the_log_of_everything_comes_though_the_topic_has_a_history_by_now(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Desk(tmp_path) as desk:
+            _, retained = await retain(desk, "chat/#", bindings=[desk.everything])
+            retained.close()
+            await desk.append(said("chat/a", "one"), desk.everything)
+        async with Desk(tmp_path, Binding("chat/#", "hub.chat")) as desk:
+            inbox, retained = await retain(desk, "chat/#")
+            await desk.append(said("chat/a", "two"))
+            assert sorted(await inbox.until(2)) == ["one", "two"]
+            retained.ack(["one", "two"])
+            retained.close()
+            inbox, _ = await retain(desk, "chat/#")
+            await desk.append(said("chat/a", "three"))
+            assert await inbox.until(1) == ["three"]
+            await desk.feed.release(ALICE, ["chat/#"])
+            assert not desk.broker.catalog.documents
 
     in_loop(scenario())
 

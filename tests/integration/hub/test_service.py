@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -348,6 +349,25 @@ def test_a_recovery_that_breaks_off_ends_the_connection_and_leaves_no_hole(part:
     run(scenario, binding=kept(100))
 
 
+def test_a_recovery_takes_nothing_from_a_log_that_was_made_again_meanwhile() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        read = feed.read
+
+        async def made_again(binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
+            if start == 1:
+                binding.epoch, binding.next_offset = "another", 0
+            return await read(binding, start, stop)
+
+        feed.read = made_again  # type: ignore[method-assign]  # something happens in between
+        feed.parts |= {0: ([at(0)], 1), 1: ([at(1)], 2)}
+        async with member(running.url, "@(test/one)") as wire:
+            await wire.ask("hub:subscribe", {"topic": "kept/#", "since": {"epoch": EPOCH, "offset": -1}})
+            assert await wire.closed() == (1011, "internal_error")
+            assert [one["metadata"]["offset"] for one in wire.kept] == [0]
+
+    run(scenario, binding=kept(2))
+
+
 # --- durable subscriptions ----------------------------------------------------------------------------------------------------
 
 
@@ -373,6 +393,20 @@ def test_a_durable_subscription_delivers_after_it_was_confirmed_and_is_settled_b
         retained.deliver([at(2)])  # too late: nobody is there
 
     run(scenario, early=[at(0)])
+
+
+def test_an_acknowledgement_is_told_to_the_subscriptions_that_brought_the_message() -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            for pattern in ("kept/#", "kept/a", "kept/b"):
+                await wire.ask("hub:subscribe", {"topic": pattern, "durable": True})
+            for _, pattern, retained in feed.retains:
+                if pattern != "kept/b":
+                    retained.deliver([at(0)])
+            await wire.ask("hub:ack", {"messageId": "message-0"})
+            assert [retained.acked for _, _, retained in feed.retains] == [["message-0"], ["message-0"], []]
+
+    run(scenario)
 
 
 def test_a_durable_subscription_ends_with_its_unsubscribe_and_rests_otherwise() -> None:
@@ -445,6 +479,19 @@ def test_a_durable_subscription_that_cannot_be_made_is_refused(
     run(scenario)
 
 
+def test_a_durable_subscription_that_fails_as_nobody_foresaw_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            feed.problem = RuntimeError(SECRET)
+            await wire.say("hub:subscribe", {"topic": "kept/#", "durable": True})
+            assert await wire.closed() == (1011, "internal_error")
+        assert len(running.hub.floor.durable) == 0
+
+    run(scenario)
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in caplog.text
+
+
 def test_a_durable_subscription_that_comes_too_late_is_closed_again() -> None:
     clock = ManualClock()
 
@@ -486,6 +533,25 @@ def test_a_durable_subscription_that_expired_is_known_no_more() -> None:
         assert [*durable.patterns_of("@(test/one)")] == []
 
     run(scenario, known=[("@(test/one)", "elsewhere")])
+
+
+# --- answers ------------------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_for_more_at_once_than_an_outbox_holds_and_reads_it_gets_it_all() -> None:
+    async def scenario() -> None:
+        async with serving(HubRules(rate=None, max_outbox_bytes=150_000)) as running, AsyncExitStack() as stack:
+            for number in range(10):
+                wire = await stack.enter_async_context(connected(running.url))
+                actor = {"actorAddress": f"@(test/a{number})", "capabilities": ["x"], "metadata": {"x": "x" * 8_000}}
+                await wire.ask("hub:register", actor)
+            wire = await stack.enter_async_context(connected(running.url))
+            for number in range(20):
+                await wire.say("hub:list_actors", id=f"{number}")
+            await wire.say("hub:heartbeat", id="last")
+            assert [(await wire.next())["correlationId"] for _ in range(21)] == [*map(str, range(20)), "last"]
+
+    asyncio.run(scenario())
 
 
 # --- tokens -------------------------------------------------------------------------------------------------------------------
@@ -579,6 +645,27 @@ def test_a_stop_waits_for_who_is_there_though_all_had_gone_before() -> None:
 
 
 # --- faults -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_answers_publishes_that_are_on_their_way_into_a_log() -> None:
+    """Who is not answered sends it again, and the next server does not know that the log has it already."""
+
+    async def scenario(running: Serving, feed: ObedientFeed) -> None:
+        async with member(running.url, "@(test/one)") as wire:
+            await publish(wire, 1)
+            await until(lambda: feed.appends)
+            stopping = asyncio.create_task(running.service.stop(30))
+            await until(lambda: running.service.is_stopping)
+            await publish(wire, 2)  # is not heard any more, else there might be no end
+            ((message, done),) = feed.appends
+            done(Position(EPOCH, 0))
+            assert (await wire.expect("hub:delivery_ack"))["payload"]["messageId"] == message.message_id
+            assert await wire.closed() == (1001, "server_shutdown")
+            await wire.close()
+            await stopping
+            assert len(feed.appends) == 1
+
+    run(scenario)
 
 
 def test_whatever_a_log_raises_ends_one_connection_alone(caplog: pytest.LogCaptureFixture) -> None:

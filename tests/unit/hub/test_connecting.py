@@ -386,6 +386,19 @@ def test_a_token_that_allows_less_ends_subscriptions_and_says_so() -> None:
     assert talk.messages(session) == [1]
 
 
+def test_who_is_too_full_to_be_told_what_a_token_does_not_allow_any_more_is_cut_off() -> None:
+    talk = Talk(HubRules(rate=None, max_outbox_messages=2))
+    session = talk.connect(A, identity=known())
+    for number in range(5):
+        talk.subscribe(session, f"secret/{number}")
+    wish = talk.say(session, "hub:refresh_token", {"token": "new"})
+    assert isinstance(wish, Verify)
+
+    talk.hub.verified(session, wish, known(subscribe=()), talk.now)
+
+    assert (session.closing, session.subscriptions) == (closing.SLOW_READER, {})
+
+
 # --- timeouts, and the end of the server --------------------------------------------------------------------------------------
 
 
@@ -580,6 +593,30 @@ def test_a_request_that_looks_through_much_takes_more_of_the_rate(
 
     assert talk.ask(session, kind, payload)["type"] != "hub:error"  # the third of 5, and 2 for the 4 that it looked through
     assert talk.refused(session, kind, payload)["code"] == "rate_limited"
+
+
+def test_a_list_of_topics_takes_the_more_of_the_rate_the_more_patterns_the_token_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.core.hub.SEARCHED_FOR_ONE", 10)
+    talk = fast(per_second=1, burst=5)
+    for name in ("b", "c"):
+        talk.subscribe(talk.connect(f"@(browser/{name})"), name)
+    few, many = (talk.meet(identity=Identity(subscribe=("x/#",) * count)) for count in (1, 20))
+
+    for session in (few, few, many):
+        assert talk.ask(session, "hub:list_topics")["payload"]["total"] == 0
+    assert talk.refused(many, "hub:list_topics")["code"] == "rate_limited"  # 1, and 4 for 2 topics and 20 patterns
+
+
+def test_a_list_of_who_is_present_takes_more_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.core.hub.SEARCHED_FOR_ONE", 2)
+    talk = fast(per_second=1, burst=5)
+    for name in ("b", "c", "d", "e"):
+        talk.subscribe(talk.connect(f"@(browser/{name})"), "room")
+    session = talk.connect(A)
+
+    for topic in ("room", "empty"):
+        assert talk.ask(session, "hub:presence", {"topic": topic})["type"] == "hub:presence"  # 1 + 3, and 1
+    assert talk.refused(session, "hub:presence", {"topic": "empty"})["code"] == "rate_limited"
 
 
 def test_to_connect_takes_nothing_of_the_rate() -> None:

@@ -97,3 +97,8 @@ def test_who_may_publish_something_may_send_and_who_may_publish_anything_may_bro
     identity = Identity(publish=publish)
 
     assert (identity.may_send(), identity.may_broadcast()) == (sends, broadcasts)
+
+
+@pytest.mark.parametrize(("subscribe", "breadth"), [(None, 1), ((), 1), (("a",), 1), (("a", "b/#"), 2)])
+def test_it_is_known_how_many_patterns_a_topic_is_held_against(subscribe: tuple[str, ...] | None, breadth: int) -> None:
+    assert Identity(subscribe=subscribe).breadth == breadth

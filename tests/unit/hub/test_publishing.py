@@ -520,3 +520,51 @@ def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_ove
     assert (talk.heard(second), talk.messages(third)) == ([], [1])
     talk.hub.floor.cut(first, closing.STOPPING, talk.now)
     assert first.closing is closing.SLOW_READER, "the first reason counts"
+
+
+def test_who_runs_out_and_is_cut_off_by_what_that_causes_leaves_nothing_behind_and_harms_nobody() -> None:
+    """Two watch each other and are full: that one runs out cuts off the other, and that cuts off the first, half way through."""
+    talk = Talk(HubRules(rate=None, max_outbox_messages=1))
+    first, second, third = talk.connect(A, ttl=1_000), talk.connect(B), talk.connect("@(browser/c)", ttl=1_000)
+    for topic in ("x", "y"):
+        for session in (first, second):
+            talk.subscribe(session, topic, presence=True)
+            talk.forget(first, second)
+    talk.subscribe(third, "z")
+    for session in (first, second):
+        talk.say(session, "ping")
+
+    talk.later(SECOND)
+
+    assert (first.closing, second.closing, third.closing) == (closing.SLOW_READER, closing.SLOW_READER, None)
+    assert [one["type"] for one in talk.heard(third)] == ["hub:unregistered"]
+    floor = talk.hub.floor
+    assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
+
+
+def test_who_is_cut_off_by_what_its_own_subscribing_causes_leaves_nothing_behind() -> None:
+    """Who is told that it joins is full; that this one leaves is told to the first, which is full too."""
+    talk = Talk(HubRules(rate=None, max_outbox_messages=1))
+    session, watcher = talk.connect(A), talk.connect(B)
+    talk.subscribe(watcher, "new", presence=True)
+    talk.subscribe(watcher, "room")
+    talk.subscribe(session, "room", presence=True)
+    for one in (session, watcher):
+        talk.say(one, "ping")
+
+    assert talk.say(session, "hub:subscribe", {"topic": "new", "presence": True, "durable": True}) is None
+
+    assert (session.closing, watcher.closing) == (closing.SLOW_READER, closing.SLOW_READER)
+    floor = talk.hub.floor
+    assert (len(floor.table), len(floor.watchers), len(floor.durable)) == (0, 0, 0)
+
+
+def test_who_runs_out_and_is_too_full_to_be_told_is_not_registered_again() -> None:
+    talk = Talk(HubRules(rate=None, max_outbox_messages=1))
+    session = talk.connect(A, ttl=1_000)
+    talk.say(session, "ping")
+    talk.now += SECOND
+
+    talk.say(session, "hub:register", {"actorAddress": A, "capabilities": ["x"]})
+
+    assert (session.closing, session.actor, len(talk.hub.floor.registry)) == (closing.SLOW_READER, None, 0)

@@ -301,7 +301,7 @@ def test_a_durable_subscription_is_made_on_every_log_it_may_concern(pattern: str
     wish = talk.say(session, "hub:subscribe", {"topic": pattern, "durable": True}, id="s")
 
     assert isinstance(wish, Retain)
-    assert (wish.address, wish.pattern, wish.is_new) == (A, pattern, True)
+    assert (wish.address, wish.pattern) == (A, pattern)
     assert [binding.stream for binding in wish.bindings] == streams
     assert talk.heard(session) == []
     assert talk.hub.retained(session, wish, talk.now)
@@ -315,12 +315,12 @@ def test_what_is_delivered_waits_for_its_acknowledgement() -> None:
     talk = Talk()
     session = talk.connect(A)
     talk.retain(session, "d")
-    talk.hub.deliver(session, [talk.stored(talk.everything, offset, "d") for offset in range(3)], talk.now)
+    talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(3)], talk.now)
     assert [one["metadata"]["messageId"] for one in talk.heard(session)] == ["m-0", "m-1", "m-2"]
 
     wish = talk.say(session, "hub:ack", {"messageIds": ["m-2", "m-0", "m-0", "other"], "messageId": "m-2"}, id="k")
 
-    assert wish == Settle(A, ("m-2", "m-0"))
+    assert wish == Settle(A, {"d": ["m-2", "m-0"]})
     (reply,) = talk.heard(session)
     assert pick(reply, "type", "correlationId", "payload") == {
         "type": "hub:acked",
@@ -329,8 +329,50 @@ def test_what_is_delivered_waits_for_its_acknowledgement() -> None:
     }
     assert [*session.unacked] == ["m-1"]
     assert talk.ask(session, "hub:ack", {"messageId": "m-0"})["payload"] == {"acked": 0, "unknown": ["m-0"]}
-    assert talk.say(session, "hub:ack", {"messageId": "m-1"}) == Settle(A, ("m-1",))
+    assert talk.say(session, "hub:ack", {"messageId": "m-1"}) == Settle(A, {"d": ["m-1"]})
     assert talk.heard(session)[0]["payload"] == {"acked": 1}
+
+
+def test_one_acknowledgement_is_for_all_subscriptions_that_brought_the_message_and_for_no_others() -> None:
+    talk = Talk()
+    session = talk.connect(A)
+    for pattern in ("d", "#", "other"):
+        talk.retain(session, pattern)
+    for pattern in ("d", "#", "#"):  # one of them again, as after its lease
+        talk.hub.deliver(session, pattern, [talk.stored(talk.everything, 0, "d")], talk.now)
+
+    wish = talk.say(session, "hub:ack", {"messageId": "m-0"})
+
+    assert wish == Settle(A, {"d": ["m-0"], "#": ["m-0"]})
+    assert session.unacked == {}
+
+
+def test_no_acknowledgement_is_awaited_of_what_a_subscription_brought_that_is_over() -> None:
+    talk = Talk()
+    session = talk.connect(A)
+    talk.retain(session, "d")
+    talk.retain(session, "#")
+    talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(2)], talk.now)
+    talk.hub.deliver(session, "#", [talk.stored(talk.everything, 0, "d")], talk.now)
+
+    talk.hub.released(session, talk.release(session, "hub:unsubscribe", {"topic": "d"}), talk.now)
+    talk.forget(session)
+
+    assert talk.say(session, "hub:ack", {"messageIds": ["m-0", "m-1"]}) == Settle(A, {"#": ["m-0"]})
+    assert talk.heard(session)[0]["payload"] == {"acked": 1, "unknown": ["m-1"]}
+
+
+def test_what_is_delivered_after_the_end_of_a_subscription_does_not_come() -> None:
+    """Who delivers hears a moment later that a registration ran out."""
+    talk = Talk()
+    session = talk.connect(A, ttl=1_000)
+    talk.retain(session, "d")
+    talk.later(SECOND)
+    talk.forget(session)
+
+    talk.hub.deliver(session, "d", [talk.stored(talk.everything, 0, "d")], talk.now)
+
+    assert (talk.heard(session), session.unacked) == ([], {})
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"messageIds": []}, {"messageId": ""}])
@@ -351,7 +393,7 @@ def test_a_durable_subscription_rests_while_its_actor_is_away_and_is_resumed_by_
     talk = Talk()
     session, publisher = talk.connect(A, ttl=60_000), talk.connect(P)
     talk.retain(session, "d/#")
-    talk.hub.deliver(session, [talk.stored(talk.everything, 0, "d")], talk.now)
+    talk.hub.deliver(session, "d/#", [talk.stored(talk.everything, 0, "d")], talk.now)
     talk.forget(session)
 
     if how == "closed":
@@ -367,7 +409,6 @@ def test_a_durable_subscription_rests_while_its_actor_is_away_and_is_resumed_by_
     assert talk.append(publisher, "d/x").binding is talk.everything
     wish = talk.say(back, "hub:subscribe", {"topic": "d/#"})
     assert isinstance(wish, Retain)
-    assert not wish.is_new
     assert talk.hub.retained(back, wish, talk.now)
     assert talk.heard(back)[0]["payload"]["durable"] is True
 
@@ -378,7 +419,7 @@ def test_what_is_delivered_to_one_that_is_gone_is_not_kept() -> None:
     talk.retain(session, "d")
     talk.hub.closed(session, talk.now)
 
-    talk.hub.deliver(session, [talk.stored(talk.everything, 0, "d")], talk.now)
+    talk.hub.deliver(session, "d", [talk.stored(talk.everything, 0, "d")], talk.now)
 
     assert (session.unacked, talk.heard(session)) == ({}, [])
 
@@ -388,7 +429,7 @@ def test_a_durable_reader_that_does_not_read_is_cut_off() -> None:
     session = talk.connect(A)
     talk.retain(session, "d")
 
-    talk.hub.deliver(session, [talk.stored(talk.everything, offset, "d") for offset in range(5)], talk.now)
+    talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(5)], talk.now)
 
     assert (session.closing, session.unacked) == (closing.SLOW_READER, {})
 
@@ -411,6 +452,7 @@ def test_a_durable_subscription_is_ended_for_good_by_unsubscribing_though_it_res
         "payload": {"topic": "d", "unsubscribedAt": talk.ms},
     }
     assert talk.publish(publisher, "d") is None
+    assert talk.hub.floor.made == set()
 
 
 def test_a_subscription_that_becomes_durable_keeps_its_id_and_loses_nothing() -> None:
@@ -464,10 +506,10 @@ def test_a_durable_subscription_that_cannot_be_resumed_rests_on() -> None:
     assert talk.append(publisher, "d").binding is talk.everything
     again = talk.say(session, "hub:subscribe", {"topic": "d"})
     assert isinstance(again, Retain)
-    assert not again.is_new
 
 
-def test_a_durable_subscription_that_is_made_too_late_is_not_wanted_any_more() -> None:
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_durable_subscription_that_is_made_too_late_is_not_wanted_any_more(is_made: bool) -> None:
     talk = Talk()
     first = talk.connect(A)
     wish = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
@@ -476,11 +518,100 @@ def test_a_durable_subscription_that_is_made_too_late_is_not_wanted_any_more() -
     talk.retain(second, "d")
     talk.forget(first)
 
-    assert not talk.hub.retained(first, wish, talk.now)
-    talk.hub.unretained(first, wish, NO, talk.now)
+    if is_made:
+        assert not talk.hub.retained(first, wish, talk.now)
+    else:
+        talk.hub.unretained(first, wish, NO, talk.now)
 
     assert talk.heard(first) == []
     assert [*talk.hub.floor.durable.subscribers("d")] == [A], "the other connection has it"
+
+
+@pytest.mark.parametrize("how", ["closed", "expired", "taken over"])
+def test_nothing_is_left_of_a_durable_subscription_that_could_not_be_made_after_its_session_had_gone(how: str) -> None:
+    talk = Talk()
+    session, publisher = talk.connect(A, ttl=60_000), talk.connect(P)
+    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(wish, Retain)
+    if how == "closed":
+        talk.hub.closed(session, talk.now)
+    elif how == "expired":
+        talk.later(60 * SECOND)
+    else:
+        talk.connect(A)
+
+    talk.hub.unretained(session, wish, NO, talk.now)
+
+    assert (len(talk.hub.floor.durable), len(talk.hub.floor.making)) == (0, 0)
+    assert talk.publish(publisher, "d") is None
+
+
+def test_a_durable_subscription_that_was_never_made_cannot_fail_to_end() -> None:
+    """While one waits for it another ends it. Neither works, and there was none in the first place."""
+    talk = Talk()
+    first, publisher = talk.connect(A), talk.connect(P)
+    made = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(made, Retain)
+    second = talk.connect(A)
+    ended = talk.release(second, "hub:unsubscribe", {"topic": "d"})
+
+    talk.hub.unretained(first, made, NO, talk.now)
+    talk.hub.unreleased(second, ended, NO, talk.now)
+
+    assert talk.publish(publisher, "d") is None
+
+
+@pytest.mark.parametrize("second_goes", [False, True])
+@pytest.mark.parametrize("made", ["neither", "the first", "the second"])
+def test_of_two_connections_that_try_to_make_a_durable_subscription_one_that_succeeds_is_enough(
+    made: str, second_goes: bool
+) -> None:
+    """While the first waits for it the second takes over its address and tries the same."""
+    talk = Talk()
+    publisher, first = talk.connect(P), talk.connect(A)
+    one = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
+    second = talk.connect(A)
+    other = talk.say(second, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(one, Retain)
+    assert isinstance(other, Retain)
+    if second_goes:
+        talk.hub.closed(second, talk.now)
+
+    if made == "the first":
+        assert not talk.hub.retained(first, one, talk.now)
+    else:
+        talk.hub.unretained(first, one, NO, talk.now)
+        assert talk.append(publisher, "d").binding is talk.everything, "the second may have it by now"
+    if made == "the second":
+        assert talk.hub.retained(second, other, talk.now) is not second_goes
+    else:
+        talk.hub.unretained(second, other, NO, talk.now)
+
+    assert [*talk.hub.floor.durable.subscribers("d")] == ([] if made == "neither" else [A])
+    assert (len(talk.hub.floor.making), len(talk.hub.floor.made)) == (0, made != "neither")
+
+
+@pytest.mark.parametrize("kind", ["retain", "recover"])
+def test_a_request_whose_registration_runs_out_while_it_waits_is_answered(kind: str) -> None:
+    binding = Binding("kept/#", "kept", epoch="L", next_offset=5)
+    talk = Talk(bindings=[binding])
+    session = talk.connect(A, ttl=1_000)
+    asked: Frame = {"durable": True} if kind == "retain" else {"since": {"epoch": "L", "offset": 0}}
+    wish = talk.say(session, "hub:subscribe", {"topic": "kept/x", **asked}, id="s")
+    talk.later(SECOND)
+    talk.forget(session)
+
+    if isinstance(wish, Retain):
+        assert not talk.hub.retained(session, wish, talk.now)
+    else:
+        assert isinstance(wish, Recover)
+        for is_first in (True, False):
+            talk.hub.recovering(session, wish, [], talk.now, is_first=is_first)
+        talk.hub.recovered(session, talk.now)
+
+    (reply,) = talk.heard(session)
+    assert (reply["type"], reply["correlationId"]) == ("hub:error", "s")
+    assert reply["payload"]["details"]["reason"] == "registration_expired"
 
 
 def test_everybody_is_counted_whom_a_message_will_reach() -> None:
@@ -507,3 +638,36 @@ def test_whoever_may_have_missed_what_a_log_lost_has_to_come_back() -> None:
     talk.hub.skipped(binding, talk.now)
 
     assert [session.closing for session in (reader, wide, other)] == [closing.FAILED, closing.FAILED, None]
+
+
+def test_who_comes_back_after_the_log_of_everything_lost_messages_is_told_so() -> None:
+    """Nothing was forwarded since the position it has seen last, and yet something was published."""
+    talk = Talk()
+    publisher, durable, reader, away = talk.connect(P), talk.connect(A), talk.connect(B), talk.connect("@(browser/away)")
+    talk.subscribe(reader, "d")
+    talk.publish(publisher, "d", 1)
+    position = pick(talk.heard(reader)[0]["metadata"], "epoch", "offset")
+    talk.hub.closed(away, talk.now)
+    talk.retain(durable, "d")
+    wish = talk.append(publisher, "d", 2)
+    talk.hub.appended(publisher, wish, Position("all", 0), talk.now)
+
+    talk.hub.skipped(talk.everything, talk.now)
+
+    assert (reader.closing, durable.closing) == (closing.FAILED, None)
+    for address in (B, "@(browser/away)"):
+        assert talk.subscribe(talk.connect(address), "d", since=position)["recovered"] is False
+
+
+def test_what_was_missed_is_said_to_be_of_the_log_that_had_it_though_the_topic_was_made_again() -> None:
+    binding = Binding("kept/#", "kept", epoch="L", next_offset=5)
+    talk = Talk(bindings=[binding])
+    session = talk.connect(A)
+    wish = talk.say(session, "hub:subscribe", {"topic": "kept/x", "since": {"epoch": "L", "offset": 0}})
+    assert isinstance(wish, Recover)
+    binding.epoch, binding.next_offset = "M", 0
+
+    talk.hub.recovering(session, wish, None, talk.now, is_first=True)
+
+    payload = talk.heard(session)[0]["payload"]
+    assert (payload["recovered"], payload["position"]) == (False, {"epoch": "L", "offset": 4})

@@ -397,3 +397,13 @@ def test_actors_are_listed_and_nobody_sees_the_tokens_of_others() -> None:
         "hasMore": False,
     }
     assert "renewal" not in f"{reply}{original}"
+
+
+@pytest.mark.parametrize("original", [False, True])
+def test_who_looks_for_nothing_in_particular_may_leave_the_payload_out(original: bool) -> None:
+    talk = Talk(original=original)
+    session = talk.connect(A)
+
+    (found,) = talk.ask(session, "hub:discover", None)["payload"]["actors"]
+
+    assert found["address" if original else "actorAddress"] == A

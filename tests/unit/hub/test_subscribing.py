@@ -248,17 +248,20 @@ def test_who_may_not_see_everything_is_shown_the_topics_that_its_token_covers() 
     assert talk.ask(talk.meet(identity=Identity(subscribe=())), "hub:list_topics")["payload"]["total"] == 0
 
 
-def test_no_more_topics_are_held_against_a_token_than_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.hub.core.subscribing.MAX_LOOKED_AT", 2)
+@pytest.mark.parametrize(("limit", "most", "patterns"), [("MAX_LOOKED_AT", 2, ("a/#",)), ("MAX_COMPARED", 4, ("a/#", "b/#"))])
+def test_no_more_topics_are_held_against_a_token_than_can_be(
+    limit: str, most: int, patterns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"penstock.hub.core.subscribing.{limit}", most)
     talk = Talk()
     one = talk.connect(A)
     for topic in ("a/1", "a/2"):
         talk.subscribe(one, topic)
     talk.retain(one, "b")
-    asker = talk.meet(identity=Identity(subscribe=("a/#",)))
+    asker = talk.meet(identity=Identity(subscribe=patterns))
 
     error = talk.refused(asker, "hub:list_topics")
-    assert (error["code"], error["details"]["reason"]) == ("rate_limited", "too_many_topics")
+    assert (error["code"], error["details"]["reason"], error["details"]["limit"]) == ("rate_limited", "too_many_topics", 2)
     assert talk.ask(asker, "hub:list_topics", {"prefix": "a/"})["payload"]["total"] == 2
     assert talk.ask(talk.meet(), "hub:list_topics")["payload"]["total"] == 3  # who may see everything needs no such look
 
@@ -291,7 +294,7 @@ def test_nothing_is_kept_for_a_durable_subscription_that_expired() -> None:
     talk.hub.closed(_retained(talk, "a"), talk.now)
     assert talk.hub.floor.log_of("a") is talk.everything
 
-    talk.hub.expired(A, "a", talk.now)
+    talk.hub.expired(A, "a")
 
     assert talk.publish(publisher, "a") is None
 
@@ -304,7 +307,7 @@ def test_a_durable_subscription_does_not_expire_under_one_who_comes_back_for_it(
     wish = talk.say(back, "hub:subscribe", {"topic": "a", "durable": True})
     assert isinstance(wish, Retain)
 
-    talk.hub.expired(A, "a", talk.now)
+    talk.hub.expired(A, "a")
 
     assert talk.hub.retained(back, wish, talk.now)
     talk.append(publisher, "a")

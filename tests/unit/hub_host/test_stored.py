@@ -7,6 +7,7 @@ import base64
 import pytest
 
 from penstock.broker.core.message import StoredMessage
+from penstock.hub.core.address import EVERYONE, HUB
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
@@ -55,8 +56,12 @@ def test_a_message_of_a_service_that_says_nothing_gets_what_is_usual() -> None:
         ({"type": "order:new"}, "type", "order:new"),
         ({"hub_type": "", "type": "order:new"}, "type", "order:new"),
         ({"hub_type": "x" * 257}, "type", "message"),
+        ({"hub_type": "hub:unregistered", "type": "order:new"}, "type", "order:new"),
+        ({"type": "hub:error"}, "type", "message"),
         ({"hub_from": ALICE}, "sender", ALICE),
         ({"hub_from": "alice"}, "sender", SERVICE),
+        ({"hub_from": HUB}, "sender", SERVICE),
+        ({"hub_from": EVERYONE}, "sender", SERVICE),
         ({"hub_from": '@(a/b)","to":"x'}, "sender", SERVICE),
         ({"hub_topic": "orders/eu"}, "topic", "orders/eu"),
         ({"hub_id": "mine"}, "message_id", "mine"),

@@ -126,3 +126,7 @@ def test_a_damaged_file_of_tokens_is_a_reason_to_come_again(tmp_path: Path) -> N
     with pytest.raises(Refusal) as refused:
         verified(keyring, secret, clock)
     assert (refused.value.reason, refused.value.retryable) == ("tokens_unavailable", True)
+
+
+def test_it_is_known_how_many_names_a_topic_is_held_against() -> None:
+    assert [identity(*names).breadth for names in ((), ("a",), ("a", "b*"))] == [1, 1, 2]

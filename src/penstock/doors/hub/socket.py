@@ -26,7 +26,9 @@ read: memory that no limit of ours counts, filled before any of ours is noticed.
 CUT_SECONDS = 3.0
 """How long a client may take to answer a close."""
 TAKE_SECONDS = 10.0
-"""How long a client that did not read may take to begin again, and so to hear why it is closed."""
+"""How long a client that did not read may take nothing of what is before the close, which says why it is closed."""
+LEAVE_SECONDS = 60.0
+"""How long it may take for all of that, however slowly it reads."""
 SIGNALS = RateLimit(10, burst=1000)
 """How many pings and pongs a client may send: far more than any has a use for."""
 TURN = 64
@@ -69,8 +71,7 @@ class HubSocket:
         """How many bytes may be written now. Zero only while `drained` waits: so there is always a way on."""
         if self._connection.writing_paused:
             return 0
-        transport = self._connection.transport
-        return FULL if transport is None else max(FULL - transport.get_write_buffer_size(), 1)
+        return max(FULL - self._unsent(), 1)
 
     def write(self, frames: Sequence[tuple[int, tuple[bytes, ...]]]) -> None:
         """Write text frames by one call. To a connection that is gone nothing is written; its reader notices."""
@@ -95,9 +96,24 @@ class HubSocket:
         """Say why, after what the transport holds; the client's answer ends the connection, or a few seconds do."""
         if self._cut is None:
             self._say_close(_code(close.code) + close.reason.encode())
-            is_full = self._connection.writing_paused
-            seconds = TAKE_SECONDS if is_full else CUT_SECONDS
-            self._cut = asyncio.get_running_loop().call_later(seconds, self.abort)
+            loop = asyncio.get_running_loop()
+            if self._connection.writing_paused:
+                self._cut = loop.call_later(TAKE_SECONDS, self._look, self._unsent(), loop.time() + LEAVE_SECONDS)
+            else:
+                self._cut = loop.call_later(CUT_SECONDS, self.abort)
+
+    def _look(self, before: int, until: float) -> None:
+        """Cut a client that took nothing since the last look, and any when it is time; let others read on."""
+        left, loop = self._unsent(), asyncio.get_running_loop()
+        if left >= before or loop.time() >= until:
+            self.abort()
+        else:
+            self._cut = loop.call_at(min(loop.time() + TAKE_SECONDS, until), self._look, left, until)
+
+    def _unsent(self) -> int:
+        """How many bytes the transport holds."""
+        transport = self._connection.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """End the connection at once; what was not sent is dropped."""
@@ -117,6 +133,7 @@ class HubSocket:
         """The connection is over: leave no timer behind."""
         if self._cut is not None:
             self._cut.cancel()
+        self._connection.is_minded = False  # a client that does not take the last of it is for the port to cut
 
     def _say_close(self, payload: bytes) -> None:
         self._send(bytes((_CLOSE, len(payload))) + payload)

@@ -62,9 +62,8 @@ class Specified:
         }
 
     def read(self, request: Envelope) -> Command:
-        """The command of a request; a payload of null is an empty one."""
-        payload = bytes(request.payload)
-        return self._readers[request.type](b"{}" if payload == b"null" else payload)
+        """The command of a request."""
+        return self._readers[request.type](payload_of(request))
 
     def write(
         self, reply: Reply, to: str, *, request: Envelope | None, command: Command | None, now: int, make_id: MakeId
@@ -80,6 +79,12 @@ class Specified:
             message.published_at // 1000,
             metadata_of(message, b'"forwarded":true,"via":"%b"' % HUB.encode()),
         )
+
+
+def payload_of(request: Envelope) -> bytes:
+    """The payload of a request; null is an empty one."""
+    payload = bytes(request.payload)
+    return b"{}" if payload == b"null" else payload
 
 
 def head_of(message: Message) -> bytes:

@@ -56,6 +56,10 @@ class Floor:
         """Who is sent what is published, as long as the connection lasts."""
         self.durable: TopicTable[str] = TopicTable()
         """The addresses of durable subscriptions, whether they are connected or not."""
+        self.made: set[tuple[str, str]] = set()
+        """Address and pattern of those that a log has. What is asked of it for one actor it does in the order it is asked."""
+        self.making: Counter[tuple[str, str]] = Counter()
+        """How many connections wait for a log to begin or resume one: an actor may be taken over, and try the same again."""
         self.under_way: Counter[str] = Counter()
         """How many messages of a topic are on their way through the log of everything to those who subscribe."""
         self.watchers: TopicTable[Session] = TopicTable()
@@ -120,8 +124,9 @@ class Floor:
 
     def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
         """Say that something was not done."""
-        self.numbers.errors[refusal.code] += 1
-        self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)
+        if session.is_open:
+            self.numbers.errors[refusal.code] += 1
+            self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)
 
     def push(self, session: Session, length: int, parts: tuple[bytes, ...], now: int) -> bool:
         """Put a frame into a session's outbox; one that is full costs the session its connection."""
@@ -203,18 +208,21 @@ class Floor:
 
     def unregister(self, session: Session, now: int) -> None:
         """Make a session's actor unknown, and end its subscriptions; durable ones only rest. Those who watch are told."""
+        session.unacked.clear()
         for pattern in [*session.subscriptions]:
             self.drop(session, pattern, now)
-        session.unacked.clear()
         actor, session.actor = session.actor, None
         if actor is not None:
             self.registry.unregister(actor)
 
     def drop(self, session: Session, pattern: str, now: int) -> None:
         """End one subscription of a session as far as this connection is concerned."""
-        subscription = session.subscriptions.pop(pattern)
+        subscription = session.subscriptions.pop(pattern, None)
+        if subscription is None:
+            return  # those who were told of another end were full and had to leave, and that has come round to this session
         if subscription.durable:
             self.rested.append((session, pattern))
+            session.forget_unacked(pattern)
         else:
             self.table.remove(pattern, session)
         self.watchers.remove(pattern, session)

@@ -6,7 +6,7 @@ text ─> size ─> rate ─> envelope ─> session's state ─> payload ─> ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -67,11 +67,12 @@ HANDLERS: dict[type[Command], Handler] = {
     messages.Metrics: flow.metrics,
 }
 
-SEARCHED: dict[type[Command], Callable[[Floor], int]] = {
-    messages.Discover: lambda floor: len(floor.registry),
-    messages.ListActors: lambda floor: len(floor.registry),
-    messages.Broadcast: lambda floor: len(floor.registry),
-    messages.ListTopics: lambda floor: len(floor.table) + len(floor.durable),
+SEARCHED: dict[type[Command], Callable[[Floor, Ask[Any]], int]] = {  # Any: as above
+    messages.Discover: lambda floor, _: len(floor.registry),
+    messages.ListActors: lambda floor, _: len(floor.registry),
+    messages.Broadcast: lambda floor, _: len(floor.registry),
+    messages.ListTopics: lambda floor, ask: (len(floor.table) + len(floor.durable)) * ask.session.identity.breadth,
+    messages.Presence: lambda floor, ask: len(floor.table.subscribers(ask.command.topic)),
 }
 """How much a request looks through before it is answered."""
 SEARCHED_FOR_ONE = 500
@@ -202,10 +203,11 @@ class Hub:
             command = session.dialect.read(request)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _invalid_payload(kind, error) from None
+        ask = Ask(session, request, command, now)
         searched = SEARCHED.get(type(command))
-        if searched is not None and self._rate is not None and (more := searched(self.floor) // SEARCHED_FOR_ONE):
+        if searched is not None and self._rate is not None and (more := searched(self.floor, ask) // SEARCHED_FOR_ONE):
             self._take(session, now, more)
-        return HANDLERS[type(command)](self.floor, Ask(session, request, command, now))
+        return HANDLERS[type(command)](self.floor, ask)
 
     def _check_sender(self, session: Session, request: Envelope, now: int) -> None:
         actor, expires_at = session.actor, session.identity.expires_at
@@ -269,6 +271,7 @@ class Hub:
 
     def released(self, session: Session, wish: Release, now: int) -> None:
         """Durable subscriptions are over."""
+        self.floor.made.difference_update((wish.address, pattern) for pattern in wish.patterns)
         if wish.request.type == "hub:unsubscribe":
             subscribing.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
         else:
@@ -276,20 +279,21 @@ class Hub:
 
     def unreleased(self, session: Session, wish: Release, refusal: Refusal, now: int) -> None:
         """Durable subscriptions could not be ended: they go on, and may be ended later."""
-        self.resume([(wish.address, pattern) for pattern in wish.patterns])
+        self.resume(self.floor.made.intersection((wish.address, pattern) for pattern in wish.patterns))
         self.floor.refuse(session, refusal, now, wish.request)
 
     # --- what logs bring ------------------------------------------------------------------------------------------------------
 
-    def resume(self, durable: Sequence[tuple[str, str]]) -> None:
-        """Know of durable subscriptions from earlier runs, by address and pattern."""
+    def resume(self, durable: Iterable[tuple[str, str]]) -> None:
+        """Know of durable subscriptions that a log has, from earlier runs for one, by address and pattern."""
         for address, pattern in durable:
+            self.floor.made.add((address, pattern))
             self.floor.durable.add(pattern, address)
 
-    def expired(self, address: str, pattern: str, now: int) -> None:
+    def expired(self, address: str, pattern: str) -> None:
         """A durable subscription has ended that nobody came back for."""
-        actor = self.floor.registry.get(address, now)
-        if actor is None or pattern not in actor.session.subscriptions:  # else somebody comes back this very moment
+        self.floor.made.discard((address, pattern))
+        if (address, pattern) not in self.floor.making:  # else somebody comes back this very moment
             self.floor.durable.remove(pattern, address)
 
     def forward(self, binding: Binding, batch: Sequence[Message], now: int) -> None:
@@ -308,15 +312,17 @@ class Hub:
     def skipped(self, binding: Binding, now: int) -> None:
         """Messages left a log before they could be forwarded. Whoever may have missed one comes back, and is told `recovered`."""
         if binding is self.floor.everything:
-            self.floor.under_way.clear()  # it is not known which are gone
+            # It is not known which are gone.
+            self.floor.under_way.clear()
+            self.floor.positions.clear()
         for session in [*self.floor.sessions]:
             live = (name for name, one in session.subscriptions.items() if not one.durable)
             if any(overlaps(binding.pattern, name) for name in live):
                 self.floor.cut(session, closing.FAILED, now)
 
-    def deliver(self, session: Session, batch: Sequence[Message], now: int) -> None:
+    def deliver(self, session: Session, pattern: str, batch: Sequence[Message], now: int) -> None:
         """Send messages of a durable subscription."""
-        subscribing.deliver(self.floor, session, batch, now)
+        subscribing.deliver(self.floor, session, pattern, batch, now)
 
     # --- time -----------------------------------------------------------------------------------------------------------------
 

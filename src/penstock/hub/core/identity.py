@@ -19,6 +19,11 @@ class Identity:
     """Patterns that cover what it may subscribe to; None for all."""
     expires_at: int | None = None
 
+    @property
+    def breadth(self) -> int:
+        """How many patterns a topic is held against to know whether it may be subscribed to; 1 when none is."""
+        return max(len(self.subscribe or ()), 1)
+
     def may_publish(self, topic: str) -> bool:
         """Whether it may publish to a topic."""
         return self.publish is None or any(covers(pattern, topic) for pattern in self.publish)

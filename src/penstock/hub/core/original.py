@@ -15,7 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from penstock.hub.core import messages as m
 from penstock.hub.core.address import HUB
-from penstock.hub.core.dialect import SPECIFIED, MakeId, Parts, encode, head_of, metadata_of
+from penstock.hub.core.dialect import SPECIFIED, MakeId, Parts, encode, head_of, metadata_of, payload_of
 from penstock.hub.core.message import Message
 
 MAX_FOUND = 100
@@ -72,8 +72,8 @@ class Original:
         discover = msgspec.json.Decoder(_Discover).decode
         self._readers: dict[str, Callable[[m.Envelope], m.Command]] = {
             "hub:connect": lambda request: _connect(connect(request.metadata)),
-            "hub:register": lambda request: _register(register(request.payload)),
-            "hub:discover": lambda request: _discover(discover(request.payload)),
+            "hub:register": lambda request: _register(register(payload_of(request))),
+            "hub:discover": lambda request: _discover(discover(payload_of(request))),
         }
 
     def read(self, request: m.Envelope) -> m.Command:

@@ -51,6 +51,10 @@ class Positions:
         if len(self._known) > self._max:
             self._known.popitem(last=False)
 
+    def clear(self) -> None:
+        """Forget all topics: it is not known which of them had one more message."""
+        self._known.clear()
+
     def _begin(self) -> Position:
         self._made += 1
         return Position(f"{self._epoch}.{self._made}", -1)

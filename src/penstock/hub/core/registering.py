@@ -22,6 +22,8 @@ from penstock.hub.core.registry import Actor
 from penstock.hub.core.session import Session
 from penstock.hub.core.wish import Release
 
+_REGISTER = "send hub:register with your actorAddress and capabilities first"
+
 
 def register(floor: Floor, ask: Ask[Register]) -> None:
     """Be an actor. Another session that was this one is told and closed: the last registration counts."""
@@ -40,6 +42,8 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
             "unauthorized", f"{address} is the hub's own address", reason="reserved_address", resolution="choose another address"
         )
     floor.expire(now)  # whose time ran out has no address any more, and takes no room
+    if not session.is_open:
+        return  # its own time ran out, and it was too full to be told
     if session.actor is not None and session.actor.address != address:
         raise Refusal(
             "internal_error",
@@ -112,11 +116,13 @@ def list_actors(floor: Floor, ask: Ask[ListActors]) -> None:
 def acting(ask: Ask[C], code: Code = "unauthorized") -> Actor[Session]:
     """The actor that a session is, which whoever publishes, subscribes or sends has to be."""
     actor = ask.session.actor
-    if actor is None or ask.now >= actor.expires_at:
-        raise Refusal(
-            code,
-            "this session is not registered" if actor is None else "the registration has expired",
-            reason="not_registered" if actor is None else "registration_expired",
-            resolution="send hub:register with your actorAddress and capabilities first",
-        )
+    if actor is None:
+        raise Refusal(code, "this session is not registered", reason="not_registered", resolution=_REGISTER)
+    if ask.now >= actor.expires_at:
+        raise registration_expired(code)
     return actor
+
+
+def registration_expired(code: Code = "unauthorized") -> Refusal:
+    """What is told to who was registered when it asked, or should have been."""
+    return Refusal(code, "the registration has expired", reason="registration_expired", resolution=_REGISTER)

@@ -81,8 +81,8 @@ class Session:
         """How many reasons there are to hold messages back: a pause, a recovery that runs."""
         self.held = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
         self.is_paused = False
-        self.unacked: dict[str, None] = {}
-        """Ids of messages of durable subscriptions that were sent and not acknowledged."""
+        self.unacked: dict[str, set[str]] = {}
+        """Messages that were sent and not acknowledged: by id, the patterns of the durable subscriptions that brought it."""
         self.appends = 0
         """How many of its publishes are on their way into a log."""
         self.closing: Close | None = None
@@ -105,6 +105,13 @@ class Session:
         self.state = state
         self.is_open = state is State.CONNECTING or state is State.CONNECTED
         """Whether it may still be sent something. Asked for every message, so it is kept."""
+
+    def forget_unacked(self, pattern: str) -> None:
+        """Await no acknowledgement of what a durable subscription has brought: it is over here."""
+        for message_id in [one for one, patterns in self.unacked.items() if pattern in patterns]:
+            self.unacked[message_id].discard(pattern)
+            if not self.unacked[message_id]:
+                del self.unacked[message_id]
 
     def rename(self, name: str) -> None:
         """Be addressed by another name: the actor's, or before there is one, the session's."""

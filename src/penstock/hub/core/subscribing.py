@@ -29,7 +29,7 @@ from penstock.hub.core.messages import (
 )
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.registering import acting
+from penstock.hub.core.registering import acting, registration_expired
 from penstock.hub.core.session import Session, Subscription
 from penstock.hub.core.topic import RESOLUTION, checked_pattern, checked_topic, covers, has_wildcard
 from penstock.hub.core.wish import Recover, Release, Retain, Settle
@@ -37,6 +37,8 @@ from penstock.hub.core.wish import Recover, Release, Retain, Settle
 MAX_PREFIX = 256
 MAX_LOOKED_AT = 10_000
 """How many topics are held against a token to answer one request."""
+MAX_COMPARED = 10 * MAX_LOOKED_AT
+"""And how often a topic is held against one of its patterns: some 100 ms."""
 
 
 def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
@@ -58,11 +60,14 @@ def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
         if not is_durable:
             floor.table.add(pattern, session)
         floor.announce(pattern, "join", session, now)
+        if not session.is_open:
+            return None  # who was told was full, and that it left was told to this session, which was full too
     if command.presence:
         floor.watchers.add(pattern, session)
     if is_durable and not known.durable:
         floor.durable.add(pattern, actor.address)
-        return Retain(request, actor.address, pattern, floor.logs_of(pattern), is_new=not has_rested)
+        floor.making[actor.address, pattern] += 1
+        return Retain(request, actor.address, pattern, floor.logs_of(pattern))
     if command.since is not None and not known.durable:
         return _recover(floor, ask, pattern, command.since)
     floor.reply(ask, _standing(floor, session, pattern))
@@ -131,7 +136,7 @@ def _recover(floor: Floor, ask: Ask[Subscribe], pattern: str, since: Position) -
         return None
     # What is forwarded from here on waits until what was missed is sent: it comes after that.
     session.holds += 1
-    return Recover(ask.request, history, pattern, start, stop)
+    return Recover(ask.request, history, history.epoch, pattern, start, stop)
 
 
 def recovering(
@@ -139,9 +144,11 @@ def recovering(
 ) -> None:
     """Send a part of what was missed; before the first, say whether there is all of it."""
     if wish.pattern not in session.subscriptions:
+        if is_first:
+            floor.refuse(session, registration_expired(), now, wish.request)
         return
     if is_first:
-        position = Position(wish.binding.epoch, wish.stop - 1)
+        position = Position(wish.epoch, wish.stop - 1)
         floor.numbers.recovered += messages is not None
         floor.numbers.unrecovered += messages is None
         subscription_id = session.subscriptions[wish.pattern].subscription_id
@@ -160,8 +167,10 @@ def recovered(floor: Floor, session: Session, now: int) -> None:
 
 def retained(floor: Floor, session: Session, wish: Retain, now: int) -> bool:
     """A durable subscription stands, and what waits for it comes by `deliver`; False when the session has lost it meanwhile."""
+    floor.made.add(_tried(floor, wish))
     subscription = session.subscriptions.get(wish.pattern)
     if subscription is None:
+        floor.refuse(session, registration_expired(), now, wish.request)
         return False
     subscription.durable = True
     floor.table.remove(wish.pattern, session)  # it was not durable until now, perhaps
@@ -171,18 +180,28 @@ def retained(floor: Floor, session: Session, wish: Retain, now: int) -> bool:
 
 def unretained(floor: Floor, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
     """A durable subscription could not be made. One that was there before rests; one that was not durable stays so."""
-    if wish.is_new and session.actor is not None:  # else the actor may be at another connection by now, and try the same
+    key = _tried(floor, wish)
+    if key not in floor.made and key not in floor.making:  # else another connection of the actor has made it, or still tries
         floor.durable.remove(wish.pattern, wish.address)
     if wish.pattern in session.subscriptions and wish.pattern not in floor.table.patterns_of(session):
         floor.drop(session, wish.pattern, now)
     floor.refuse(session, refusal, now, wish.request)
 
 
-def deliver(floor: Floor, session: Session, messages: Sequence[Message], now: int) -> None:
-    """Send messages of durable subscriptions, each of which the client has to acknowledge."""
+def _tried(floor: Floor, wish: Retain) -> tuple[str, str]:
+    """One connection less waits for a durable subscription."""
+    key = (wish.address, wish.pattern)
+    floor.making[key] -= 1
+    if not floor.making[key]:
+        del floor.making[key]
+    return key
+
+
+def deliver(floor: Floor, session: Session, pattern: str, messages: Sequence[Message], now: int) -> None:
+    """Send messages of a durable subscription, each of which the client has to acknowledge."""
     for message in messages:
-        if session.is_open:
-            session.unacked[message.message_id] = None
+        if pattern in session.subscriptions:
+            session.unacked.setdefault(message.message_id, set()).add(pattern)
             floor.forward(message, (session,), now)
 
 
@@ -198,11 +217,12 @@ def ack(floor: Floor, ask: Ask[Ack]) -> Settle | None:
             resolution="send payload.messageId, or payload.messageIds, with ids from metadata.messageId",
         )
     actor = acting(ask)
-    done = tuple(one for one in wanted if one in session.unacked)
     unknown = tuple(one for one in wanted if one not in session.unacked)
-    for one in done:
-        del session.unacked[one]
-    floor.reply(ask, Acked(len(done), unknown))
+    done: dict[str, list[str]] = {}
+    for one in wanted:
+        for pattern in session.unacked.pop(one, ()):
+            done.setdefault(pattern, []).append(one)
+    floor.reply(ask, Acked(len(wanted) - len(unknown), unknown))
     return Settle(actor.address, done) if done else None
 
 
@@ -260,13 +280,14 @@ def list_topics(floor: Floor, ask: Ask[ListTopics]) -> None:
 def _list_allowed(floor: Floor, ask: Ask[ListTopics]) -> None:
     """The same for a token that does not allow everything: there is no order to be used, each name is looked at."""
     command, table, durable = ask.command, floor.table, floor.durable
-    if table.total(command.prefix) + durable.total(command.prefix) > MAX_LOOKED_AT:
+    most = min(MAX_LOOKED_AT, MAX_COMPARED // ask.session.identity.breadth)
+    if table.total(command.prefix) + durable.total(command.prefix) > most:
         raise Refusal(
             "rate_limited",
-            f"more than {MAX_LOOKED_AT} topics begin with the prefix",
+            f"more than {most} topics begin with the prefix",
             reason="too_many_topics",
             resolution="send a longer prefix, such as the beginning of what the token allows",
-            details={"limit": MAX_LOOKED_AT},
+            details={"limit": most},
         )
     names = {name for names in (table.names(command.prefix), durable.names(command.prefix)) for name, _ in names}
     allowed = sorted(filter(ask.session.identity.may_subscribe, names))

@@ -48,7 +48,12 @@ def covers(pattern: str, other: str) -> bool:
     if wanted[-1] == "#":
         wanted.pop()
         given = given[: len(wanted)]
-    return len(wanted) == len(given) and all(want in {"+", have} for want, have in zip(wanted, given, strict=True))
+    if len(wanted) != len(given):
+        return False
+    for want, have in zip(wanted, given, strict=True):  # noqa: SIM110  # asked for every publish: half of what `all` takes
+        if want not in ("+", have):
+            return False
+    return True
 
 
 def overlaps(one: str, other: str) -> bool:

@@ -41,6 +41,8 @@ class Recover:
 
     request: Envelope
     binding: Binding
+    epoch: str
+    """The log that is meant: the binding has another one when its topic is deleted and made again."""
     pattern: str
     start: int
     stop: int
@@ -57,8 +59,6 @@ class Retain:
     address: str
     pattern: str
     bindings: tuple[Binding, ...]
-    is_new: bool
-    """Whether there was none that could be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,8 @@ class Settle:
     """Messages of durable subscriptions are done; nothing has to be waited for."""
 
     address: str
-    message_ids: tuple[str, ...]
+    message_ids: dict[str, list[str]]
+    """By the pattern of the subscription that brought them."""
 
 
 Wish = Verify | Append | Recover | Retain | Release | Settle

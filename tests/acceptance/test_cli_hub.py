@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from penstock.access import Keyring
 from penstock.clock import SystemClock
+from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import COMMAND, Penstock
 from tests.ports import free_port
@@ -218,7 +220,8 @@ def test_programs_are_told_of_each_message(penstock: Penstock) -> None:
 def test_waiting_for_a_subscriber_that_does_not_come_publishes_nothing(penstock: Penstock) -> None:
     done = penstock("hub", "publish", "chat/x", "1", "--wait", "50ms")
 
-    assert (done.code, done.err) == (4, "penstock: nobody subscribed to chat/x in 0.05 s; nothing was published\n")
+    assert done.code == 4
+    assert done.err.startswith("penstock: nobody subscribed to chat/x in 0.05 s; nothing was published\nsubscribe first")
     assert penstock.good("hub info chat/x --json").json["position"]["offset"] == -1
 
 
@@ -294,3 +297,91 @@ def test_broken_json_is_sent_as_text_and_told_once(penstock: Penstock) -> None:
 
     assert done.out == "published to orders: 0 subscribers\n" * 3
     assert done.err == 'this looks like JSON and is none, so it is sent as text: {"id": 1\n'
+
+
+@pytest.mark.parametrize("data", ["1e999", "[" * 100_000])
+def test_what_only_looks_like_a_value_is_sent_as_the_text_it_is(penstock: Penstock, data: str) -> None:
+    with listening(penstock, "orders", "--count", "1") as process:
+        penstock("hub", "publish", "orders", data)
+        out, _ = process.communicate(timeout=SECONDS)
+
+    assert json.loads(out)["data"] == data
+
+
+def test_no_more_messages_are_shown_than_were_asked_for_however_many_patterns_bring_them(penstock: Penstock) -> None:
+    patterns = [f"orders/{number}" for number in range(20)]
+    with listening(penstock, *patterns, "--count", "3") as process:
+        process.send_signal(signal.SIGSTOP)  # so that all of them come at once
+        for pattern in patterns[:8]:
+            penstock.good(f"hub publish {pattern} 1")
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=SECONDS)
+
+    assert len(out.splitlines()) == 3
+    assert err.startswith("3 messages in ")
+
+
+def test_who_reads_no_more_is_told_to_go_on_behind_what_was_read(penstock: Penstock) -> None:
+    with listening(penstock, "chat/x") as process:
+        assert process.stdout is not None, "it is piped"
+        assert process.stderr is not None, "it is piped"
+        penstock.good("hub publish chat/x 1")
+        place = json.loads(process.stdout.readline())["position"]
+        process.stdout.close()
+        penstock.good("hub publish chat/x 2")
+        assert process.wait(SECONDS) == 1
+        summary = process.stderr.read()
+
+    assert summary.startswith("1 message in ")
+    assert summary.endswith(f"--since {place['epoch']}:{place['offset']}\n")
+
+
+def test_it_ends_when_nobody_reads_who_comes_and_goes(penstock: Penstock) -> None:
+    with listening(penstock, "orders", "--presence") as process:
+        assert process.stdout is not None, "it is piped"
+        process.stdout.readline()
+        process.stdout.close()
+        with listening(penstock, "orders"):
+            assert process.wait(SECONDS) == 1
+        assert process.stderr is not None, "it is piped"
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_a_server_that_does_not_answer_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.port) as proxy:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
+        with listening(penstock, *(f"orders/{number}" for number in range(6))) as process:
+            proxy.swallow()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == 130
+
+
+def test_a_durable_listener_waits_for_a_server_that_does_not_take_its_acknowledgements(tmp_path: Path) -> None:
+    with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.port) as proxy:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
+        with listening(penstock, "orders", "--durable", "--as", "@(shop/till)") as process:
+            proxy.swallow(Direction.UP)
+            Penstock(tmp_path, {"PENSTOCK_SERVER": server.url}).good("hub publish orders 1")
+            assert process.stdout is not None, "it is piped"
+            assert process.stderr is not None, "it is piped"
+            assert json.loads(process.stdout.readline())["data"] == 1
+            # A call of the client takes ten seconds at most; then it would say that it ends.
+            assert select.select([process.stderr], [], [], 12) == ([], [], [])
+
+
+def test_messages_of_the_standard_input_that_were_published_before_an_error_are_counted(penstock: Penstock) -> None:
+    done = penstock("hub", "publish", "orders", "-", stdin=b"1\n2\n\xff\n")
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("published 2 messages, then it ended\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("publish", "orders", "1", "--type", "\udcff"), ("topics", "\udcff"), ("topics", "--token", "\udcff")]
+)
+def test_words_that_are_no_text_are_refused(penstock: Penstock, words: tuple[str, ...]) -> None:
+    done = penstock("hub", *words)
+
+    assert (done.code, done.out) == (2, "")
+    assert "cannot be written as JSON" in done.err
+    assert "Traceback" not in done.err

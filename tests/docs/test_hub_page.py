@@ -173,7 +173,7 @@ def test_calls_of_the_client_are_shown_with_the_arguments_they_take() -> None:
         if name in {"HubClient", "subscribe", "publish", "send", "broadcast"}:
             wrong += [f"{name}: {word} is not shown" for word in parameters if word != "self" and word not in words]
     public = {name for name, value in inspect.getmembers(HubClient, inspect.isfunction) if not name.startswith("_")}
-    internal = {"open", "close", "attach", "detach", "taken", "take", "settle", "asked", "greeted", "broke", "failed"}
+    internal = {"open", "close", "attach", "detach", "taken", "take", "settle", "asked", "greeted", "refused", "broke", "failed"}
 
     assert wrong == []
     assert public - internal - seen == set()

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from penstock.cli import hub_listen, hub_token
@@ -17,7 +18,7 @@ from penstock.cli.output import complain, printable, say, say_json, say_json_lin
 from penstock.cli.session import describe
 from penstock.cli.stdin import lines
 from penstock.cli.wording import count
-from penstock.errors import InvalidArgument, Unavailable
+from penstock.errors import InvalidArgument, PenstockError, Unavailable
 
 if TYPE_CHECKING:
     from penstock.client.hub import HubClient
@@ -61,25 +62,33 @@ def configure(parser: Parser) -> None:
 def run_publish(found: argparse.Namespace) -> int:
     """Publish each message when the one before is confirmed, so that they keep their order."""
     if STDIN in found.data and len(found.data) > 1:
-        raise InvalidArgument(f"{STDIN} is given together with other DATA, wanted one or the other")
+        raise InvalidArgument(
+            f"{STDIN} is given together with other DATA, wanted one or the other",
+            hint=f"call it twice, or write all messages to the standard input, a line each, and give {STDIN} alone",
+        )
 
     async def work(hub: HubClient) -> int:
         if found.wait is not None:
             await _somebody(hub, found.topic, found.wait)
         done = reached = 0
-        has_warned = False
-        async for text in _texts(found.data):
-            value = value_of(text)
-            if value is text and text.lstrip().startswith(("{", "[")) and not has_warned:
-                complain("this looks like JSON and is none, so it is sent as text: " + printable(text[:60]))
-                has_warned = True
-            published = await hub.publish(found.topic, value, type=found.type, ttl=found.ttl)
-            done, reached = done + 1, published.subscriber_count
-            if found.json:
-                say_json_line(published)
-            elif found.data != [STDIN]:
-                say(f"published to {published.topic}: {count(reached, 'subscriber')}")
-        if found.data == [STDIN] and not found.json:
+        has_warned, is_counted = False, found.data == [STDIN] and not found.json
+        try:
+            async for text in _texts(found.data):
+                value = value_of(text)
+                if value is text and text.lstrip().startswith(("{", "[")) and not has_warned:
+                    complain("this looks like JSON and is none, so it is sent as text: " + printable(text[:60]))
+                    has_warned = True
+                published = await hub.publish(found.topic, value, type=found.type, ttl=found.ttl)
+                done, reached = done + 1, published.subscriber_count
+                if found.json:
+                    say_json_line(published)
+                elif not is_counted:
+                    say(f"published to {published.topic}: {count(reached, 'subscriber')}")
+        except (PenstockError, asyncio.CancelledError):
+            if is_counted and done:
+                complain(f"published {count(done, 'message')}, then it ended")
+            raise
+        if is_counted:
             say(
                 f"published {count(done, 'message')} to {found.topic}"
                 + (f"; the last reached {count(reached, 'subscriber')}" if done else "")
@@ -92,8 +101,8 @@ def run_publish(found: argparse.Namespace) -> int:
 def value_of(text: str) -> object:
     """The data of a message: what the text says as JSON, or the text itself where it is none."""
     try:
-        return json.loads(text, parse_constant=_no_number)
-    except ValueError:
+        return json.loads(text, parse_constant=_no_number, parse_float=_number)
+    except (ValueError, RecursionError):
         return text
 
 
@@ -178,8 +187,19 @@ async def _somebody(hub: HubClient, topic: str, seconds: float) -> None:
             while not (await hub.topic_info(topic)).subscriber_count:  # noqa: ASYNC110  # nobody tells of it
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
-        raise Unavailable(f"nobody subscribed to {topic} in {seconds:g} s; nothing was published") from None
+        raise Unavailable(
+            f"nobody subscribed to {topic} in {seconds:g} s; nothing was published",
+            hint="subscribe first, as `penstock hub listen` does, wait longer, or leave --wait out",
+        ) from None
 
 
 def _no_number(word: str) -> object:
     raise ValueError(word)
+
+
+def _number(word: str) -> float:
+    """A number, unless it is beyond what there are: it would become infinite, and then null."""
+    value = float(word)
+    if not isfinite(value):
+        raise ValueError(word)
+    return value

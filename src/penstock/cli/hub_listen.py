@@ -7,8 +7,9 @@ import asyncio
 import json
 import sys
 from collections import OrderedDict
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli.arguments import whole
 from penstock.cli.command import Verbs
@@ -18,16 +19,16 @@ from penstock.cli.output import complain, paint, printable, say, say_json_line
 from penstock.cli.wording import count, span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from penstock.client import Position
     from penstock.client.core.hub_following import Gap
     from penstock.client.hub import HubClient
-    from penstock.client.hub_message import ConnectionNews, HubMessage, Presence
+    from penstock.client.hub_message import ConnectionNews, HubMessage, Key, Presence
     from penstock.client.hub_messages import HubMessages
 
-
+T = TypeVar("T")
 MAX_SHOWN = 10_000
 """Of how many messages is known that they were shown, where several patterns may bring the same."""
 
@@ -65,7 +66,10 @@ def run_listen(found: argparse.Namespace) -> int:
             "--durable is given without --as", hint="messages wait for an address: say whose, as in --as '@(shop/billing)'"
         )
     if found.durable and found.since is not None:
-        raise InvalidArgument("--durable and --since are given together, wanted one or the other")
+        raise InvalidArgument(
+            "--durable and --since are given together, wanted one or the other",
+            hint="a durable subscription knows by itself where it is: leave --since out",
+        )
     if found.since is not None and len(found.patterns) > 1:
         raise InvalidArgument("--since is given with several patterns, wanted one", hint="a position belongs to one of them")
     listener = _Listener(found)
@@ -84,8 +88,11 @@ class _Listener:
         self._is_lost = False
         self._gaps: list[Gap] = []
         """What is to be told once the connection is."""
-        self._shown: OrderedDict[str, None] = OrderedDict()
+        self._shown: OrderedDict[Key, None] = OrderedDict()
         self._can_go_on = False
+        self._unheard: OSError | None = None
+        """What became of news that nobody reads any more: the pipe is closed."""
+        self._is_over = asyncio.Event()
 
     async def listen(self, hub: HubClient) -> int:
         async with AsyncExitStack() as stack:
@@ -95,7 +102,10 @@ class _Listener:
                 self._can_go_on = len(streams) == 1 and not self._found.durable and await _has_history(hub, streams[0])
                 await self._show(streams)
             finally:
-                self._sum_up()
+                try:
+                    self._sum_up()
+                finally:
+                    await hub.close()  # its subscriptions end with it: not one after the other, should the server not answer
         return 0
 
     def _subscribe(self, hub: HubClient, pattern: str) -> HubMessages:
@@ -106,13 +116,13 @@ class _Listener:
             pattern,
             durable=found.durable,
             since=None if found.since is None else Position(*found.since),
-            on_gap=self._gap,
-            on_presence=self._presence if found.presence else None,
+            on_gap=self._tell(self._gap),
+            on_presence=self._tell(self._presence) if found.presence else None,
         )
 
     async def _show(self, streams: list[HubMessages]) -> None:
         """Show what comes on any of them, until there was enough."""
-        tasks = [asyncio.create_task(self._follow(messages)) for messages in streams]
+        tasks = [asyncio.create_task(one) for one in (self._heed(), *map(self._follow, streams))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -122,12 +132,24 @@ class _Listener:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _heed(self) -> None:
+        """End it when there is nobody to tell."""
+        await self._is_over.wait()
+        if self._unheard is not None:
+            raise self._unheard
+
     async def _follow(self, messages: HubMessages) -> None:
         async for message in messages:
+            if self._done == self._found.count:
+                return  # another pattern brought the last one
             if not self._is_shown(message):
                 self._message(message)
+                # Not before: what nobody could read is still to come.
+                self._done += 1
+                self._last = message.position or self._last
             if self._found.durable:
-                await message.ack()
+                with suppress(Unavailable):  # the client says it again when the message comes again
+                    await message.ack()
             if self._done == self._found.count:
                 return
 
@@ -135,15 +157,30 @@ class _Listener:
         """Whether another of the patterns brought it before."""
         if len(self._found.patterns) == 1:
             return False
-        if message.id in self._shown:
+        if message.key in self._shown:
             return True
-        self._shown[message.id] = None
+        self._shown[message.key] = None
         if len(self._shown) > MAX_SHOWN:
             self._shown.popitem(last=False)
         return False
 
+    def _tell(self, tell: Callable[[T], None]) -> Callable[[T], None]:
+        """What a client calls with news: it would only log that nobody reads them."""
+
+        def told(news: T) -> None:
+            try:
+                tell(news)
+            except OSError as error:
+                self._unheard = error
+                self._is_over.set()
+
+        return told
+
     def connection(self, news: ConnectionNews) -> None:
         """A connection was lost, or there is one again."""
+        self._tell(self._connection)(news)
+
+    def _connection(self, news: ConnectionNews) -> None:
         if not news.is_connected:
             wait = "now" if not news.retry_in else f"in {span(news.retry_in)}"
             complain(f"{'still no' if self._is_lost else 'lost the'} connection: {news.problem}; trying again {wait}")
@@ -156,8 +193,6 @@ class _Listener:
             self._gaps.clear()
 
     def _message(self, message: HubMessage) -> None:
-        self._done += 1
-        self._last = message.position or self._last
         if self._is_json:
             say_json_line(
                 {

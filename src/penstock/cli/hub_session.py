@@ -59,7 +59,7 @@ def _token(found: argparse.Namespace) -> str | None:
     except (OSError, UnicodeDecodeError):
         raise InvalidArgument.of("--token-file", found.token_file, "a file that can be read") from None
     if not text or "\n" in text:
-        raise InvalidArgument(f"--token-file {found.token_file} holds no token, wanted one line")
+        raise InvalidArgument(f"--token-file {found.token_file} holds no token, wanted one line", hint=MAKERS)
     return text
 
 

@@ -14,13 +14,14 @@ from msgspec import UNSET, Raw
 
 from penstock.client.core.hub_following import Gap
 from penstock.client.hub_address import checked_address, hub_url
-from penstock.client.hub_link import HubLink, Token
+from penstock.client.hub_link import HubLink
 from penstock.client.hub_message import (
     ConnectionNews,
     HubActor,
     HubMessage,
     HubTopic,
     HubTopicInfo,
+    Key,
     Presence,
     Published,
     instant,
@@ -28,6 +29,7 @@ from penstock.client.hub_message import (
 )
 from penstock.client.hub_messages import MAX_WAITING, HubMessages
 from penstock.client.hub_request import Broken
+from penstock.client.hub_token import Token
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
@@ -87,7 +89,9 @@ class HubClient:
         self._subscriptions: list[HubMessages] = []
         self._takers: dict[str | None, list[HubMessages]] = {}
         """Which subscriptions take the messages of a topic, as far as it was looked up."""
-        self._acked: OrderedDict[str, None] = OrderedDict()
+        self._left: dict[str, HubMessages] = {}
+        """Durable subscriptions without a reader, by pattern: they go on at the hub until this connection ends."""
+        self._acked: OrderedDict[Key, None] = OrderedDict()
         self._ack_again: list[str] = []
         self._is_paused = False
         self._room = asyncio.Event()
@@ -148,8 +152,6 @@ class HubClient:
             raise InvalidArgument(
                 "durable and since are given together", hint="a durable subscription knows by itself where it is"
             )
-        if max_waiting < 1:
-            raise InvalidArgument.of("max_waiting", max_waiting, "1 or more")
         return HubMessages(
             self,
             topic,
@@ -171,15 +173,18 @@ class HubClient:
         for messages in [one for one in self._subscriptions if one.pattern == topic]:
             messages.close()
             self._forget(messages)
+        self._left.pop(topic, None)
         await self.taken()
 
     async def ack(self, *messages: HubMessage) -> None:
         """Tell the hub that messages of durable subscriptions are done."""
-        ids = [message.id for message in messages]
-        for message_id in ids:
-            self._acked[message_id] = None
+        ids, keys = [message.id for message in messages], [message.key for message in messages]
+        for key in keys:
+            self._acked[key] = None
         while len(self._acked) > MAX_REMEMBERED:
             self._acked.popitem(last=False)
+        for one in (*self._subscriptions, *self._left.values()):
+            one.settled(keys)
         for start in range(0, len(ids), MAX_ACKS):
             await self._link.ask(wire.Ack(None, tuple(ids[start : start + MAX_ACKS])), wire.Acked, is_repeatable=True)
 
@@ -277,11 +282,13 @@ class HubClient:
 
     async def attach(self, messages: HubMessages) -> None:
         """Begin a subscription; returns when the hub has confirmed it."""
-        if self._link.error is not None:
-            raise self._link.error
+        self._link.check()
         alike = [one for one in self._subscriptions if one.pattern is not None and one.pattern == messages.pattern]
         if any(one.durable != messages.durable for one in alike):
-            raise InvalidArgument(f"{messages.pattern!r} is subscribed to by this client already, durable and not")
+            raise InvalidArgument(
+                f"{messages.pattern!r} is subscribed to by this client already, durable and not",
+                hint="give durable to both or to none, or use another client for one of them",
+            )
         self._subscriptions.append(messages)
         self._takers.clear()
         if messages.pattern is None:
@@ -291,7 +298,9 @@ class HubClient:
             if self._link.is_ready:
                 # Where the connection breaks first, the next one subscribes.
                 with suppress(Broken):
-                    await self._link.ask(_subscribe(messages), wire.Subscribed, on_reply=messages.confirm)
+                    await self._link.ask(
+                        _subscribe(messages), wire.Subscribed, on_reply=lambda reply: self._confirm(messages, reply)
+                    )
             async with asyncio.timeout(self._timeout):
                 await messages.confirmed.wait()
             if error := messages.error or self._link.error:
@@ -305,18 +314,42 @@ class HubClient:
             raise ServerUnreachable(self._link.url, "there was no connection to subscribe on") from None
         except BaseException:
             self._forget(messages)
+            if self._stands_alone(messages):
+                if messages.durable:
+                    self._leave(messages)
+                else:
+                    await self._link.tell(wire.Unsubscribe(messages.pattern))
             raise
+
+    def _confirm(self, messages: HubMessages, reply: wire.Subscribed) -> None:
+        messages.confirm(reply)
+        left = self._left.pop(messages.pattern or "", None)
+        if left is not None:
+            self._takers.clear()
+            messages.inherit(left)
 
     async def detach(self, messages: HubMessages) -> None:
         """End a subscription as far as this client is concerned. A durable one goes on at the hub."""
         if messages not in self._subscriptions:
             return
         self._forget(messages)
-        is_last = all(one.pattern != messages.pattern for one in self._subscriptions)
-        if messages.pattern is not None and not messages.durable and is_last and self._link.is_ready:
-            with suppress(PenstockError):  # it ends with the connection in any case
-                await self._link.ask(wire.Unsubscribe(messages.pattern), wire.Unsubscribed)
+        if self._stands_alone(messages):
+            if messages.durable:
+                self._leave(messages)
+            elif self._link.is_ready:
+                with suppress(PenstockError):  # it ends with the connection in any case
+                    await self._link.ask(wire.Unsubscribe(messages.pattern), wire.Unsubscribed)
+            else:
+                await self._link.tell(wire.Unsubscribe(messages.pattern))
         await self.taken()
+
+    def _stands_alone(self, messages: HubMessages) -> bool:
+        """Whether a subscription stands at the hub, and nobody else here takes what comes for it."""
+        return messages.following.is_subscribed and all(one.pattern != messages.pattern for one in self._subscriptions)
+
+    def _leave(self, messages: HubMessages) -> None:
+        self._left[messages.pattern or ""] = messages
+        self._takers.clear()
 
     async def taken(self) -> None:
         """Let the hub go on when enough was taken."""
@@ -346,7 +379,7 @@ class HubClient:
         takers = self._takers.get(metadata.topic)
         if takers is None:
             takers = self._find_takers(metadata.topic)
-        is_done = metadata.message_id is not None and metadata.message_id in self._acked
+        is_done = metadata.message_id is not None and bool(self._acked) and metadata.key in self._acked
         if is_done:
             # Its acknowledgement was lost with a connection: said again, the hub forgets the message.
             self._ack_again.append(metadata.message_id or "")
@@ -363,7 +396,8 @@ class HubClient:
             self._is_paused = True
             await self._link.tell(wire.Pause("messages come faster than they are taken"))
         # Who waits for an answer may be the very one who should take messages: the answer may lie behind them.
-        while not self._link.questions and any(one.is_full for one in self._subscriptions):
+        # And nobody holds up a connection that is not ready: what comes first is what it is made ready with.
+        while self._link.is_ready and not self._link.questions and any(one.is_full for one in self._subscriptions):
             self._room.clear()
             await self._room.wait()
 
@@ -392,11 +426,21 @@ class HubClient:
         if messages.wants_presence:
             await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.told)
 
+    def refused(self, pattern: str, error: PenstockError) -> None:
+        """The hub has ended a subscription by its own will."""
+        self._left.pop(pattern, None)
+        for messages in self._subscriptions:
+            if messages.pattern == pattern:
+                messages.following.broke()
+                messages.fail(error)
+
     def broke(self) -> None:
         """The connection is gone; another may come."""
         self._is_paused = False
+        self._left.clear()
+        self._takers.clear()
         for messages in self._subscriptions:
-            messages.following.broke()
+            messages.broke()
 
     def failed(self, error: PenstockError) -> None:
         """There will be no other."""
@@ -409,7 +453,7 @@ class HubClient:
             self._takers.clear()
         found = self._takers[topic] = [
             one
-            for one in self._subscriptions
+            for one in (*self._subscriptions, *self._left.values())
             if (topic is None and one.pattern is None)
             or (topic is not None and one.pattern is not None and covers(one.pattern, topic))
         ]

@@ -19,6 +19,8 @@ from penstock.hub.core.messages import Broadcast, Command, Connect, Error, Publi
 
 RETRY_SECONDS = 1.0
 """How long to wait when the hub does not say."""
+EXPIRED = "expired_token"
+"""Why the hub refuses everything once a token has run out."""
 
 
 class TooFast(RateLimited):
@@ -34,6 +36,8 @@ def error_of(refusal: Error, command: Command) -> PenstockError:
     """The error of a request that was refused."""
     text, hint = refusal.message, refusal.resolution or None
     match refusal.code:
+        case "unauthorized" | "invalid_token" if refusal.details.get("retryable"):
+            return Unavailable(text, hint=hint)  # it is not the token: the hub cannot look at any now
         case "unauthorized" | "invalid_token":
             return _forbidden(refusal, command)
         case "rate_limited" if "retryAfter" in refusal.details:
@@ -59,6 +63,8 @@ def _forbidden(refusal: Error, command: Command) -> PenstockError:
 
 
 def _forbidden_error(refusal: Error, command: Command) -> PenstockError:
+    if refusal.details.get("reason") == EXPIRED:
+        return Unauthenticated(refusal.message)
     match command:
         case Connect() | RefreshToken():
             return Unauthenticated(refusal.message)

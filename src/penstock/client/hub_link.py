@@ -14,19 +14,19 @@ import logging
 import secrets
 import ssl
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from inspect import isawaitable
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from penstock.client.core.hub_pace import Pace
 from penstock.client.core.hub_returning import Returning, close_of, final_error
-from penstock.client.hub_errors import TooFast
+from penstock.client.hub_errors import EXPIRED, TooFast, error_of
 from penstock.client.hub_message import ConnectionNews
 from penstock.client.hub_request import NAMES, R, Request
 from penstock.client.hub_socket import Closed, HubSocket
+from penstock.client.hub_token import Token, token_of
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import (
@@ -49,17 +49,17 @@ from penstock.hub.core.messages import (
     Error,
     Heartbeat,
     HeartbeatAck,
+    RefreshToken,
     Register,
     Registered,
     Renew,
     Renewed,
     Reply,
+    Subscribe,
     decode_envelope,
 )
 
 log = logging.getLogger("penstock.client")
-
-Token = str | Callable[[], str | Awaitable[str]] | None
 
 HEARTBEAT_SECONDS = 25.0
 """How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
@@ -84,6 +84,9 @@ class Follower(Protocol):
 
     async def greeted(self) -> None:
         """There is a new connection, for nothing but what is asked now by `ask_now`."""
+
+    def refused(self, pattern: str, error: PenstockError) -> None:
+        """The hub has ended a subscription by its own will."""
 
     def broke(self) -> None:
         """The connection is gone; another may come."""
@@ -154,13 +157,21 @@ class HubLink:
         ready = asyncio.create_task(self._ready.wait())
         try:
             await asyncio.wait({self._life, ready}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            await self.close()  # nobody else will: `async with` leaves only what it has entered
+            raise
         finally:
             ready.cancel()
-            if not self._was_ready:
-                self._life.cancel()
-                await asyncio.gather(self._life, return_exceptions=True)
+            await asyncio.gather(ready, return_exceptions=True)
         if self.error is not None:
             raise self.error
+
+    def check(self) -> None:
+        """Raise when there will be no connection."""
+        if self.error is not None:
+            raise self.error
+        if self._life is None:
+            raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
 
     async def close(self) -> None:
         """Say goodbye, and end. Safe twice."""
@@ -168,15 +179,17 @@ class HubLink:
             return
         life, self._life = self._life, None
         self._is_closing = True
-        if self.is_ready:
-            with suppress(PenstockError, TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self.ask_now(Disconnect("client_requested"), DisconnectAck)
-        life.cancel()
-        await asyncio.gather(life, return_exceptions=True)
-        if self._end is not None:
-            await asyncio.gather(self._end, return_exceptions=True)
-        self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
+        try:
+            if self.is_ready:
+                with suppress(PenstockError, TimeoutError):
+                    async with asyncio.timeout(GOODBYE_SECONDS):
+                        await self.ask_now(Disconnect("client_requested"), DisconnectAck)
+        finally:  # also when whoever closes it has no time to say goodbye
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            if self._end is not None:
+                await asyncio.gather(self._end, return_exceptions=True)
+            self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
 
     def keep_token(self, token: str) -> None:
         """Come back with another token."""
@@ -195,8 +208,7 @@ class HubLink:
         ttl: float | None = None,
     ) -> R:
         """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
-        if self._life is None and self.error is None:
-            raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
+        self.check()
         message_id, is_its_turn = _new_id(), False
         try:
             async with asyncio.timeout(self._timeout), self._slots:
@@ -273,7 +285,12 @@ class HubLink:
         # Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree.
         envelope = {"type": NAMES[type(command)], "id": message_id, "from": self.address, "to": HUB, "pattern": "ask"}
         span = {} if ttl is None else {"ttl": ttl * 1000}
-        return msgspec.json.encode({**envelope, **span, "payload": command}).decode()
+        try:
+            return msgspec.json.encode({**envelope, **span, "payload": command}).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgument(
+                f"{envelope['type']} cannot be written as JSON: {error}", hint="give it texts, numbers, lists and dicts alone"
+            ) from None
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,7 +309,8 @@ class HubLink:
                 self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
             except Exception as error:  # the top of the link: whoever waits must be told
                 log.exception("the link to the hub at %s failed", self.url)
-                self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}"))
+                hint = "its log tells where; make another HubClient, and report it"
+                self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}", hint=hint))
                 return
             lasted = 0 if self._ready_at is None else monotonic() - self._ready_at
             wait = returning.wait(lasted, secrets.randbelow(1_001) / 1_000)
@@ -301,7 +319,7 @@ class HubLink:
 
     async def _connect(self) -> str:
         """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
-        token = await self._fetch_token()
+        token = await token_of(self._token, self._timeout)
         try:
             socket = self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
         except TimeoutError:
@@ -342,7 +360,8 @@ class HubLink:
         await socket.close()
 
     async def _read(self, socket: HubSocket) -> Closed:
-        while True:
+        is_over = False
+        while not is_over or any(one.is_sent and not one.answer.done() for one in self._waiting.values()):
             text = await socket.receive()
             if isinstance(text, Closed):
                 return text
@@ -351,7 +370,12 @@ class HubLink:
             except msgspec.MsgspecError:
                 return Closed(None, "what answers there is no hub: it says what cannot be read")
             request = self._waiting.get(envelope.correlation_id or "")
-            if request is not None:
+            if self._is_token_over(envelope, request):
+                self._ready.clear()  # what is asked from now on goes over the next connection, which has another token
+                is_over = True
+                if request is not None:
+                    request.is_sent = False  # and so does this: the hub has done nothing
+            elif request is not None:
                 request.take(envelope)
             elif envelope.type == "hub:unregistered":
                 return Closed(None, "the registration ran out")
@@ -360,8 +384,11 @@ class HubLink:
             elif envelope.type == "hub:presence" or not envelope.type.startswith("hub:"):
                 self._follower.take(envelope)
                 self._is_reading_held = True
-                await self._follower.settle()
-                self._is_reading_held = False
+                try:
+                    await self._follower.settle()
+                finally:  # the next connection has to be heard of, whatever became of this one
+                    self._is_reading_held = False
+        return Closed(None, "the token ran out")
 
     async def _keep(self, token: str | None) -> str:
         """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
@@ -393,14 +420,13 @@ class HubLink:
 
     async def _stay(self, connected: Connected, registered: Registered) -> NoReturn:
         beat = min(HEARTBEAT_SECONDS, connected.heartbeat_interval / 1000)
-        token, renew_in = registered.renewal_token, self._ttl * RENEW_AT
+        token, span = registered.renewal_token, round(self._ttl * RENEW_AT * SECOND)
+        renew_at = monotonic() + span
         while True:
-            span = min(beat, renew_in)
-            await asyncio.sleep(span)
-            renew_in -= span
-            if renew_in <= 0:
-                renewed = await self.ask_now(Renew(token, self.address, self._ttl * 1000), Renewed)
-                token, renew_in = renewed.new_renewal_token, self._ttl * RENEW_AT
+            await asyncio.sleep(max(min(beat, (renew_at - monotonic()) / SECOND), 0))
+            if monotonic() >= renew_at:
+                renew_at = monotonic() + span
+                token = (await self.ask_now(Renew(token, self.address, self._ttl * 1000), Renewed)).new_renewal_token
                 continue
             try:
                 await self.ask_now(Heartbeat(), HeartbeatAck)
@@ -408,24 +434,11 @@ class HubLink:
                 if not self._is_reading_held:  # what is not read cannot be answered
                     raise
 
-    async def _fetch_token(self) -> str | None:
-        if not callable(self._token):
-            return self._token
-        deadline = asyncio.timeout(self._timeout)
-        try:
-            async with deadline:
-                token = self._token()
-                return await token if isawaitable(token) else token
-        except Exception as error:
-            if deadline.expired():
-                raise Unavailable(f"the function that gives the token took longer than {self._timeout:g} s") from None
-            # What it says may hold the token; it stands in the chain for whoever debugs.
-            raise Unavailable(f"the function that gives the token failed: {type(error).__name__}") from error
-
     async def _send_again(self) -> None:
-        for request in [*self._waiting.values()]:
-            if self._socket is not None and not request.is_sent:
-                await self._send(request, self._socket)
+        async with asyncio.timeout(self._timeout):
+            for request in [*self._waiting.values()]:
+                if self._socket is not None and not request.is_sent and not request.answer.done():
+                    await self._send(request, self._socket)
 
     def _broke(self) -> None:
         for request in [*self._waiting.values()]:
@@ -440,12 +453,25 @@ class HubLink:
                 request.fail(error)
             self._follower.failed(error)
 
+    def _is_token_over(self, envelope: Envelope, request: Request[Reply] | None) -> bool:
+        """Whether the hub refuses for a token that has run out, and there is a way to another."""
+        if envelope.type != "hub:error" or not self._ready_at or not callable(self._token):
+            return False
+        if request is not None and isinstance(request.command, RefreshToken):
+            return False  # that is about the new one
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(envelope.payload, type=Error).details.get("reason") == EXPIRED
+        return False
+
     def _heed(self, envelope: Envelope) -> None:
         """What the hub says without having been asked."""
         with suppress(msgspec.MsgspecError):
             if envelope.type == "hub:error":
                 said = msgspec.json.decode(envelope.payload, type=Error)
                 log.warning("the hub at %s says: %s; %s", self.url, said.message, said.resolution)
+                topic = said.details.get("topic")
+                if envelope.correlation_id is None and isinstance(topic, str):  # a new token does not allow it any more
+                    self._follower.refused(topic, error_of(said, Subscribe(topic)))
             else:
                 log.info("the hub at %s leaves: %s", self.url, msgspec.json.decode(envelope.payload, type=Disconnecting).message)
 

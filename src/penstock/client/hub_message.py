@@ -17,6 +17,9 @@ from penstock.hub.core.messages import Envelope, Position
 
 T = TypeVar("T")
 
+Key = tuple[str, Position | None]
+"""What tells a message from all others. Its id alone does not: those who publish choose it, and may choose one again."""
+
 
 class Metadata(msgspec.Struct, rename="camel"):
     """What a hub says beside a forwarded message."""
@@ -31,6 +34,11 @@ class Metadata(msgspec.Struct, rename="camel"):
     def position(self) -> Position | None:
         """Where the message is."""
         return None if self.epoch is None or self.offset is None else Position(self.epoch, self.offset)
+
+    @property
+    def key(self) -> Key:
+        """Which message it is."""
+        return self.message_id or self.original_message_id or "", self.position
 
 
 _metadata = msgspec.json.Decoder(Metadata | None).decode
@@ -65,6 +73,11 @@ class HubMessage:
     """The data as JSON, as it came."""
     _ack: Callable[[HubMessage], Awaitable[None]] = field(repr=False)
 
+    @property
+    def key(self) -> Key:
+        """Which message it is."""
+        return self.id, self.position
+
     async def ack(self) -> None:
         """Tell the hub that a message of a durable subscription is done, so that it does not come again."""
         await self._ack(self)
@@ -74,7 +87,9 @@ class HubMessage:
         try:
             return msgspec.json.decode(self.raw, type=kind)
         except msgspec.ValidationError as error:
-            raise InvalidArgument(f"the data of message {self.id} does not fit: {error}") from None
+            raise InvalidArgument(
+                f"the data of message {self.id} does not fit: {error}", hint="ask for another type, or look at message.data"
+            ) from None
 
     @classmethod
     def of(

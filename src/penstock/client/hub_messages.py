@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
 
 from penstock.client.core.hub_following import Following, Gap
-from penstock.client.hub_message import HubMessage, Metadata, Presence
-from penstock.errors import FailedPrecondition, PenstockError
+from penstock.client.hub_message import HubMessage, Key, Metadata, Presence
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
 from penstock.hub.core.messages import Envelope, Position, PresenceNews, Subscribed
 
 log = logging.getLogger("penstock.client")
@@ -28,6 +28,8 @@ log = logging.getLogger("penstock.client")
 MAX_WAITING = 1_000
 HARD_LIMIT = 4
 """Times `max_waiting`: when nothing is read any more."""
+MAX_HELD = 10_000
+"""How many messages of a durable subscription are kept until they are acked, far more than a hub has out at a time."""
 
 
 class Owner(Protocol):
@@ -61,6 +63,8 @@ class HubMessages:
         on_presence: Callable[[Presence], object] | None = None,
         max_waiting: int = MAX_WAITING,
     ) -> None:
+        if max_waiting < 1:
+            raise InvalidArgument.of("max_waiting", max_waiting, "1 or more")
         self.pattern = pattern
         """None of direct messages."""
         self.durable = durable
@@ -76,8 +80,10 @@ class HubMessages:
         self._on_gap = on_gap
         self._on_presence = on_presence
         self._waiting: deque[HubMessage] = deque()
-        self._unread: set[str] = set()
-        """Ids of waiting messages of a durable subscription, which may be sent again while they wait."""
+        self._unread: set[Key] = set()
+        """Which messages of a durable subscription wait, and may be sent again while they do."""
+        self._held: dict[Key, HubMessage] = {}
+        """What came of a durable subscription over this connection and is not acked. The hub does not send it again here."""
         self._gap: Gap | None = None
         self._place = since
         """The position of the last message that was taken, or from where on they come."""
@@ -133,7 +139,7 @@ class HubMessages:
         except BaseException:  # whoever asked has gone meanwhile: it is for the next one
             self._waiting.appendleft(message)
             raise
-        self._unread.discard(message.id)
+        self._unread.discard(message.key)
         self._place = message.position or self._place
         return message
 
@@ -143,23 +149,45 @@ class HubMessages:
             try:
                 return await anext(self)
             except StopAsyncIteration:
-                raise FailedPrecondition("the subscription is closed") from None
+                raise FailedPrecondition("the subscription is closed", hint="call hub.subscribe again for another one") from None
 
     # ── what the client tells it ─────────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, envelope: Envelope, metadata: Metadata) -> None:
         """A message has come that may be for this subscription."""
         if self.durable:
-            if not self.following.is_subscribed or (metadata.message_id or "") in self._unread:
+            if not self.following.is_subscribed or metadata.key in self._unread:
                 return
         elif self.pattern is not None and not self.following.takes(metadata.position):
             return
         message = HubMessage.of(envelope, metadata, self._gap, self._owner.ack)
         self._gap = None
         if self.durable:
-            self._unread.add(message.id)
+            if len(self._held) < MAX_HELD:
+                self._held[message.key] = message
+            if not self._is_open:
+                return  # its reader has left: it is for who subscribes next
+            self._unread.add(message.key)
         self._waiting.append(message)
         self._arrived.set()
+
+    def settled(self, keys: Iterable[Key]) -> None:
+        """These were acked."""
+        for key in keys:
+            self._held.pop(key, None)
+
+    def inherit(self, left: HubMessages) -> None:
+        """Begin with what a subscription to the same pattern has received and not acked before it was left."""
+        for key, message in left._held.items():
+            self._held[key] = message
+            self._unread.add(key)
+            self._waiting.append(message)
+        self._arrived.set()
+
+    def broke(self) -> None:
+        """The connection is gone: what is not acked comes again over the next one."""
+        self.following.broke()
+        self._held = {key: message for key, message in self._held.items() if key in self._unread}
 
     def told(self, news: PresenceNews) -> None:
         """Who is there has changed."""
@@ -181,6 +209,15 @@ class HubMessages:
 
     def subscribed(self, reply: Subscribed) -> None:
         """The hub has confirmed it."""
+        if reply.durable is True and not self.durable:
+            # It would stop when so much is out that nobody acks, without a word.
+            self.fail(
+                FailedPrecondition(
+                    f"{self.pattern!r} is a durable subscription of this address, and is subscribed to without durable",
+                    hint="subscribe with durable=True and ack its messages, or end it with hub.unsubscribe first",
+                )
+            )
+            return
         position = None if reply.position is msgspec.UNSET else reply.position
         gap = self.following.subscribed(position, recovered=reply.recovered is True)
         if not self.confirmed.is_set():

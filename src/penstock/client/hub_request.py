@@ -51,7 +51,12 @@ class Request(Generic[R]):
                 return
             found = msgspec.json.decode(envelope.payload, type=self.reply)
         except msgspec.MsgspecError as error:
-            self.answer.set_exception(FailedPrecondition(f"the hub's answer {envelope.type} cannot be read: {error}"))
+            self.answer.set_exception(
+                FailedPrecondition(
+                    f"the hub's answer {envelope.type} cannot be read: {error}",
+                    hint="install the version of penstock that the server has",
+                )
+            )
             return
         if self.on_reply is not None:
             self.on_reply(found)
@@ -62,7 +67,12 @@ class Request(Generic[R]):
         if self.is_repeatable or not self.is_sent:
             return True
         name = NAMES[type(self.command)]
-        self.fail(Broken(f"the connection broke before the hub answered {name}: it may or may not have been done"))
+        self.fail(
+            Broken(
+                f"the connection broke before the hub answered {name}: it may or may not have been done",
+                hint="call it again if doing it twice does no harm; a publish is repeated by itself, and forwarded once",
+            )
+        )
         return False
 
     def fail(self, error: PenstockError) -> None:

@@ -110,7 +110,9 @@ def _reason(error: Exception) -> str:
 def _refused(url: str, status: int) -> PenstockError:
     match status:
         case 401:
-            return Unauthenticated("the server asks who calls before it lets anybody connect")
+            refused = Unauthenticated("the server asks who calls before it lets anybody connect")
+            refused.hint = "a hub asks later: look what stands in front of it, and let /ws pass there"
+            return refused
         case 403:
             return FailedPrecondition(
                 f"the server at {url} refuses the connection", hint="allow this origin with --hub-origins, or use another token"
@@ -120,7 +122,10 @@ def _refused(url: str, status: int) -> PenstockError:
                 f"there is no hub at {url}", hint="start the server without --no-hub, and look at the address"
             )
         case 429 | 500 | 502 | 503 | 504:
-            return Unavailable(f"the server at {url} cannot take a connection now: status {status}")
+            return Unavailable(
+                f"the server at {url} cannot take a connection now: status {status}",
+                hint="try again in a moment; the server's log, or that of a proxy in front of it, says why",
+            )
         case _:
             return FailedPrecondition(
                 f"what answers at {url} is no hub: status {status}", hint="name the address of a Penstock server"

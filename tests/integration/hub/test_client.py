@@ -259,6 +259,8 @@ def test_a_subscription_that_is_left_ends_at_the_hub_and_its_iterator_too(server
         (lambda hub: hub.send("ann", 1), "@(browser/ui)"),
         (lambda hub: hub.topic_info("orders/#"), "one topic"),
         (lambda hub: hub.presence("a b"), "the hub refuses"),
+        (lambda hub: hub.publish("a", 1, type="\ud800"), "hub:publish cannot be written as JSON"),
+        (lambda hub: hub.discover(metadata={"a": object()}), "hub:discover cannot be written as JSON"),
     ],
 )
 def test_a_wrong_call_is_refused_and_the_client_goes_on(
@@ -270,6 +272,14 @@ def test_a_wrong_call_is_refused_and_the_client_goes_on(
                 await call(hub)
             assert text in str(refused.value)
             await hub.publish("fine")
+
+    run(scenario())
+
+
+def test_metadata_that_is_no_json_is_refused_when_it_would_be_sent(server: LocalServer) -> None:
+    async def scenario() -> None:
+        with pytest.raises(InvalidArgument, match="hub:register cannot be written as JSON"):
+            await HubClient(server.url, metadata={"a": object()}).open()
 
     run(scenario())
 
@@ -303,6 +313,11 @@ def test_a_client_that_cannot_be_is_refused_without_telling_secrets(options: dic
 def test_a_subscription_that_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         HubClient().subscribe(**{"topic": "a", **options})
+
+
+def test_direct_messages_of_which_none_may_wait_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="max_waiting"):
+        HubClient().direct(max_waiting=0)
 
 
 # ── connections that break ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -594,6 +609,9 @@ def test_a_closed_client_says_so(server: LocalServer) -> None:
         hub = HubClient(server.url)
         with pytest.raises(FailedPrecondition, match="not open"):
             await hub.publish("a", 1)
+        for messages in (hub.subscribe("a"), hub.direct()):
+            with pytest.raises(FailedPrecondition, match="not open"):
+                await messages.__aenter__()
         async with hub:
             pass
         await hub.close()

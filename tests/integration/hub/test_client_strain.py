@@ -9,17 +9,18 @@ import pytest
 
 from penstock.client import ConnectionNews, HubClient, hub_link
 from penstock.errors import FailedPrecondition, Unavailable
+from penstock.hub.core import messages as wire
 from penstock.testing.proxy import FaultyProxy
 from penstock.testing.server import LocalServer
 
-SECONDS = 20.0
+SECONDS = 30.0
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Run it, and see that it leaves nothing behind."""
 
     async def within() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             await scenario
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -175,6 +176,45 @@ def test_a_message_whose_taker_is_cancelled_is_for_the_next_one(server: LocalSer
     run(scenario())
 
 
+def test_a_subscription_that_is_full_again_does_not_keep_the_client_from_coming_back(server: LocalServer) -> None:
+    async def scenario() -> None:
+        news: list[ConnectionNews] = []
+        with FaultyProxy("127.0.0.1", server.server.port) as proxy:
+            async with (
+                HubClient(server.url) as writer,
+                HubClient(f"http://{proxy.address}", on_connection=news.append, timeout=SECONDS) as hub,
+                hub.subscribe("log/full", max_waiting=1) as full,
+                hub.subscribe("log/other") as other,
+            ):
+                for number in range(200):
+                    await writer.publish("log/full", number)
+                proxy.cut()
+                while len(news) == 1:  # a broken connection is noticed by who reads
+                    await full.get(SECONDS)
+                await soon(lambda: full.is_full and other.following.is_subscribed)
+                await soon(lambda: hub.is_connected)
+                assert [one.is_connected for one in news] == [True, False, True]
+
+    run(scenario())
+
+
+def test_signs_of_life_are_asked_for_again_on_a_connection_after_one_that_was_not_read(server: LocalServer) -> None:
+    async def scenario() -> None:
+        news: list[ConnectionNews] = []
+        async with (
+            HubClient(server.url) as writer,
+            HubClient(server.url, on_connection=news.append, ttl=4, timeout=4.0) as hub,
+            hub.subscribe("full", max_waiting=1) as full,
+        ):
+            await asyncio.gather(*(writer.publish("full", number) for number in range(200)))
+            await soon(lambda: full.is_full and hub._link._is_reading_held)
+            await soon(lambda: len(news) == 3)  # it could not renew its registration: the answer was not read
+            assert "nothing came from the hub" in news[1].problem
+            assert not hub._link._is_reading_held  # or a silent end would be taken for the same
+
+    run(scenario())
+
+
 # ── too late ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -218,5 +258,45 @@ def test_a_subscription_that_waits_for_a_connection_ends_with_its_client(server:
                 await asyncio.sleep(0)
             with pytest.raises(FailedPrecondition, match="closed"):
                 await waiting
+
+    run(scenario())
+
+
+def test_an_opening_that_is_called_off_in_its_last_moment_leaves_nothing_behind(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async def opened() -> None:
+            async with HubClient(server.url, on_connection=lambda _: opening.cancel()):
+                raise AssertionError("it was called off")
+
+        opening = asyncio.create_task(opened())
+        assert isinstance((await asyncio.gather(opening, return_exceptions=True))[0], asyncio.CancelledError)
+
+    run(scenario())
+
+
+def test_a_closing_that_is_called_off_leaves_nothing_behind(server: LocalServer) -> None:
+    async def scenario() -> None:
+        with FaultyProxy("127.0.0.1", server.server.port) as proxy:
+            hub = await HubClient(f"http://{proxy.address}").open()
+            proxy.swallow()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await hub.close()
+            with pytest.raises(FailedPrecondition, match="closed"):
+                await hub.publish("news")
+
+    run(scenario())
+
+
+def test_a_subscription_that_is_called_off_while_it_begins_ends_at_the_hub_too(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with HubClient(server.url) as hub:
+            begins = asyncio.create_task(hub.subscribe("gone", presence=True).__aenter__())
+            async with asyncio.timeout(SECONDS):
+                while not any(isinstance(one.command, wire.Presence) for one in hub._link._waiting.values()):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            begins.cancel()
+            await asyncio.gather(begins, return_exceptions=True)
+            assert await hub.topics("gone") == []
 
     run(scenario())

@@ -165,7 +165,7 @@ def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it(devtool
         async with pages(devtools, url) as (page,), HubClient(url, address=await page.text("#me")):
             await page.until("document.querySelector('#status').textContent === 'disconnected'")
 
-            assert await page.text("#problem") == "another page or program took this address"
+            assert "took this address: choose another one" in await page.text("#problem")
 
     with LocalServer() as server:
         asyncio.run(scenario(server.url))
@@ -192,6 +192,79 @@ def test_a_bad_topic_is_refused_where_it_was_typed(devtools: str) -> None:
 
             assert "topic is required" in await page.until("document.querySelector('#topic-note:not([hidden])')?.textContent")
             assert await page.run("document.querySelectorAll('#topics .topic').length") == 1
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_numbers_that_a_browser_cannot_hold_are_sent_and_shown_as_they_are(devtools: str) -> None:
+    async def scenario(url: str) -> None:
+        async with pages(devtools, url) as (page,), HubClient(url) as hub, hub.subscribe("chat/#") as messages:
+            text = '{"id": 12345678901234567890, "price": 1.0}'
+            await publish(page, text)
+
+            assert await shown(page, 1) == [text]
+            assert (await messages.get(30)).data == {"id": 12345678901234567890, "price": 1.0}
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_a_topic_that_is_added_while_the_page_connects_is_listened_to_and_one_that_is_added_twice_stays(devtools: str) -> None:
+    async def scenario(url: str) -> None:
+        async with pages(devtools, url) as (page,), HubClient(url) as hub:
+            await page.run(
+                "(() => { const resume = hub.resume; hub.resume = async function (pattern) {"
+                " await resume.call(this, pattern); if (pattern === 'chat/#') await listen('late'); }; start(); })()"
+            )
+            await page.until("hub.isReady")
+            await hub.publish("late", "heard")
+            assert await shown(page, 1) == ["heard"]
+
+            assert await page.run("(() => { listen('late'); return hub.subscriptions.get('late').isSubscribed; })()")
+            assert page.problems == []
+
+    with LocalServer() as server:
+        asyncio.run(scenario(server.url))
+
+
+def test_a_server_that_stops_says_so_on_the_page(devtools: str) -> None:
+    async def scenario() -> None:
+        with LocalServer() as server:
+            async with pages(devtools, server.url) as (page,):
+                await page.run(
+                    "(() => { window.problems = []; new MutationObserver(() => problems.push(byId('problem').textContent))"
+                    ".observe(byId('problem'), { childList: true }); })()"
+                )
+                await asyncio.to_thread(server.stop)
+                await page.until("problems.some((text) => text.startsWith('the server is stopping'))")
+                await page.until("byId('problem').textContent === 'the server cannot be reached'")
+
+    asyncio.run(scenario())
+
+
+CONTRAST = """(() => {
+  const light = (rgb) => rgb.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+  const node = document.querySelector(".who li"), found = [];
+  for (let hue = 0; hue < 360; hue += 5) {
+    node.style.setProperty("--hue", hue);
+    const style = getComputedStyle(node);
+    const [dim, bright] = [light(style.color), light(style.backgroundColor)].sort((a, b) => a - b);
+    found.push((bright + 0.05) / (dim + 0.05));
+  }
+  return Math.min(...found);
+})()"""
+"""How well the name of an actor can be read, whatever colour it has: WCAG wants 4.5."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_names_of_actors_can_be_read_in_every_colour(devtools: str, scheme: str) -> None:
+    async def scenario(url: str) -> None:
+        async with pages(devtools, url) as (page,):
+            await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            assert await page.run(CONTRAST) >= 4.5
 
     with LocalServer() as server:
         asyncio.run(scenario(server.url))

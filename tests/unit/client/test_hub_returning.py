@@ -69,3 +69,12 @@ def test_what_is_final_is_said_in_words(close: Close, kind: type[PenstockError],
 
     assert isinstance(error, kind)
     assert text in str(error)
+
+
+@pytest.mark.parametrize("close", [one for one in CLOSES if not one.may_reconnect], ids=lambda close: close.reason)
+def test_what_is_final_says_what_to_do(close: Close) -> None:
+    error = final_error(close, "@(browser/ui)")
+
+    assert error is not None
+    assert error.hint
+    assert "Authorization" not in error.hint

@@ -48,11 +48,19 @@ def final_error(close: Close | None, address: str) -> PenstockError | None:
         return None
     match close:
         case closing.UNAUTHORIZED:
-            return Unauthenticated("the hub closed the connection: the token ran out, or was not accepted")
+            error = Unauthenticated("the hub closed the connection: the token ran out, or was not accepted")
+            error.hint = "make another HubClient with a new token; a function as token= is asked for one at each connection"
+            return error
         case closing.REPLACED:
             return FailedPrecondition(
                 f"another connection registered the address {address}, and this one was closed",
                 hint="give each client an address of its own; without one, an address is made up",
             )
+        case closing.TOO_LARGE:
+            hint = "send less at once, or raise the server's hub_max_message_bytes"
+            return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint=hint)
+        case closing.WRONG_VERSION:
+            hint = "install the version of penstock that the server has"
+            return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint=hint)
         case _:
-            return FailedPrecondition(f"the hub closed the connection: {close.meaning}")
+            return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint="make another HubClient")

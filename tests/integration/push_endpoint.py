@@ -52,12 +52,12 @@ class _Threaded:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
+        self._thread.join(30)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -90,7 +90,8 @@ class Endpoint(_Threaded):
         self._hold: asyncio.Event | None = None
 
     async def open(self) -> None:
-        self._runner = web.ServerRunner(web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0.1)
+        self._server = web.Server(self._answer, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
@@ -100,6 +101,9 @@ class Endpoint(_Threaded):
     async def close(self) -> None:
         self._let_go.set()
         await self._runner.cleanup()
+        for connection in self._server.connections:  # those that came while it closed
+            if connection.transport is not None:
+                connection.transport.abort()
 
     async def hold(self, _: Post) -> int:
         """A reaction: answer 200 when `let_go` is called, or the endpoint closes."""
@@ -131,6 +135,7 @@ class RawEndpoint(_Threaded):
         self._talk = talk
         self.calls = Arrivals()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -141,11 +146,14 @@ class RawEndpoint(_Threaded):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:  # also those with something to say that nobody reads
+            writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._writers.add(writer)
         try:
             self.calls.add(await reader.readuntil(b"\r\n\r\n"))
             await self._talk(reader, writer)

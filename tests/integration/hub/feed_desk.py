@@ -20,7 +20,7 @@ from penstock.hub.core.rules import HubRules
 from penstock.hub_host.feed import BrokerFeed
 
 ALICE = "@(browser/alice)"
-SECONDS = 20
+SECONDS = 60
 
 
 def said(topic: str, text: str = "x", *, name: str | None = None, expires_at: int | None = None) -> Message:

@@ -1,14 +1,13 @@
 """Durable subscriptions of HubClient: what is not acked comes again, to whoever of the same address subscribes next."""
 
-import asyncio
-from collections.abc import Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from penstock.client import HubClient
 from penstock.errors import FailedPrecondition
 from penstock.testing.server import LocalServer
+from tests.integration.hub.feed_desk import in_loop
 from tests.integration.hub.wire import opened
 
 SECONDS = 30.0
@@ -19,14 +18,6 @@ ANN = "@(agent/ann)"
 def server() -> Iterator[LocalServer]:
     with LocalServer(hub_history=("log",)) as server:
         yield server
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(2 * SECONDS):
-            await scenario
-
-    asyncio.run(within())
 
 
 def test_what_was_left_unacked_comes_again_to_the_next_subscription_of_the_same_client(server: LocalServer) -> None:
@@ -54,7 +45,7 @@ def test_what_was_left_unacked_comes_again_to_the_next_subscription_of_the_same_
                 assert (await messages.get(SECONDS)).data == "the end"
             await ann.unsubscribe("jobs")
 
-    run(scenario())
+    in_loop(scenario())
 
 
 def test_a_subscription_that_was_ended_for_good_leaves_nothing_to_the_next(server: LocalServer) -> None:
@@ -68,7 +59,7 @@ def test_a_subscription_that_was_ended_for_good_leaves_nothing_to_the_next(serve
                 assert (await messages.get(SECONDS)).data == "new"
             await ann.unsubscribe("ended")
 
-    run(scenario())
+    in_loop(scenario())
 
 
 def test_two_messages_of_the_same_id_are_two_messages(server: LocalServer) -> None:
@@ -86,7 +77,7 @@ def test_two_messages_of_the_same_id_are_two_messages(server: LocalServer) -> No
                     await message.ack()
             await ann.unsubscribe("numbered")
 
-    run(scenario())
+    in_loop(scenario())
 
 
 def test_a_durable_subscription_is_not_taken_for_another_and_outlives_the_mistake(server: LocalServer) -> None:
@@ -103,4 +94,4 @@ def test_a_durable_subscription_is_not_taken_for_another_and_outlives_the_mistak
                 assert (await messages.get(SECONDS)).data == 1
                 await ann.unsubscribe("bills")
 
-    run(scenario())
+    in_loop(scenario())

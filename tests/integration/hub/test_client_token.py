@@ -1,9 +1,7 @@
 """HubClient and its token: one that runs out, one that allows less."""
 
-import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jwt
 import pytest
@@ -13,6 +11,7 @@ from penstock.durations import SECOND
 from penstock.errors import PermissionDenied, Unauthenticated
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
+from tests.integration.hub.feed_desk import in_loop
 
 SECONDS = 30.0
 SECRET = "a secret of the tests, long enough to sign with: 0123456789"
@@ -30,14 +29,6 @@ def server(tmp_path: Path, clock: ManualClock) -> Iterator[LocalServer]:
     place.chmod(0o600)
     with LocalServer(hub_jwt_secret_file=place, clock=clock) as server:
         yield server
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(2 * SECONDS):
-            await scenario
-
-    asyncio.run(within())
 
 
 def token(clock: ManualClock, **claims: object) -> str:
@@ -60,7 +51,7 @@ def test_who_has_a_function_for_tokens_goes_on_with_another_and_no_call_fails(se
             assert (await direct.get(SECONDS)).data == "to myself"
         assert [one.problem for one in news] == ["", "the token ran out", "", "the token ran out", ""]
 
-    run(scenario())
+    in_loop(scenario())
 
 
 def test_a_token_that_ran_out_is_what_a_call_says_and_not_that_it_may_not(server: LocalServer, clock: ManualClock) -> None:
@@ -74,7 +65,7 @@ def test_a_token_that_ran_out_is_what_a_call_says_and_not_that_it_may_not(server
             await hub.refresh_token(token(clock))
             await hub.publish("news")
 
-    run(scenario())
+    in_loop(scenario())
 
 
 def test_a_subscription_that_a_new_token_does_not_allow_says_so_to_its_reader(server: LocalServer, clock: ManualClock) -> None:
@@ -86,4 +77,4 @@ def test_a_subscription_that_a_new_token_does_not_allow_says_so_to_its_reader(se
             await hub.publish("b", 1)
             assert (await kept.get(SECONDS)).data == 1
 
-    run(scenario())
+    in_loop(scenario())

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from penstock.clock import monotonic
 from tests.integration.google.real_client import Arrivals
+from tests.listening import stop_listening
 
 React = Callable[["Post"], int | Awaitable[int]]
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -90,20 +91,16 @@ class Endpoint(_Threaded):
         self._hold: asyncio.Event | None = None
 
     async def open(self) -> None:
-        self._server = web.Server(self._answer, handler_cancellation=True)
-        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self._served = web.Server(self._answer, handler_cancellation=True)
+        self._server = await self._loop.create_server(self._served, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
         self._let_go = asyncio.Event()
 
     async def close(self) -> None:
         self._let_go.set()
-        await self._runner.cleanup()
-        for connection in self._server.connections:  # those that came while it closed
-            if connection.transport is not None:
-                connection.transport.abort()
+        await stop_listening(self._server)
+        self._served.pre_shutdown()
+        await self._served.shutdown(0.1)
 
     async def hold(self, _: Post) -> int:
         """A reaction: answer 200 when `let_go` is called, or the endpoint closes."""
@@ -142,7 +139,7 @@ class RawEndpoint(_Threaded):
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        self._server.close()
+        await stop_listening(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -13,6 +13,8 @@ from h2.connection import H2Connection
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
+from tests.listening import stop_listening
+
 
 class Stream:
     """A request, and the way to answer it."""
@@ -118,7 +120,7 @@ class H2Target:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await stop_listening(self._server)
         for wire in self.wires:
             wire.transport.abort()
         await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from penstock.router.core.outcome import Answer, Failure
 from penstock.router.options import RouterOptions
 from penstock.router.transports.call import HttpCall
 from penstock.router.transports.http import HttpTransport
+from tests.listening import stop_listening
 
 PATIENCE = 30.0
 
@@ -74,7 +75,7 @@ class RawTarget:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await stop_listening(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

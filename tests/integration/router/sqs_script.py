@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.router.sources.sqs import SqsSource
 from tests.integration.router.sqs_server import source_of
+from tests.listening import stop_listening
 
 Answer = tuple[int, dict[str, Any]] | bytes | None
 """Status and JSON, whole bytes of an answer, or nothing at all: the connection is closed."""
@@ -139,7 +140,7 @@ async def scripted(answer: Callable[[Call], Awaitable[Answer]] = quiet) -> Async
     try:
         yield server
     finally:
-        listener.close()
+        await stop_listening(listener)
         if serving := set(server.serving):
             for task in serving:
                 task.cancel()

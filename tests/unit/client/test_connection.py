@@ -22,6 +22,7 @@ from penstock.client.links.connection import Connection, ConnectionLost, Request
 from penstock.client.links.remote import RemoteLink
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, RateLimited, ServerUnreachable, Unavailable
 from tests.integration.client.quiet import run, until
+from tests.listening import stop_listening
 
 WELCOME = Welcome(1, "test", "penstock", 1_000_000, is_durable=True)
 
@@ -126,7 +127,7 @@ class Server:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._listener.close()
+        await stop_listening(self._listener)
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)

@@ -209,7 +209,7 @@ class HubLink:
     ) -> R:
         """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
         self.check()
-        message_id, is_its_turn = _new_id(), False
+        message_id, asked_at = _new_id(), None
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 while True:
@@ -218,25 +218,25 @@ class HubLink:
                         raise self.error
                     request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
                     self.questions += 1
-                    is_its_turn = True
+                    asked_at = monotonic()
                     self._follower.asked()
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
                     except TooFast as error:
                         self._slow_down(error)  # the hub has done nothing: the same request may come again
-                        is_its_turn = False
+                        asked_at = None
                     finally:
                         self.questions -= 1
         except TimeoutError:
             if not self.is_ready:
                 raise ServerUnreachable(self.url, self._problem) from None
             name = NAMES[type(command)]
-            if not is_its_turn:
+            if asked_at is None:
                 raise Unavailable(
                     f"{name} waited {self._timeout:g} s for its turn: more is asked at once than the hub takes in that time",
                     hint="ask for less at once, raise the client's timeout, or the server's hub_rate_limit",
                 ) from None
-            raise ServerUnreachable(self.url, f"no answer to {name} for {self._timeout:g} s") from None
+            raise ServerUnreachable(self.url, f"no answer to {name} for {(monotonic() - asked_at) / SECOND:.3g} s") from None
 
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
         """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""

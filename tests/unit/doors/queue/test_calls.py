@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from operator import itemgetter
 
 import msgspec
 import pytest
@@ -17,6 +18,20 @@ from penstock.errors import InvalidArgument, PenstockError
 MEGABYTE = 1_000_000
 SOON = 0.025
 """Seconds of the loop's own time."""
+TRIES = 5
+"""Of which the quickest counts: the others may have met a busy machine."""
+
+
+def quickest(ask: Callable[[], object], error: type[PenstockError]) -> tuple[float, PenstockError]:
+    """How long it takes at least to be refused, and how."""
+
+    def refused_once() -> tuple[float, PenstockError]:
+        started = time.thread_time()
+        with pytest.raises(error) as caught:
+            ask()
+        return time.thread_time() - started, caught.value
+
+    return min((refused_once() for _ in range(TRIES)), key=itemgetter(0))
 
 
 def refused(command: object, payload: object) -> PenstockError:
@@ -90,18 +105,18 @@ LONG = {
     ],
 )
 def test_a_word_of_a_megabyte_is_refused_at_once_and_in_a_line(word: str, ask: Callable[[str], Callable[[], object]]) -> None:
-    asked = ask(word)
-    started = time.thread_time()
-    with pytest.raises(PenstockError) as caught:
-        asked()
-    took = time.thread_time() - started
+    took, error = quickest(ask(word), PenstockError)
 
     assert took < SOON
-    assert len(caught.value.message) < 500
-    assert len(caught.value.hint or "") < 1_000
+    assert len(error.message) < 500
+    assert len(error.hint or "") < 1_000
 
 
-@pytest.mark.parametrize("value", [b"\x01" * 15_000_000, "\x01" * 15_000_000], ids=["bytes", "text"])
+LARGE = b"\x01" * 15_000_000
+NOT_UTF8 = b"\xff" + LARGE
+
+
+@pytest.mark.parametrize("value", [LARGE, LARGE.decode()], ids=["bytes", "text"])
 @pytest.mark.parametrize(
     "read",
     [
@@ -109,16 +124,13 @@ def test_a_word_of_a_megabyte_is_refused_at_once_and_in_a_line(word: str, ask: C
         lambda value: as_integer(value, "PRIORITY"),
         lambda value: as_number(value, "TTL"),
         lambda value: as_json(value, "payload"),
-        lambda value: as_text(b"\xff" + (value if isinstance(value, bytes) else value.encode()), "queue"),
+        lambda _: as_text(NOT_UTF8, "queue"),
         lambda value: Arguments([value, value], "usage").options(("PRIORITY",), ("TTL",)),
     ],
     ids=["flag", "integer", "number", "json", "text", "option"],
 )
 def test_an_argument_as_large_as_a_request_may_be_is_refused_at_once(value: Value, read: Callable[[Value], object]) -> None:
-    started = time.thread_time()
-    with pytest.raises(InvalidArgument) as caught:
-        read(value)
-    took = time.thread_time() - started
+    took, error = quickest(lambda: read(value), InvalidArgument)
 
     assert took < SOON
-    assert len(caught.value.message) < 500
+    assert len(error.message) < 500

@@ -128,7 +128,7 @@ JavaScriptUDF
 Compression
   compression_algorithm 1 CompressionAlgorithm, compression_mode 2 CompressionMode
 enum Compression.CompressionAlgorithm
-  COMPRESSION_ALGORITHM_UNSPECIFIED 0, ZLIB 1
+  COMPRESSION_ALGORITHM_UNSPECIFIED 0, ZLIB 1, ZSTD 3
 enum Compression.CompressionMode
   COMPRESSION_MODE_UNSPECIFIED 0, COMPRESS 1, DECOMPRESS 2
 AIInference

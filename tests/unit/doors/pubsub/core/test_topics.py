@@ -80,7 +80,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"message_transforms": [udf("f", "")]}, "code is 0 bytes"),
     ({"message_transforms": [udf("f", "function f(m){}".ljust(20 * 1024 + 1))]}, "code is 20481 bytes"),
     ({"message_transforms": [udf("f", "function g(m) {}")]}, "code that defines the function f"),
-    ({"message_transforms": [{"compression": {"compression_mode": 1}}]}, "compression_algorithm is 0, wanted ZLIB"),
+    ({"message_transforms": [{"compression": {"compression_mode": 1}}]}, "compression_algorithm is 0, wanted ZLIB or ZSTD"),
     ({"message_transforms": [{"compression": {"compression_algorithm": 1, "compression_mode": 9}}]}, "compression_mode is 9"),
     ({"message_transforms": [{"ai_inference": {}}]}, "ai_inference.endpoint is missing"),
     (

@@ -236,7 +236,7 @@ class HubLink:
                     f"{name} waited {self._timeout:g} s for its turn: more is asked at once than the hub takes in that time",
                     hint="ask for less at once, raise the client's timeout, or the server's hub_rate_limit",
                 ) from None
-            raise ServerUnreachable(self.url, f"no answer to {name} for {(monotonic() - asked_at) / SECOND:.3g} s") from None
+            raise ServerUnreachable(self.url, f"no answer to {name} for {(monotonic() - asked_at) / SECOND:.2f} s") from None
 
     async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
         """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""

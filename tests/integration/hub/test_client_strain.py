@@ -1,6 +1,7 @@
 """HubClient at its limits: too much at once, too little time, and ends that come in the middle of something."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -60,7 +61,7 @@ def test_what_finds_no_turn_in_its_time_says_so() -> None:
             assert published
             assert len(refused) + len(unanswered) + len(published) == 400
             assert all("waited 1 s for its turn" in str(one) for one in refused)
-            assert all("no answer to hub:publish for 0." in str(one) for one in unanswered)
+            assert all(re.search(r"no answer to hub:publish for \d\.\d\d s", str(one)) for one in unanswered)
 
     with LocalServer(hub_rate_limit=100, hub_rate_burst=20) as server:
         run(scenario(server.url))

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -12,7 +13,7 @@ from penstock.client import ConnectionNews, HubClient, Published, hub_link
 from penstock.errors import FailedPrecondition, ServerUnreachable, Unavailable
 from penstock.hub.core import messages as wire
 from penstock.testing.proxy import FaultyProxy
-from penstock.testing.server import LocalServer
+from penstock.testing.server import LocalServer, ServerProcess
 
 SECONDS = 30.0
 
@@ -65,6 +66,20 @@ def test_what_finds_no_turn_in_its_time_says_so() -> None:
 
     with LocalServer(hub_rate_limit=100, hub_rate_burst=20) as server:
         run(scenario(server.url))
+
+
+def test_a_hub_that_does_not_answer_is_named_and_for_how_long() -> None:
+    async def scenario(server: ServerProcess) -> None:
+        async with HubClient(server.url, timeout=0.5) as hub:
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                with pytest.raises(ServerUnreachable, match=r"no answer to hub:publish for \d\.\d\d s"):
+                    await hub.publish("news", 1)
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+
+    with ServerProcess() as server:
+        run(scenario(server))
 
 
 def test_more_subscriptions_than_the_rate_allows_at_once_all_come_back_after_a_break() -> None:

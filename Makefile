@@ -1,68 +1,117 @@
-# Needs only make and Python 3.11 or newer: every target creates what it needs in .venv.
+# Needs only make and Python 3.11 or newer. Every target installs what it needs into .venv, once: a stamp there records each step.
 
 VENV := .venv
 PYTHON_BIN := $(VENV)/bin/python
-STAMP := $(VENV)/.installed
 PYTEST := $(PYTHON_BIN) -m pytest
 PARALLEL := -n auto --dist worksteal
-# Spark gives a Python worker ten seconds to start: it has the machine to itself. ARGS may leave one of the two calls without a test.
-NOTHING_CHOSEN := [ $$? -eq 5 ]
-FAST_RING := $(wildcard tests/unit tests/property tests/conformance tests/architecture)
-# mypy refuses a folder without Python in it
+# ARGS="-k word" may leave one of several pytest calls without a test, which pytest reports as exit code 5.
+NOTHING_SELECTED := [ $$? -eq 5 ]
+FAST_FOLDERS := tests/unit tests/property tests/conformance
+# The tests that kill processes again and again, or prove an order; the environment sets how often.
+KILL_TESTS := tests/integration/test_kill.py tests/integration/test_server_kill.py tests/integration/log/test_log_door_kill.py \
+	tests/unit/pipeline/test_lake_kills.py tests/integration/router/test_fifo_proof.py
+SPARK_KILL_TESTS := tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py
+LONG_KILLS := PENSTOCK_KILLS=25 PENSTOCK_SERVER_KILLS=6 PENSTOCK_LOG_KILLS=6 PENSTOCK_LAKE_KILLS=200 PENSTOCK_SPARK_KILLS=10 \
+	PENSTOCK_FIFO_GROUPS=60 PENSTOCK_FIFO_MESSAGES=20
 TYPED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py scripts/*.py))))
+
+# A test run starts hundreds of Python processes. Without bytecode files, each of them would compile all of Penstock again.
+unexport PYTHONDONTWRITEBYTECODE
+
+SERVER_STAMP := $(VENV)/.server-installed
+DEMO_STAMP := $(VENV)/.demo-installed
+TEST_STAMP := $(VENV)/.test-installed
+BENCH_STAMP := $(VENV)/.bench-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast cluster-test lint format bench torture cover build clean
+.PHONY: help setup setup-test demo lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare build lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(STAMP) ## create .venv with everything in it (does nothing when pyproject.toml has not changed)
-	@echo "penstock: .venv is ready"
+setup: $(SERVER_STAMP) ## install the server and the router into .venv
+	@echo "penstock: .venv is ready; start the server with $(VENV)/bin/penstock serve"
 
-$(STAMP): pyproject.toml scripts/setup scripts/setup-java scripts/setup-servers scripts/setup-node tests/node/package-lock.json
-	@sh scripts/setup $(VENV)
+setup-test: $(TEST_STAMP) ## install what the tests need beyond that: test tools, Spark, servers, a browser
+
+$(SERVER_STAMP): pyproject.toml requirements.lock scripts/setup scripts/installing.sh
+	@sh scripts/setup $(VENV) server
 	@touch $@
 
-demo: $(STAMP) ## watch a broker and a server at work in the terminal, with real clients and kill -9
-	@$(PYTHON_BIN) -m penstock.demo $(ARGS)
+$(DEMO_STAMP): $(SERVER_STAMP)
+	@sh scripts/setup $(VENV) demo
+	@touch $@
 
-test: $(STAMP) ## run every test (ARGS="-k word" narrows it)
-	$(PYTEST) $(PARALLEL) -m "not spark and not alone" $(ARGS) || $(NOTHING_CHOSEN)
-	$(PYTEST) -m "spark or alone" $(ARGS) || $(NOTHING_CHOSEN)
+$(TEST_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers scripts/setup-node tests/node/package-lock.json
+	@sh scripts/setup $(VENV) test
+	@touch $@
 
-cluster-test: $(STAMP) ## run source, sink and jobs on a real Spark cluster: a master and two workers on this machine
-	$(PYTEST) tests/cluster $(ARGS)
+$(BENCH_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers
+	@sh scripts/setup $(VENV) bench
+	@touch $@
 
-test-fast: $(STAMP) ## run the fast ring: unit, property, conformance, architecture
-	$(PYTEST) $(PARALLEL) -m "not slow and not crash" $(FAST_RING) $(ARGS)
+demo: $(DEMO_STAMP) ## see every part at work in the terminal, with real clients and kill -9
+	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m demo --install-spark "sh scripts/setup $(VENV) spark" $(ARGS)
 
-lint: $(STAMP) ## check rules, layout and types (ruff, mypy --strict)
+lint: $(TEST_STAMP) ## check rules, formatting, imports, layout and types
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m ruff format --check .
+	$(PYTHON_BIN) scripts/check_layout.py
 	$(PYTHON_BIN) -m mypy $(TYPED)
 
-format: $(STAMP) ## lay the code out, and fix what can be fixed by rule
+format: $(TEST_STAMP) ## format the code, and fix what ruff can fix
 	$(PYTHON_BIN) -m ruff check --fix-only .
 	$(PYTHON_BIN) -m ruff format .
 
-bench: $(STAMP) ## measure, and print a table and JSON (ARGS are passed on)
-	@sh scripts/setup-redis
+test-fast: $(TEST_STAMP) ## run the fast ring, without servers: unit, property, conformance in memory
+	$(PYTEST) $(PARALLEL) -m "not long and not server" $(FAST_FOLDERS) $(ARGS)
+
+# Spark gives a Python worker ten seconds to start, so its tests run after the others.
+test: $(TEST_STAMP) ## run what a change must pass (ARGS="-k word" selects tests)
+	$(PYTEST) $(PARALLEL) -m "not long and not spark and not alone" $(ARGS) || $(NOTHING_SELECTED)
+	$(PYTEST) -m "not long and (spark or alone)" $(ARGS) || $(NOTHING_SELECTED)
+
+test-long: $(TEST_STAMP) ## run everything else, more examples and more kills, then `make test` with the newest versions
+	HYPOTHESIS_PROFILE=ci $(PYTEST) $(PARALLEL) tests/property $(ARGS) || $(NOTHING_SELECTED)
+	$(PYTEST) $(PARALLEL) -m "long and not spark and not alone" $(KILL_TESTS:%=--ignore=%) $(ARGS) || $(NOTHING_SELECTED)
+	$(PYTEST) -m "long and (spark or alone)" $(ARGS) || $(NOTHING_SELECTED)
+	$(LONG_KILLS) $(PYTEST) --timeout=3600 $(KILL_TESTS) $(SPARK_KILL_TESTS) $(ARGS) || $(NOTHING_SELECTED)
+	$(MAKE) test-newest
+
+test-newest: ## run `make test` with the newest versions that pyproject.toml allows, in .venv-newest
+	PENSTOCK_UNLOCKED=1 $(MAKE) test VENV=.venv-newest ARGS="$(ARGS)"
+
+test-noisy: $(TEST_STAMP) ## run `make test` twice beside two busy loops
+	@sh scripts/test-noisy $(MAKE)
+
+test-pythons: ## run the fast ring and a server round trip on every Python from 3.11 to 3.14 that is installed
+	@sh scripts/test-pythons
+
+cluster-test: $(TEST_STAMP) ## run source, sink and jobs on a Spark cluster on this machine: a master and two workers
+	$(PYTEST) tests/cluster $(ARGS)
+
+torture: $(TEST_STAMP) ## kill a broker 1,000 times, Spark's driver 200 times, routers under load (hours)
+	PENSTOCK_KILLS=1000 $(PYTEST) --timeout=14400 tests/integration/test_kill.py $(ARGS)
+	PENSTOCK_FIFO_GROUPS=1000 PENSTOCK_FIFO_MESSAGES=200 $(PYTEST) --timeout=14400 tests/integration/router/test_fifo_proof.py $(ARGS)
+	PENSTOCK_RETURNERS=2000 $(PYTEST) --timeout=14400 tests/integration/hub/test_returning.py $(ARGS)
+	PENSTOCK_SPARK_KILLS=100 $(PYTEST) --timeout=14400 $(SPARK_KILL_TESTS) $(ARGS)
+
+cover: $(TEST_STAMP) ## run the tests of `make test` with branch coverage; the report is in htmlcov/
+	$(PYTEST) $(PARALLEL) -m "not long and not spark and not alone" --cov --cov-report=term-missing:skip-covered --cov-report=html $(ARGS)
+
+bench: $(BENCH_STAMP) ## measure, and print a table and JSON (ARGS are passed on)
 	@$(PYTHON_BIN) -m benchmarks $(ARGS)
 
-torture: $(STAMP) ## kill a real broker 1,000 times, Spark's driver 200 times, routers under load, and look for what is missing
-	PENSTOCK_KILLS=1000 $(PYTEST) -m crash --timeout=14400 tests/integration/test_kill.py $(ARGS)
-	PENSTOCK_FIFO_GROUPS=1000 PENSTOCK_FIFO_MESSAGES=200 $(PYTEST) -m crash --timeout=14400 tests/integration/router/test_fifo_proof.py $(ARGS)
-	PENSTOCK_RETURNERS=2000 $(PYTEST) -m slow --timeout=14400 tests/integration/hub/test_returning.py $(ARGS)
-	PENSTOCK_SPARK_KILLS=100 $(PYTEST) -m crash --timeout=14400 tests/spark/test_sink_kills.py tests/spark/test_archive_kills.py $(ARGS)
+bench-compare: $(BENCH_STAMP) ## compare the speed of this tree with BASE=<commit>, in turns (ARGS=--quick: 3 minutes; ARGS=--help)
+	@$(PYTHON_BIN) -m benchmarks.compare "$(BASE)" $(ARGS)
 
-cover: $(STAMP) ## run every test with branch coverage; the pages are in htmlcov/
-	$(PYTEST) $(PARALLEL) --cov --cov-report=term-missing:skip-covered --cov-report=html $(ARGS)
-
-build: $(STAMP) ## build the wheel into dist/
+build: $(TEST_STAMP) ## build the wheel into dist/
 	$(PYTHON_BIN) -m build --wheel --outdir dist
+
+lock: $(SERVER_STAMP) ## renew requirements.lock, the exact versions that tests and CI install
+	@sh scripts/lock $(VENV)
 
 clean: ## remove what the other targets made, except .venv
 	rm -rf dist build htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.row import Benchmark, Row, Run, alternate, missing, payloads, spread
 from penstock import Message, MessageQueue
 
-MODULE = "penstock.broker.arrow"
+MODULE = "penstock.log.arrow"
 REACH = 500_000
 
 

@@ -20,7 +20,7 @@ import uvloop
 
 from benchmarks.process import Meter
 from benchmarks.row import PAYLOAD
-from penstock.doors.pubsub import messages
+from penstock.google import messages
 
 BATCH = 100
 IN_FLIGHT = 8

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.row import Benchmark, Row, Run, alternate, paired_ratio, spread
-from penstock.hub.core.table import TopicTable
+from penstock.hub.core.topic_table import TopicTable
 
 TOPICS = 100_000
 PATTERNS = 10_000

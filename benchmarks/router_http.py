@@ -32,10 +32,10 @@ Send = Callable[[int], Awaitable[None]]
 
 @asynccontextmanager
 async def by_penstock(url: str) -> AsyncIterator[Send]:
-    from penstock.router.core.outcome import Answer, Failure
-    from penstock.router.core.reach import Reach
+    from penstock.http.client.allowed_addresses import Reach
+    from penstock.http.client.answer import Answer, Failure
+    from penstock.http.client.client import HttpTransport
     from penstock.router.options import RouterOptions
-    from penstock.router.transports.http import HttpTransport
 
     transport = HttpTransport(RouterOptions(), Reach(["127.0.0.1"]))
     post = transport.post
@@ -68,7 +68,7 @@ async def by_bare(url: str) -> AsyncIterator[Send]:
     """One connection for each call in flight; what an answer says is parsed, and nothing is done with it."""
     from httptools import HttpResponseParser
 
-    from penstock.router.core.target import parse_target
+    from penstock.http.client.target import parse_target
 
     target, loop = parse_target(url), asyncio.get_running_loop()
     request = b"%b%d\r\n%b\r\n%b" % (target.head, len(BODY), TOKEN, BODY)

@@ -22,21 +22,21 @@ from typing import Any
 import uvloop
 
 from penstock import QueueConfig as Settings
+from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import SystemClock
-from penstock.queue_manager import QueueManager
+from penstock.http.client.allowed_addresses import Reach
+from penstock.http.client.answer import Answer, Failure
+from penstock.http.client.client import HttpTransport
+from penstock.router.broker_records import BrokerRecords
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
-from penstock.router.core.outcome import Answer, Failure
-from penstock.router.core.reach import Reach
 from penstock.router.options import RouterOptions
 from penstock.router.router import Router
 from penstock.router.source import Depth
+from penstock.router.sources.local import BrokerQueues
 from penstock.router.sources.opening import SourceContext, open_source
-from penstock.router.transports.http import HttpTransport
-from penstock.router_host.local import BrokerQueues
-from penstock.router_host.records import BrokerRecords
-from penstock.work import NewMessage
+from penstock.values.queue import NewMessage
 
 IN_FLIGHT = 256
 QUEUE = "load"

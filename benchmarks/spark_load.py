@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.load import STREAM
 from benchmarks.row import PAYLOAD, alternate, payloads
 from penstock import Message, MessageQueue
-from penstock.broker.arrow import MESSAGES as ARROW_MESSAGES
+from penstock.log.arrow import MESSAGES as ARROW_MESSAGES
 from penstock.pipeline.schemas import MESSAGES
 from penstock.pipeline.session import session
 

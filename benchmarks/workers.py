@@ -25,7 +25,7 @@ from benchmarks.redis_server import is_installed, redis_server
 from benchmarks.row import Benchmark, Row, Run, alternate, missing, paired_ratio, spread
 from penstock import PubSub
 from penstock.testing.server import ServerProcess
-from penstock.work import QueueStats
+from penstock.values.queue import QueueStats
 
 REACH = 2
 POLL_SECONDS = 0.01

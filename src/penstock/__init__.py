@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.api.message_queue import MessageQueue
+    from penstock.api.queue_manager import QueueManager
     from penstock.broker.broker import Broker
-    from penstock.broker.core.message import Message
-    from penstock.broker.core.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
     from penstock.client.message import AckResponse, IncomingMessage
     from penstock.client.options import CloseBehavior, SubscriberOptions
     from penstock.client.publish_options import PublisherFlowControl, PublishOptions
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from penstock.client.stream import MessageStream
     from penstock.client.subscription import Subscription
     from penstock.client.topic import Topic
-    from penstock.message_queue import MessageQueue
-    from penstock.queue_manager import QueueManager
-    from penstock.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-    from penstock.work import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
+    from penstock.values.message import Message
+    from penstock.values.policy import DeadLetterPolicy, FlowControl, QueueConfig, RetryPolicy, SubscriptionOptions
+    from penstock.values.queue import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
+    from penstock.values.subscription import Explanation, ReceivedMessage, SubscriptionMetadata, SubscriptionStats, TopicMetadata
     from penstock.worker import Worker
 
 __version__ = "0.1.0"
@@ -67,17 +67,17 @@ __all__ = [
 
 _HOMES = {
     "penstock.broker.broker": ("Broker",),
-    "penstock.broker.core.message": ("Message",),
-    "penstock.broker.core.policy": ("DeadLetterPolicy", "FlowControl", "QueueConfig", "RetryPolicy", "SubscriptionOptions"),
+    "penstock.values.message": ("Message",),
+    "penstock.values.policy": ("DeadLetterPolicy", "FlowControl", "QueueConfig", "RetryPolicy", "SubscriptionOptions"),
     "penstock.client.message": ("AckResponse", "IncomingMessage"),
     "penstock.client.options": ("CloseBehavior", "SubscriberOptions"),
     "penstock.client.pubsub": ("PubSub",),
     "penstock.client.stream": ("MessageStream",),
     "penstock.client.subscription": ("Subscription",),
     "penstock.client.topic": ("Topic",),
-    "penstock.message_queue": ("MessageQueue",),
-    "penstock.queue_manager": ("QueueManager",),
-    "penstock.subscription": (
+    "penstock.api.message_queue": ("MessageQueue",),
+    "penstock.api.queue_manager": ("QueueManager",),
+    "penstock.values.subscription": (
         "Explanation",
         "ReceivedMessage",
         "SubscriptionMetadata",
@@ -88,7 +88,7 @@ _HOMES = {
     "penstock.client.schema": ("Schema",),
     "penstock.client.publish_options": ("PublishOptions", "PublisherFlowControl"),
     "penstock.worker": ("Worker",),
-    "penstock.work": ("DeadLetter", "NackResult", "NewMessage", "PublishResult", "QueueMessage", "QueueStats"),
+    "penstock.values.queue": ("DeadLetter", "NackResult", "NewMessage", "PublishResult", "QueueMessage", "QueueStats"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock import client
 from penstock.client.events import Listener
-from penstock.client.portal import Portal
+from penstock.client.loop_thread import Portal
 
 
 class Blocking:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from penstock.api.values import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent, Unsettled
 from penstock.broker.broker import Broker
-from penstock.broker.core.message import DEFAULT_PRIORITY, Message
-from penstock.broker.core.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.client.events import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
 from penstock.client.publish_options import PublishOptions
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
-from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.work import DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.message import DEFAULT_PRIORITY, Message
+from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
+from penstock.values.queue import DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent, Unsettled
 
 M = TypeVar("M", bound=IncomingMessage)
 F = TypeVar("F", bound=Listener)

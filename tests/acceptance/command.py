@@ -50,13 +50,14 @@ class Penstock:
         """Run a command in this process."""
         out, err = _output(self.environment), _output(self.environment)
         content = stdin.encode() if isinstance(stdin, str) else stdin
-        around = patch.dict(os.environ, self.environment, clear=True)
-        with chdir(self.folder), around, _standard_input(content), redirect_stdout(out), redirect_stderr(err):
+        # A server or worker would replace pytest's log handlers.
+        around = patch.dict(os.environ, self.environment, clear=True), patch("logging.basicConfig")
+        with chdir(self.folder), around[0], around[1], _standard_input(content), redirect_stdout(out), redirect_stderr(err):
             try:
                 code = main(words)
             except SystemExit as end:  # as argparse ends
                 code = int(end.code or 0)
-        return Run(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode())  # type: ignore[attr-defined]  # a BytesIO
+        return Run(code, _text(out), _text(err))
 
     def apart(self, *words: str, stdin: str | bytes = b"") -> Run:
         """Run a command in a process of its own."""
@@ -67,7 +68,7 @@ class Penstock:
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=100,
         )
         return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -92,6 +93,12 @@ class Penstock:
 
 def _output(environment: Mapping[str, str]) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(), environment.get("PYTHONIOENCODING", "utf-8"), write_through=True)
+
+
+def _text(output: io.TextIOWrapper) -> str:
+    """All of it; bytes that are no UTF-8 can be had back with `encode(errors="surrogateescape")`."""
+    content: bytes = output.buffer.getvalue()  # type: ignore[attr-defined]  # a BytesIO
+    return content.decode(errors="surrogateescape")
 
 
 @contextmanager

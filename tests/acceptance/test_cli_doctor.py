@@ -4,7 +4,6 @@ import os
 import re
 import socket
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock
+from tests.ports import free_port
 
 PORTS = ("port", "grpc_port", "native_port")
 
@@ -22,10 +22,7 @@ PORTS = ("port", "grpc_port", "native_port")
 @pytest.fixture
 def penstock(tmp_path: Path) -> Penstock:
     """With ports that nobody has, whatever else runs on this machine."""
-    with ExitStack() as stack:
-        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PORTS]
-        free = {f"PENSTOCK_{name.upper()}": str(one.getsockname()[1]) for name, one in zip(PORTS, held, strict=True)}
-    return Penstock(tmp_path, free)
+    return Penstock(tmp_path, {f"PENSTOCK_{name.upper()}": str(free_port()) for name in PORTS})
 
 
 def ports_of(server: LocalServer) -> dict[str, str]:
@@ -59,9 +56,8 @@ def test_a_sound_installation_has_no_problem(penstock: Penstock) -> None:
     assert shown.out.splitlines()[-1].startswith("0 problems, ")
 
 
-def test_a_running_server_is_known_by_its_ports(penstock: Penstock) -> None:
-    with LocalServer() as server:
-        found = examined(Penstock(penstock.folder, ports_of(server)))
+def test_a_running_server_is_known_by_its_ports(server: LocalServer, tmp_path: Path) -> None:
+    found = examined(Penstock(tmp_path, ports_of(server)))
 
     for name in PORTS:
         one = found[f"port {getattr(server.server, name)}"]
@@ -86,27 +82,24 @@ def test_a_port_that_something_else_holds_is_a_problem(penstock: Penstock) -> No
     assert "\n1 problem, " in shown.out
 
 
-def test_ports_here_do_not_matter_for_a_server_elsewhere(penstock: Penstock) -> None:
-    with LocalServer() as server:
-        found = examined(penstock, "--server", server.url)
+def test_ports_here_do_not_matter_for_a_server_elsewhere(penstock: Penstock, server: LocalServer) -> None:
+    found = examined(penstock, "--server", server.url)
     assert found["server"]["level"] == "ok"
     assert not [check for check in found if check.startswith("port ")]
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
+def test_a_server_that_cannot_be_reached_is_a_problem(penstock: Penstock, subtests: pytest.Subtests) -> None:
+    for address, said in (
         ("http://127.0.0.1:1", "refused"),
         ("penstock://127.0.0.1:1", "refused"),
         ("ftp://x", "wanted the address of a server"),
         ("http://127.0.0.1:99999", "with a port from 1 to 65535"),
-    ],
-)
-def test_a_server_that_cannot_be_reached_is_a_problem(penstock: Penstock, address: str, said: str) -> None:
-    one = examined(penstock, "--server", address, code=1)["server"]
-    assert one["level"] == "problem"
-    assert said in one["text"]
-    assert one["hint"]
+    ):
+        with subtests.test(address=address):
+            one = examined(penstock, "--server", address, code=1)["server"]
+            assert one["level"] == "problem"
+            assert said in one["text"]
+            assert one["hint"]
 
 
 def test_a_program_that_is_no_penstock_is_no_server(penstock: Penstock) -> None:
@@ -153,17 +146,3 @@ def test_the_data_directory_is_the_one_that_is_named(penstock: Penstock) -> None
     (penstock.folder / "file").touch()
     one = examined(penstock, "--data-dir", "file", code=1)["data directory"]
     assert (one["level"], one["hint"]) == ("problem", "choose another with --data-dir")
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("doctor now", "penstock doctor: unknown argument now"),
-        ("doctor --server x --data-dir y", "penstock doctor: argument --data-dir: not allowed with argument --server"),
-        ("doctor --jso", "penstock doctor: unknown flag --jso; did you mean --json?"),
-    ],
-)
-def test_a_wrong_call_is_told(penstock: Penstock, line: str, said: str) -> None:
-    done = penstock(*line.split())
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(said)

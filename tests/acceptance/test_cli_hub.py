@@ -1,5 +1,7 @@
-"""`penstock hub …` as its user sees it: what it says, what it does, and how it ends."""
+"""`penstock hub …` as its user sees it: what it says, what it does, and how it ends. Wrong calls: test_cli_wrong_calls.py."""
 
+import asyncio
+import io
 import json
 import os
 import pty
@@ -7,24 +9,30 @@ import re
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.access import Keyring
+from penstock.cli.hub import value_of
 from penstock.clock import SystemClock
+from penstock.hub.client.client import HubClient
 from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import COMMAND, Penstock
 from tests.ports import free_port
 
-SECONDS = 30
+SECONDS = 60
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
+    """One for all tests: each uses topics of its own. Those below `chat` have a history."""
     with LocalServer(hub_history=("chat",)) as server:
         yield server
 
@@ -36,7 +44,7 @@ def penstock(tmp_path: Path, server: LocalServer) -> Penstock:
 
 @contextmanager
 def listening(penstock: Penstock, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """`penstock hub listen`, which listens."""
+    """`penstock hub listen` as a process that listens."""
     process = penstock.start("hub", "listen", *words)
     assert process.stderr is not None, "it is piped"
     try:
@@ -47,6 +55,50 @@ def listening(penstock: Penstock, *words: str) -> Iterator[subprocess.Popen[str]
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@contextmanager
+def meanwhile(work: Coroutine[Any, Any, None]) -> Iterator[None]:
+    """Other clients of the hub, in a thread, while a command runs here."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as error:  # noqa: BLE001  # raised below
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+async def publish(server: LocalServer, topic: str, *values: object) -> None:
+    """Publish as soon as somebody subscribes to the topic."""
+    async with HubClient(server.url) as hub, asyncio.timeout(SECONDS):
+        await heard(hub, topic)
+        for value in values:
+            await hub.publish(topic, value)
+
+
+async def heard(hub: HubClient, topic: str) -> None:
+    while not (await hub.topic_info(topic)).subscriber_count:  # noqa: ASYNC110  # nobody tells of it
+        await asyncio.sleep(0.01)
+
+
+def printed() -> bool:
+    """Whether the command that runs in this process has printed something."""
+    output = sys.stdout.buffer
+    return isinstance(output, io.BytesIO) and bool(output.getvalue())
+
+
+# ── listen ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_is_published_is_shown_a_line_each_and_subscribers_are_counted(penstock: Penstock) -> None:
@@ -87,6 +139,7 @@ def test_ctrl_c_ends_it_with_a_summary_and_how_to_go_on(penstock: Penstock) -> N
     assert [one["data"] for one in done.json_lines] == ["two", 3]
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_too(penstock: Penstock) -> None:
     with listening(penstock, "chat/#") as process:
         process.send_signal(signal.SIGTERM)
@@ -95,22 +148,14 @@ def test_sigterm_ends_it_too(penstock: Penstock) -> None:
     assert (process.returncode, err.startswith("0 messages in")) == (143, True)
 
 
-def test_a_gap_is_told(penstock: Penstock) -> None:
-    process = penstock.start("hub", "listen", "news", "--since", "long-gone:5", "--count", "1")
-    assert process.stderr is not None
-    try:
-        gap = process.stderr.readline()
-        assert process.stderr.readline().startswith("listening to news")
-        penstock.good("hub publish news 1")
-        out, _ = process.communicate(timeout=SECONDS)
-    finally:
-        process.kill()
-        process.communicate()
+def test_a_gap_is_told(penstock: Penstock, server: LocalServer) -> None:
+    with meanwhile(publish(server, "gap", 1)):
+        done = penstock("hub", "listen", "gap", "--since", "long-gone:5", "--count", "1")
 
-    assert gap == (
-        "messages of 'news' may be missing: the hub could not bring everything that came after offset 5 of long-gone\n"
-    )
-    assert json.loads(out)["gap"] is True
+    gap, first, _ = done.err.splitlines()
+    assert gap == "messages of 'gap' may be missing: the hub could not bring everything that came after offset 5 of long-gone"
+    assert first.startswith("listening to gap")
+    assert done.json["gap"] is True
 
 
 def test_people_at_a_terminal_get_lines_that_do_nothing_to_it(penstock: Penstock) -> None:
@@ -157,72 +202,199 @@ def test_it_says_when_it_reconnects(tmp_path: Path) -> None:
     assert json.loads(out)["data"] == 1
 
 
-def test_a_durable_listener_gets_what_came_while_it_was_away_once(penstock: Penstock) -> None:
-    ann = ("news/#", "--durable", "--as", "@(shop/ann)", "--count")
-    with listening(penstock, *ann, "1") as process:
-        penstock.good("hub publish news/eu 1")
-        process.communicate(timeout=SECONDS)
-    penstock.good("hub publish news/eu 2 3")
+def test_a_durable_listener_gets_what_came_while_it_was_away_once(penstock: Penstock, server: LocalServer) -> None:
+    line = "hub listen durable/# --durable --as @(shop/carl) --count"
+    with meanwhile(publish(server, "durable/eu", 1)):
+        assert penstock.good(f"{line} 1").json["data"] == 1
+    penstock.good("hub publish durable/eu 2 3")
 
-    done = penstock("hub", "listen", *ann, "2")
-
-    assert [one["data"] for one in done.json_lines] == [2, 3]
+    assert [one["data"] for one in penstock.good(f"{line} 2").json_lines] == [2, 3]
 
 
-def test_who_is_there_is_shown_on_demand(penstock: Penstock) -> None:
-    with listening(penstock, "news", "--presence", "--as", "@(shop/ann)") as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline()) == {"presence": "list", "topic": "news", "actors": ["@(shop/ann)"]}
-        with listening(penstock, "news", "--as", "@(shop/bob)"):
-            assert json.loads(process.stdout.readline()) == {"presence": "join", "topic": "news", "actors": ["@(shop/bob)"]}
-            assert penstock.good("hub topics").out == "TOPIC  SUBSCRIBERS\nnews             2\n"
-            assert penstock.good("hub topics x").err == "nobody subscribes to anything that begins with x\n"
-            rows = [line.split()[:2] for line in penstock.good("hub actors").out.splitlines()]
-            assert rows == [["ADDRESS", "CAPABILITIES"], ["@(shop/ann)", "penstock-cli"], ["@(shop/bob)", "penstock-cli"]]
-            assert [one["address"] for one in penstock.good("hub actors --json").json] == ["@(shop/ann)", "@(shop/bob)"]
-            assert penstock.good("hub actors --capability dance").err == "nobody is there\n"
-        assert json.loads(process.stdout.readline())["presence"] == "leave"
+def test_who_comes_and_goes_is_shown_on_demand(penstock: Penstock, server: LocalServer) -> None:
+    async def visit() -> None:
+        async with HubClient(server.url, address="@(shop/bob)") as bob, asyncio.timeout(SECONDS):
+            while not printed():  # noqa: ASYNC110  # nobody tells of it
+                await asyncio.sleep(0.01)
+            async with bob.subscribe("lounge"):
+                pass
+            await bob.publish("lounge", 1)
+
+    with meanwhile(visit()):
+        *presence, message = penstock.good("hub listen lounge --presence --count 1 --as @(shop/ann)").json_lines
+
+    assert [(one["presence"], one["actors"]) for one in presence] == [
+        ("list", ["@(shop/ann)"]),
+        ("join", ["@(shop/bob)"]),
+        ("leave", ["@(shop/bob)"]),
+    ]
+    assert message["data"] == 1
+
+
+def test_a_message_that_several_patterns_cover_is_shown_once(penstock: Penstock, server: LocalServer) -> None:
+    with meanwhile(publish(server, "covered/eu", 1, 2, 3)):
+        done = penstock.good("hub listen +/eu covered/# covered/eu --count 3")
+
+    assert [one["data"] for one in done.json_lines] == [1, 2, 3]
+
+
+@pytest.mark.long
+def test_no_more_messages_are_shown_than_were_asked_for_however_many_patterns_bring_them(penstock: Penstock) -> None:
+    patterns = [f"many/{number}" for number in range(20)]
+    with listening(penstock, *patterns, "--count", "3") as process:
+        process.send_signal(signal.SIGSTOP)  # so that all of them come at once
+        for pattern in patterns[:8]:
+            penstock.good(f"hub publish {pattern} 1")
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=SECONDS)
+
+    assert len(out.splitlines()) == 3
+    assert err.startswith("3 messages in ")
+
+
+def test_who_reads_no_more_is_told_to_go_on_behind_what_was_read(penstock: Penstock) -> None:
+    with listening(penstock, "chat/pipe") as process:
+        assert process.stdout is not None, "it is piped"
+        assert process.stderr is not None, "it is piped"
+        penstock.good("hub publish chat/pipe 1")
+        place = json.loads(process.stdout.readline())["position"]
+        process.stdout.close()
+        penstock.good("hub publish chat/pipe 2")
+        assert process.wait(SECONDS) == 1
+        summary = process.stderr.read()
+
+    assert summary.startswith("1 message in ")
+    assert summary.endswith(f"--since {place['epoch']}:{place['offset']}\n")
+
+
+@pytest.mark.long
+def test_it_ends_when_nobody_reads_who_comes_and_goes(penstock: Penstock) -> None:
+    with listening(penstock, "door", "--presence") as process:
+        assert process.stdout is not None, "it is piped"
+        process.stdout.readline()
+        process.stdout.close()
+        with listening(penstock, "door"):
+            assert process.wait(SECONDS) == 1
+        assert process.stderr is not None, "it is piped"
+        assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.long
+def test_a_server_that_does_not_answer_does_not_hold_up_the_end(tmp_path: Path, server: LocalServer) -> None:
+    with FaultyProxy("127.0.0.1", server.server.port) as proxy:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
+        with listening(penstock, *(f"silent/{number}" for number in range(6))) as process:
+            proxy.swallow()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == 130
+
+
+@pytest.mark.long
+def test_a_durable_listener_waits_for_a_server_that_does_not_take_its_acknowledgements(tmp_path: Path) -> None:
+    with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.port) as proxy:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
+        with listening(penstock, "orders", "--durable", "--as", "@(shop/till)") as process:
+            proxy.swallow(Direction.UP)
+            Penstock(tmp_path, {"PENSTOCK_SERVER": server.url}).good("hub publish orders 1")
+            assert process.stdout is not None, "it is piped"
+            assert process.stderr is not None, "it is piped"
+            assert json.loads(process.stdout.readline())["data"] == 1
+            # A call of the client takes ten seconds at most; then it would say that it ends.
+            assert select.select([process.stderr], [], [], 12) == ([], [], [])
+
+
+# ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_line_of_the_standard_input_is_a_message(penstock: Penstock) -> None:
+    before = penstock.good("hub publish chat/stdin before --json").json["position"]
+    done = penstock("hub", "publish", "chat/stdin", "-", stdin='1\n\n{"a": "ü"}\r\nplain text\nNaN')
+    assert (done.code, done.out) == (0, "published 4 messages to chat/stdin; the last reached 0 subscribers\n")
+
+    found = penstock.good(f"hub listen chat/stdin --count 4 --since {before['epoch']}:{before['offset']}")
+    assert [one["data"] for one in found.json_lines] == [1, {"a": "ü"}, "plain text", "NaN"]
+
+
+def test_messages_of_the_standard_input_that_were_published_before_an_error_are_counted(penstock: Penstock) -> None:
+    done = penstock("hub", "publish", "orders", "-", stdin=b"1\n2\n\xff\n")
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("published 2 messages, then it ended\n")
+
+
+def test_programs_are_told_of_each_message(penstock: Penstock) -> None:
+    first, second = penstock.good("hub publish chat/json 1 2 --json").json_lines
+
+    assert [(one["topic"], one["subscriber_count"]) for one in (first, second)] == [("chat/json", 0)] * 2
+    assert second["position"] == first["position"] | {"offset": first["position"]["offset"] + 1}
+
+
+def test_waiting_for_a_subscriber_that_does_not_come_publishes_nothing(penstock: Penstock) -> None:
+    before = penstock.good("hub info chat/empty --json").json["position"]
+    done = penstock("hub", "publish", "chat/empty", "1", "--wait", "50ms")
+
+    assert done.code == 4
+    assert done.err.startswith("penstock: nobody subscribed to chat/empty in 0.05 s; nothing was published\nsubscribe first")
+    assert penstock.good("hub info chat/empty --json").json["position"] == before
+
+
+def test_broken_json_is_sent_as_text_and_told_once(penstock: Penstock) -> None:
+    done = penstock("hub", "publish", "broken", '{"id": 1', "{", "hello")
+
+    assert done.out == "published to broken: 0 subscribers\n" * 3
+    assert done.err == 'this looks like JSON and is none, so it is sent as text: {"id": 1\n'
+
+
+@pytest.mark.parametrize("data", ["1e999", "[" * 100_000])
+def test_what_only_looks_like_a_value_is_sent_as_the_text_it_is(data: str) -> None:
+    assert value_of(data) is data
+
+
+# ── topics, actors, info, and who calls ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_topics_and_actors_are_listed(penstock: Penstock, server: LocalServer) -> None:
+    ready, over = threading.Event(), threading.Event()
+
+    async def dance() -> None:
+        ann, bob = (HubClient(server.url, address=f"@(shop/{name})", capabilities=("dance",)) for name in ("ann", "bob"))
+        async with ann, bob, ann.subscribe("floor/1"), bob.subscribe("floor/1"):
+            ready.set()
+            await asyncio.to_thread(over.wait, SECONDS)
+
+    with meanwhile(dance()):
+        assert ready.wait(SECONDS)
+        try:
+            topics = penstock.good("hub topics floor")
+            actors = penstock.good("hub actors --capability dance")
+            document = penstock.good("hub actors --capability dance --json").json
+        finally:
+            over.set()
+
+    assert topics.out == "TOPIC    SUBSCRIBERS\nfloor/1            2\n"
+    assert [line.split()[:2] for line in actors.out.splitlines()] == [
+        ["ADDRESS", "CAPABILITIES"],
+        ["@(shop/ann)", "dance"],
+        ["@(shop/bob)", "dance"],
+    ]
+    assert [one["address"] for one in document] == ["@(shop/ann)", "@(shop/bob)"]
+    assert penstock.good("hub topics nosuch").err == "nobody subscribes to anything that begins with nosuch\n"
+    assert penstock.good("hub actors --capability fly").err == "nobody is there\n"
 
 
 def test_what_is_known_of_a_topic_is_shown(penstock: Penstock) -> None:
-    penstock.good("hub publish chat/lobby x")
+    position = penstock.good("hub publish chat/known x --json").json["position"]
 
-    lines = dict(line.split("  ", 1) for line in penstock.good("hub info chat/lobby").out.splitlines())
+    lines = dict(line.split("  ", 1) for line in penstock.good("hub info chat/known").out.splitlines())
 
     assert {name: value.strip() for name, value in lines.items() if name != "position"} == {
-        "topic": "chat/lobby",
+        "topic": "chat/known",
         "subscribers": "0",
         "by this very name": "0",
         "history": "yes",
         "bound to": "hub.chat",
     }
-    assert penstock.good("hub info chat/lobby --json").json["position"]["offset"] == 0
-
-
-def test_each_line_of_the_standard_input_is_a_message(penstock: Penstock) -> None:
-    with listening(penstock, "chat/x", "--count", "4") as process:
-        done = penstock("hub", "publish", "chat/x", "-", stdin='1\n\n{"a": "ü"}\r\nplain text\nNaN')
-        assert (done.code, done.out) == (0, "published 4 messages to chat/x; the last reached 1 subscriber\n")
-        out, _ = process.communicate(timeout=SECONDS)
-
-    assert [json.loads(line)["data"] for line in out.splitlines()] == [1, {"a": "ü"}, "plain text", "NaN"]
-
-
-def test_programs_are_told_of_each_message(penstock: Penstock) -> None:
-    done = penstock.good("hub publish chat/x 1 2 --json")
-
-    assert [(one["topic"], one["subscriber_count"], one["position"]["offset"]) for one in done.json_lines] == [
-        ("chat/x", 0, 0),
-        ("chat/x", 0, 1),
-    ]
-
-
-def test_waiting_for_a_subscriber_that_does_not_come_publishes_nothing(penstock: Penstock) -> None:
-    done = penstock("hub", "publish", "chat/x", "1", "--wait", "50ms")
-
-    assert done.code == 4
-    assert done.err.startswith("penstock: nobody subscribed to chat/x in 0.05 s; nothing was published\nsubscribe first")
-    assert penstock.good("hub info chat/x --json").json["position"]["offset"] == -1
+    assert penstock.good("hub info chat/known --json").json["position"] == position
 
 
 def test_a_token_comes_from_a_file_or_the_environment_and_is_asked_for(tmp_path: Path) -> None:
@@ -238,142 +410,11 @@ def test_a_token_comes_from_a_file_or_the_environment_and_is_asked_for(tmp_path:
         assert secret not in refused.err + refused.out
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "text"),
-    [
-        ("hub", 2, "COMMAND"),
-        ("hub lisen x", 2, "did you mean listen?"),
-        ("hub listen", 2, "PATTERN"),
-        ("hub listen a//#/b", 2, "wanted a topic or a pattern"),
-        ("hub listen x --since nonsense", 2, "EPOCH:OFFSET"),
-        ("hub listen x --since e:-1", 2, "EPOCH:OFFSET"),
-        ("hub listen x y --since e:1", 2, "several patterns"),
-        ("hub listen x --durable", 2, "--as"),
-        ("hub listen x --durable --as @(a/b) --since e:1", 2, "together"),
-        ("hub listen x --as ann", 2, "'@(browser/ui)'"),
-        ("hub listen x --count 0", 2, "1 or more"),
-        ("hub publish x", 2, "DATA"),
-        ("hub publish x# 1", 2, "one topic"),
-        ("hub publish x - 1", 2, "together"),
-        ("hub publish x 1 --type hub:error", 2, "hub:"),
-        ("hub publish x 1 --token a --token-file b", 2, "not allowed"),
-        ("hub publish x 1 --token-file nosuch", 2, "can be read"),
-        ("hub topics --server ftp://x", 2, "address"),
-        ("hub topics --server http://127.0.0.1:1", 4, "penstock serve"),
-    ],
-)
-def test_a_wrong_call_says_what_is_wrong(penstock: Penstock, line: str, code: int, text: str) -> None:
-    done = penstock(*line.split())
-
-    assert (done.code, done.out) == (code, "")
-    assert text in done.err
-    assert "Traceback" not in done.err
-
-
 def test_a_server_without_a_hub_is_told(tmp_path: Path) -> None:
     with LocalServer(hub=False) as server:
         done = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})("hub", "topics")
 
     assert (done.code, "there is no hub at" in done.err) == (1, True)
-
-
-def test_a_message_that_several_patterns_cover_is_shown_once(penstock: Penstock) -> None:
-    with listening(penstock, "orders/#", "orders/eu", "+/eu", "--count", "3") as process:
-        penstock.good("hub publish orders/eu 1 2 3")
-        out, _ = process.communicate(timeout=SECONDS)
-
-    assert [json.loads(line)["data"] for line in out.splitlines()] == [1, 2, 3]
-
-
-def test_what_cannot_be_listened_to_is_told_and_nothing_else(penstock: Penstock) -> None:
-    done = penstock("hub", "listen", "a/#/b")
-
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("penstock: topic is 'a/#/b'")
-
-
-def test_broken_json_is_sent_as_text_and_told_once(penstock: Penstock) -> None:
-    done = penstock("hub", "publish", "orders", '{"id": 1', "{", "hello")
-
-    assert done.out == "published to orders: 0 subscribers\n" * 3
-    assert done.err == 'this looks like JSON and is none, so it is sent as text: {"id": 1\n'
-
-
-@pytest.mark.parametrize("data", ["1e999", "[" * 100_000])
-def test_what_only_looks_like_a_value_is_sent_as_the_text_it_is(penstock: Penstock, data: str) -> None:
-    with listening(penstock, "orders", "--count", "1") as process:
-        penstock("hub", "publish", "orders", data)
-        out, _ = process.communicate(timeout=SECONDS)
-
-    assert json.loads(out)["data"] == data
-
-
-def test_no_more_messages_are_shown_than_were_asked_for_however_many_patterns_bring_them(penstock: Penstock) -> None:
-    patterns = [f"orders/{number}" for number in range(20)]
-    with listening(penstock, *patterns, "--count", "3") as process:
-        process.send_signal(signal.SIGSTOP)  # so that all of them come at once
-        for pattern in patterns[:8]:
-            penstock.good(f"hub publish {pattern} 1")
-        process.send_signal(signal.SIGCONT)
-        out, err = process.communicate(timeout=SECONDS)
-
-    assert len(out.splitlines()) == 3
-    assert err.startswith("3 messages in ")
-
-
-def test_who_reads_no_more_is_told_to_go_on_behind_what_was_read(penstock: Penstock) -> None:
-    with listening(penstock, "chat/x") as process:
-        assert process.stdout is not None, "it is piped"
-        assert process.stderr is not None, "it is piped"
-        penstock.good("hub publish chat/x 1")
-        place = json.loads(process.stdout.readline())["position"]
-        process.stdout.close()
-        penstock.good("hub publish chat/x 2")
-        assert process.wait(SECONDS) == 1
-        summary = process.stderr.read()
-
-    assert summary.startswith("1 message in ")
-    assert summary.endswith(f"--since {place['epoch']}:{place['offset']}\n")
-
-
-def test_it_ends_when_nobody_reads_who_comes_and_goes(penstock: Penstock) -> None:
-    with listening(penstock, "orders", "--presence") as process:
-        assert process.stdout is not None, "it is piped"
-        process.stdout.readline()
-        process.stdout.close()
-        with listening(penstock, "orders"):
-            assert process.wait(SECONDS) == 1
-        assert process.stderr is not None, "it is piped"
-        assert "Traceback" not in process.stderr.read()
-
-
-def test_a_server_that_does_not_answer_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.port) as proxy:
-        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
-        with listening(penstock, *(f"orders/{number}" for number in range(6))) as process:
-            proxy.swallow()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(SECONDS) == 130
-
-
-def test_a_durable_listener_waits_for_a_server_that_does_not_take_its_acknowledgements(tmp_path: Path) -> None:
-    with LocalServer() as server, FaultyProxy("127.0.0.1", server.server.port) as proxy:
-        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": f"http://{proxy.address}"})
-        with listening(penstock, "orders", "--durable", "--as", "@(shop/till)") as process:
-            proxy.swallow(Direction.UP)
-            Penstock(tmp_path, {"PENSTOCK_SERVER": server.url}).good("hub publish orders 1")
-            assert process.stdout is not None, "it is piped"
-            assert process.stderr is not None, "it is piped"
-            assert json.loads(process.stdout.readline())["data"] == 1
-            # A call of the client takes ten seconds at most; then it would say that it ends.
-            assert select.select([process.stderr], [], [], 12) == ([], [], [])
-
-
-def test_messages_of_the_standard_input_that_were_published_before_an_error_are_counted(penstock: Penstock) -> None:
-    done = penstock("hub", "publish", "orders", "-", stdin=b"1\n2\n\xff\n")
-
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("published 2 messages, then it ended\n")
 
 
 @pytest.mark.parametrize(

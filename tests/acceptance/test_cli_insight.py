@@ -1,6 +1,7 @@
 """`penstock trace`, `explain`, `top`, `bench` and `completion`, as a person or a script meets them."""
 
 import asyncio
+import codecs
 import os
 import pty
 import re
@@ -24,8 +25,7 @@ from penstock.testing.server import LocalServer
 from tests.acceptance.command import COMMAND, Penstock
 
 NOWHERE = "http://127.0.0.1:1"
-STRANGER = "0" * 29 + "1"
-SECONDS = 30
+SECONDS = 60
 
 
 class Scene(NamedTuple):
@@ -114,40 +114,6 @@ def test_trace_of_a_task_tells_why_it_died_and_cannot_paint_the_terminal(penstoc
     assert [state["in"] for state in document["states"]] == ["tasks"]
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "said"),
-    [
-        ("trace", 2, "penstock trace: the following arguments are required: MESSAGE-ID"),
-        ("trace 12", 3, "penstock: Message not found: 12"),
-        (f"trace {STRANGER}", 3, f"penstock: Message not found: {STRANGER}"),
-        (f"trace {STRANGER} --server {NOWHERE}", 4, "penstock: "),
-        ("explain", 2, "penstock explain: the following arguments are required: SUBSCRIPTION"),
-        ("explain nobody", 3, "penstock: Subscription not found: nobody"),
-        ("explain nobody --queue", 3, "penstock: Queue not found: nobody"),
-        ("explain billing 12", 2, "penstock: MESSAGE-ID is '12', wanted the id of a message"),
-        ("explain billing --limit 0", 2, "penstock explain: argument --limit: '0' is not a whole number from 1 to 1000"),
-        ("top", 2, "penstock: top draws on a terminal, and this is none"),
-        ("top --once --interval soon", 2, "penstock top: argument --interval: 'soon' is not a duration"),
-        ("top --once --interval 1ms", 2, "penstock: --interval is 0.001, wanted a duration from 0.1 to 3600 s"),
-        ("top --sort size", 2, "penstock top: unknown sort 'size'; known: backlog, rate, age, name"),
-        (f"top --once --server {NOWHERE}", 4, "penstock: "),
-        ("bench --seconds 0", 2, "penstock: --seconds is 0, wanted a duration"),
-        ("bench --size 2MiB", 2, "penstock: --size is 2097152, wanted a size from 1 to 1048576 bytes"),
-        ("bench --batch 0", 2, "penstock bench: argument --batch: '0' is not a whole number from 1 to 1000"),
-        (f"bench --server {NOWHERE}", 4, "penstock: "),
-        ("completion", 2, "penstock: no shell is named"),
-        ("completion tcsh", 2, "penstock completion: unknown shell 'tcsh'; did you mean zsh?"),
-        ("completion --names topic", 2, "penstock completion: unknown names 'topic'; did you mean topics?"),
-    ],
-)
-def test_a_wrong_call_is_told_in_a_line_or_two(penstock: Penstock, scene: Scene, line: str, code: int, said: str) -> None:
-    done = penstock(*line.split())
-
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith(said)
-    assert len(done.err.splitlines()) <= 2
-
-
 # ── explain ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -233,6 +199,7 @@ class Terminal:
         # A session of its own, so that the terminal is its own, and its keys and signals too.
         command = [sys.executable, "-c", OWN_TERMINAL, *COMMAND, *words]
         self.process = subprocess.Popen(command, env=environment, stdin=self._theirs, stdout=self._theirs, stderr=self._theirs)
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode  # a character may come in two pieces
         self.seen = ""
 
     def resize(self, size: tuple[int, int]) -> None:
@@ -246,7 +213,7 @@ class Terminal:
         while (found := re.search(pattern, self.seen, re.DOTALL)) is None:
             ready, _, _ = select.select([self._ours], [], [], SECONDS)
             assert ready, f"{pattern!r} never came: {self.seen[-2000:]!r}"
-            self.seen += os.read(self._ours, 65_536).decode()
+            self.seen += self._decode(os.read(self._ours, 65_536))
         upto, self.seen = self.seen[: found.end()], self.seen[found.end() :]
         return upto
 
@@ -287,7 +254,9 @@ def test_top_draws_on_a_terminal_follows_keys_and_size_and_leaves_it_as_it_was(p
         assert terminal.end() == 0
 
 
-@pytest.mark.parametrize(("key", "number", "code"), [(b"\x03", None, 130), (b"", signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("key", "number", "code"), [(b"\x03", None, 130), pytest.param(b"", signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_top_leaves_the_terminal_as_it_was_however_it_ends(
     penstock: Penstock, scene: Scene, key: bytes, number: signal.Signals | None, code: int
 ) -> None:
@@ -349,7 +318,12 @@ def test_bench_shows_how_far_it_is(penstock: Penstock) -> None:
 
 # ── completion ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-COMPLETE = 'source "$1"; shift; COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; _penstock; printf "%s\\n" "${COMPREPLY[@]}"'
+COMPLETE = """
+source "$1"; shift
+[[ $(complete -p penstock) == "complete -F _penstock penstock" ]] || exit 1
+COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; _penstock
+printf "%s\\n" "${COMPREPLY[@]}"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -375,39 +349,33 @@ def complete(penstock: Penstock, script: Path, line: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
-def test_bash_knows_the_script(script: Path) -> None:
-    done = subprocess.run(
-        ["bash", "--norc", "-ec", 'source "$1"; complete -p penstock', "bash", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "complete -F _penstock penstock\n"
+COMPLETIONS = [
+    ("penstock expl", ["explain"]),
+    ("penstock topic d", ["delete"]),
+    ("penstock --v", ["--version"]),
+    ("penstock top --o", ["--once"]),
+    ("penstock top --once --interval ", []),
+    ("penstock top --once --interval 1s --sor", ["--sort"]),
+    ("penstock top --sort ", ["backlog", "rate", "age", "name"]),
+    ("penstock top --sort=n", ["name"]),
+    ("penstock serve --log-format ", ["text", "json"]),
+    ("penstock completion ", ["bash", "zsh", "fish"]),
+    ("penstock topic create ", []),
+    ("penstock doctor --config=a", ["a file.toml", "a folder"]),
+    ("penstock top --data-dir a", ["a folder"]),
+    ("penstock nonsense ", []),
+    ("penstock topic nonsense --", []),
+    ("penstock publish --server http://127.0.0.1:1 ", []),
+    ("penstock 'unclosed $(touch pwned) ", []),
+]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("penstock expl", ["explain"]),
-        ("penstock topic d", ["delete"]),
-        ("penstock --v", ["--version"]),
-        ("penstock top --o", ["--once"]),
-        ("penstock top --once --interval ", []),
-        ("penstock top --once --interval 1s --sor", ["--sort"]),
-        ("penstock top --sort ", ["backlog", "rate", "age", "name"]),
-        ("penstock top --sort=n", ["name"]),
-        ("penstock serve --log-format ", ["text", "json"]),
-        ("penstock completion ", ["bash", "zsh", "fish"]),
-        ("penstock topic create ", []),
-        ("penstock doctor --config=a", ["a file.toml", "a folder"]),
-        ("penstock top --data-dir a", ["a folder"]),
-        ("penstock nonsense ", []),
-        ("penstock topic nonsense --", []),
-        ("penstock publish --server http://127.0.0.1:1 ", []),
-        ("penstock 'unclosed $(touch pwned) ", []),
-    ],
-)
-def test_bash_completes(penstock: Penstock, script: Path, line: str, words: list[str]) -> None:
+def test_bash_completes(penstock: Penstock, script: Path, subtests: pytest.Subtests) -> None:
     (penstock.folder / "a file.toml").touch()
     (penstock.folder / "a folder").mkdir()
-    assert complete(penstock, script, line) == words
+    for line, words in COMPLETIONS:
+        with subtests.test(line=line):
+            assert complete(penstock, script, line) == words
     assert not (penstock.folder / "pwned").exists()
 
 
@@ -421,7 +389,7 @@ def test_bash_completes_the_names_of_what_exists(penstock: Penstock, script: Pat
     assert complete(elsewhere, script, f"penstock explain --server={server.url} b") == ["billing"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["zsh", "fish"])  # bash reads its own above
 def test_a_shell_that_is_here_can_read_its_script(penstock: Penstock, shell: str) -> None:
     text = penstock.good(f"completion {shell}").out
     if shutil.which(shell) is None:

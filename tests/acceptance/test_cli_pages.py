@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.command import Parser
-from penstock.cli.grammar import Entry, entries
+from penstock.cli.grammar import entries
 from penstock.cli.main import COMMANDS, EXIT_CODES, parser_of
 from penstock.cli.settings import add_flags
 from tests.docs.pages import ROOT, prose, table_rows
@@ -32,28 +32,24 @@ def settings() -> set[str]:
     return {flag for action in parser._actions for flag in action.option_strings}
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.route)
-def test_every_command_and_flag_is_in_its_section(entry: Entry) -> None:
-    text = section(entry.words[0])
-    assert f"`penstock {entry.route}" in text
-    shown = set(re.findall(r"--[a-z][a-z-]*", text))
-    elsewhere = COMMON | (settings() if entry.words[0] in {"serve", "config", "router"} else set())
-
-    assert {flag.name for flag in entry.flags} - elsewhere <= shown
-
-
-@pytest.mark.slow
-def test_the_page_shows_what_happens(tmp_path: Path) -> None:
-    with Walk(tmp_path) as walk:
-        walk.follow(PAGE.partition("\n## ")[0])
+def test_every_command_and_flag_has_a_help_and_is_in_its_section(subtests: pytest.Subtests) -> None:
+    of_server = settings()
+    for entry in ENTRIES:
+        with subtests.test(command=entry.route):
+            assert entry.help
+            assert [flag.name for flag in entry.flags if not flag.help] == []
+            text = section(entry.words[0])
+            assert f"`penstock {entry.route}" in text
+            shown = set(re.findall(r"--[a-z][a-z-]*", text))
+            elsewhere = COMMON | (of_server if entry.words[0] in {"serve", "config", "router"} else set())
+            assert {flag.name for flag in entry.flags} - elsewhere <= shown
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_no_section_shows_a_flag_that_is_none(command: object) -> None:
-    name = getattr(command, "name", "")
-    known = {flag.name for entry in ENTRIES if entry.words[0] == name for flag in entry.flags}
-
-    assert set(re.findall(r"`(--[a-z][a-z-]*)", section(name))) <= known | COMMON
+def test_no_section_shows_a_flag_that_is_none(subtests: pytest.Subtests) -> None:
+    for command in COMMANDS:
+        with subtests.test(command=command.name):
+            known = {flag.name for entry in ENTRIES if entry.words[0] == command.name for flag in entry.flags}
+            assert set(re.findall(r"`(--[a-z][a-z-]*)", section(command.name))) <= known | COMMON
 
 
 def test_the_common_flags_and_the_exit_codes_are_on_the_page() -> None:
@@ -63,7 +59,7 @@ def test_the_common_flags_and_the_exit_codes_are_on_the_page() -> None:
     assert rows == {str(code): meaning for code, meaning in EXIT_CODES.items()}
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.route)
-def test_every_command_and_flag_has_a_help(entry: Entry) -> None:
-    assert entry.help
-    assert [flag.name for flag in entry.flags if not flag.help] == []
+@pytest.mark.long
+def test_the_page_shows_what_happens(tmp_path: Path) -> None:
+    with Walk(tmp_path) as walk:
+        walk.follow(PAGE.partition("\n## ")[0])

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from penstock.cli.main import COMMANDS
 from tests.acceptance.command import Penstock
 
@@ -46,6 +48,7 @@ BADLY = (
 )
 
 
+@pytest.mark.long
 def test_every_command_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     penstock = Penstock(tmp_path, {"PENSTOCK_DATA_DIR": "data"})

@@ -1,32 +1,16 @@
 """`penstock topic`, `subscription`, `snapshot` and `queue`, as a person or a script meets them."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.access import Keyring
-from penstock.cli.main import main
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock, Run
 
-pytestmark = pytest.mark.slow  # a process for every command
-
 NOWHERE = "http://127.0.0.1:1"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalServer]:
-    with LocalServer() as running:
-        yield running
-
-
-@pytest.fixture
-def penstock(server: LocalServer, tmp_path: Path) -> Penstock:
-    """Of a project of its own, so that every test begins with nothing."""
-    return Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PENSTOCK_PROJECT": f"test-{abs(hash(tmp_path))}"})
 
 
 @pytest.fixture
@@ -181,81 +165,6 @@ def test_the_life_of_a_queue(penstock: Penstock) -> None:
     assert penstock.good("queue list --json").json == []
 
 
-WRONG = [
-    ("topic create a/b", 2, "penstock: topic is 'a/b', wanted"),
-    ("topic list --server ftp://x", 2, "penstock: server is 'ftp://x', wanted"),
-    (f"topic list --server {NOWHERE}", 4, f"penstock: no connection to the server at {NOWHERE}: "),
-    ("topic show nosuch", 3, "penstock: Topic not found: nosuch"),
-    ("topic delete nosuch", 3, "penstock: Topic not found: nosuch"),
-    ("subscription create x --topic nosuch", 3, "penstock: Topic not found: nosuch"),
-    ("subscription create x --topic nosuch --ack-deadline 1s", 2, "penstock: ack_deadline_seconds is 1, wanted"),
-    ("subscription create x --topic nosuch --filter (", 2, "penstock: Invalid filter at position"),
-    ("subscription create x --topic t --max-attempts 3", 2, "penstock: --max-attempts is given without --dead-letter-topic"),
-    ("subscription show nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription stats nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription pause nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription resume nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription delete nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("subscription seek nosuch --start", 3, "penstock: Subscription not found: nosuch"),
-    ("snapshot create x --subscription nosuch", 3, "penstock: Subscription not found: nosuch"),
-    ("snapshot delete nosuch", 3, "penstock: Snapshot not found: nosuch"),
-    ("queue create a/b", 2, "penstock: queue is 'a/b', wanted"),
-    ("queue show nosuch", 3, "penstock: Queue not found: nosuch"),
-    ("queue stats nosuch", 3, "penstock: Queue not found: nosuch"),
-    ("queue peek nosuch", 3, "penstock: Queue not found: nosuch"),
-    ("queue pause nosuch", 3, "penstock: Queue not found: nosuch"),
-    ("queue resume nosuch", 3, "penstock: Queue not found: nosuch"),
-    ("queue purge nosuch --yes", 3, "penstock: Queue not found: nosuch"),
-    ("queue delete nosuch", 3, "penstock: Queue not found: nosuch"),
-]
-USAGE = [
-    ("topic", "penstock topic: the following arguments are required: COMMAND"),
-    ("topic crate x", "penstock topic: unknown command 'crate'; did you mean create?"),
-    ("topic create", "penstock topic create: the following arguments are required: NAME"),
-    ("topic create x --retention soon", "penstock topic create: argument --retention: 'soon' is not a duration"),
-    ("topic list --jsn", "penstock topic list: unknown flag --jsn; did you mean --json?"),
-    ("topic list --data-dir d --server s", "penstock topic list: argument --server: not allowed with argument --data-dir"),
-    ("topic list --data-dir missing", "penstock: the data directory is 'missing', wanted a directory that exists"),
-    ("topic list --data-dir . --token x", "penstock: --token is for a server, and none is meant here"),
-    ("subscription create x", "penstock subscription create: the following arguments are required: --topic"),
-    ("subscription create x --topic t --max-attempts 0", "penstock subscription create: argument --max-attempts: '0' is not"),
-    ("subscription create x --topic t --max-bytes lots", "penstock subscription create: argument --max-bytes: 'lots' is not"),
-    ("subscription create x --topic t --overflow drop", "penstock subscription create: unknown overflow 'drop'"),
-    ("subscription list --topic", "penstock subscription list: argument --topic: expected one argument"),
-    ("subscription seek x", "penstock subscription seek: one of the arguments --time --ago --offset --snapshot --start --end"),
-    ("subscription seek x --time noon", "penstock subscription seek: argument --time: 'noon' is not a time"),
-    ("subscription seek x --start --end", "penstock subscription seek: argument --end: not allowed with argument --start"),
-    ("snapshot create x", "penstock snapshot create: the following arguments are required: --subscription"),
-    ("snapshot list now", "penstock snapshot list: unknown argument now"),
-    ("queue create x --priority 10", "penstock queue create: argument --priority: '10' is not a whole number from 0 to 9"),
-    ("queue create x --max-depth 0", "penstock queue create: argument --max-depth: '0' is not a whole number, 1 or more"),
-    ("queue list --all", "penstock queue list: unknown flag --all"),
-]
-
-
-def test_a_wrong_call_is_told_with_its_exit_code(server: LocalServer, tmp_path: Path) -> None:
-    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
-    for line, code, said in WRONG:
-        found = penstock(*line.split())
-        assert (found.code, found.out) == (code, ""), line
-        assert found.err.startswith(said), f"{line}: {found.err}"
-        assert len(found.err.splitlines()) <= 4, line
-
-
-@pytest.mark.parametrize(("line", "said"), USAGE, ids=[line for line, _ in USAGE])
-def test_a_call_that_cannot_be_read_opens_nothing(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """In this process: reading a line needs no other."""
-    try:
-        code = main(line.split())
-    except SystemExit as exit_:
-        code = int(str(exit_.code))
-    out, err = capsys.readouterr()
-
-    assert (code, out) == (2, "")
-    assert err.startswith(said)
-    assert len(err.splitlines()) <= 2
-
-
 def test_what_exists_already_is_told_with_what_to_do(alone: Penstock) -> None:
     alone.good("topic create orders")
 
@@ -311,9 +220,3 @@ def test_a_token_is_sent_and_what_it_may_not_do_is_told(tmp_path: Path) -> None:
         forbidden = known("topic", "create", "secret")
         assert (forbidden.code, forbidden.err.startswith("penstock: this token may not ")) == (1, True)
         assert token not in refused.err + forbidden.err
-
-
-def test_the_variables_of_clients_are_no_wrong_settings_of_the_server(tmp_path: Path) -> None:
-    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": NOWHERE, "PENSTOCK_TOKEN": "x"})
-
-    assert penstock.good("config --json").json["port"]["value"] == 8085

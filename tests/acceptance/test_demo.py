@@ -1,4 +1,4 @@
-"""`python -m penstock.demo` as somebody without a terminal sees it: a subprocess, plain text, an exit code."""
+"""`python -m demo` as somebody without a terminal sees it: a subprocess, plain text, an exit code."""
 
 import fcntl
 import json
@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.demo_pipeline import PAGE
+from demo.pipeline_chapter import PAGE
+from tests.docs.pages import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(420)]
 
 STEPS = [
     "1. Publish",
@@ -46,22 +47,20 @@ STEPS = [
 ]
 
 # Runs the demo after a line that breaks something in this process.
-BROKEN = "import runpy, sys\n{line}\nrunpy.run_module('penstock.demo', run_name='__main__', alter_sys=True)"
+BROKEN = "import runpy, sys\n{line}\nrunpy.run_module('demo', run_name='__main__', alter_sys=True)"
 
 # Runs the server's steps alone, where some modules cannot be found.
-SERVER_ONLY = (
-    "import pathlib, sys\n{line}\nfrom penstock.demo_screen import Screen\nfrom penstock.demo_server import ServerDemo\n"
-)
+SERVER_ONLY = "import pathlib, sys\n{line}\nfrom demo.screen import Screen\nfrom demo.server_chapter import ServerDemo\n"
 SERVER_ONLY += "ServerDemo(Screen(), pathlib.Path(sys.argv[1])).run()"
 
 # Runs the client's steps alone, after a line that breaks something in this process.
 CLIENT_ONLY = """
 import pathlib, sys
-from penstock import demo_client
-from penstock.demo_screen import ClaimFailed, Screen
+from demo import client_chapter
+from demo.screen import ClaimFailed, Screen
 {line}
 try:
-    demo_client.ClientDemo(Screen(), pathlib.Path(sys.argv[1])).run()
+    client_chapter.ClientDemo(Screen(), pathlib.Path(sys.argv[1])).run()
 except ClaimFailed as failure:
     sys.exit(str(failure))
 """
@@ -78,7 +77,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> Run:
     inherited = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE"}}
     done = subprocess.run(
         [sys.executable, *arguments],
-        env=inherited | {"TMPDIR": str(folder), **environment},
+        env=inherited | {"TMPDIR": str(folder), "PYTHONPATH": str(ROOT / "examples"), **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -99,7 +98,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Run:
         kept = shared / "demo.json"
         if not kept.exists():
             # An output that can hold ASCII alone is the poorest there is; what works there works everywhere.
-            done = run(tmp_path_factory.mktemp("demo"), "-m", "penstock.demo", PYTHONIOENCODING="ascii", COLUMNS="200")
+            done = run(tmp_path_factory.mktemp("demo"), "-m", "demo", PYTHONIOENCODING="ascii", COLUMNS="200")
             kept.write_text(json.dumps(done))
         return Run(*json.loads(kept.read_text()))
 
@@ -200,13 +199,13 @@ def test_a_claim_that_does_not_hold_ends_the_demo_loudly(tmp_path: Path) -> None
 
 
 # What the demo publishes with; a line of code that stands before one of those below.
-PUBLISH = "publish = demo_client.Topic.publish_message; demo_client.Topic.publish_message = lambda *a, **k: "
+PUBLISH = "publish = client_chapter.Topic.publish_message; client_chapter.Topic.publish_message = lambda *a, **k: "
 
 
 @pytest.mark.parametrize(
     ("line", "failed"),
     [
-        ("demo_client.PATIENCE = 0.01", "4,000 events are confirmed and received within 0.01 s"),
+        ("client_chapter.PATIENCE = 0.01", "4,000 events are confirmed and received within 0.01 s"),
         # The last of the copies may still be on their way when the demo looks, and are then missed first.
         (PUBLISH + "(publish(*a, **k), publish(*a, **k))[1]", "was stored once|4,000 confirmed to the client, 0 lost"),
         (

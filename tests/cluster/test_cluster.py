@@ -21,7 +21,7 @@ from tests.spark import archiving
 from tests.spark.copying import Driver, publishing, wait_for, wait_for_growth
 from tests.spark.sink_place import rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 JOB = Path(__file__).with_name("job.py")
 ROWS = 5_000
@@ -129,20 +129,19 @@ def test_the_archive(cluster: Cluster, server: LocalServer, tmp_path: Path) -> N
     place.check()
 
 
-@pytest.mark.crash
 def test_executors_that_die_in_the_middle_of_a_stream(cluster: Cluster, server: LocalServer, tmp_path: Path) -> None:
     queue = MessageQueue(broker=server.broker)
     told = given(server, master=cluster.address, checkpoint=str(tmp_path / "checkpoint"), conf=SETTINGS)
-    driver = Driver(told, tmp_path / "driver.log")
+    driver = Driver("tests.spark.sink_driver", told, tmp_path / "driver.log")
 
     with closing(HttpLog(server.url)) as log:
         try:
             with publishing(queue, "source") as values:
                 for _ in range(2):
-                    wait_for_growth(log, "target")
+                    wait_for_growth(log, "target", driver)
                     cluster.kill_executor()
-                wait_for_growth(log, "target")
-            wait_for(log, "target", len(values))
+                wait_for_growth(log, "target", driver)
+            wait_for(log, "target", len(values), driver)
         finally:
             driver.kill()
 

@@ -130,11 +130,10 @@ class Embedded:
 class Commands:
     """`POST /api/v1/command`."""
 
-    def __init__(self, clock: ManualClock, data_dir: Path | None) -> None:
+    def __init__(self, clock: ManualClock, data_dir: Path) -> None:
         self.clock = clock
         self._stack = ExitStack()
-        settings: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-        self._server = self._stack.enter_context(LocalServer(clock=clock, **settings))
+        self._server = self._stack.enter_context(LocalServer(clock=clock, data_dir=data_dir))
         self.close = self._stack.close
 
     def call(self, command: str, **payload: Any) -> Any:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, ParamSpec, Self
-
-import pytest
 
 from penstock.client.message import IncomingMessage
 from penstock.client.pubsub import PubSub
@@ -110,39 +107,27 @@ class Durable(Place):
 
 
 class Remote(Place):
-    """A server."""
+    """A project of its own on a server that other tests use, too. They also share its clock, unless it is real time."""
 
     is_remote = True
 
-    def __init__(self, data_dir: Path | None = None) -> None:
-        super().__init__(data_dir)
-        self._stack = ExitStack()
+    def __init__(self, project: str, clock: ManualClock, find: Callable[[str], LocalServer]) -> None:
+        super().__init__()
+        self.clock = clock
         self.server: LocalServer
+        self._project = project
+        self._find = find
 
     async def __aenter__(self) -> Self:
-        self.server = self._stack.enter_context(LocalServer(clock=self.broker_clock()))
+        self.server = self._find("shared_server" if self.is_real_time else "manual_server")
         return await super().__aenter__()
 
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            await super().__aexit__()
-        finally:
-            self._stack.close()
-
     def _client(self) -> PubSub:
-        return PubSub(self.server.url)
+        return PubSub(self.server.url, project=self._project)
 
     def disturb(self) -> None:
         """Cut the connection."""
         self.pubsub.link._connection._transport.abort()  # type: ignore[attr-defined]  # from inside: there is no such button
-
-
-PLACES = {"memory": Memory, "durable": Durable, "server": Remote}
-
-
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """The body of a fixture over PLACES."""
-    yield PLACES[request.param](tmp_path / "data" if request.param == "durable" else None)
 
 
 class Inbox:

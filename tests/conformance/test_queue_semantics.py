@@ -12,14 +12,15 @@ from penstock.testing import ManualClock
 from tests.conformance.queue_drivers import Commands, Embedded, Queues, Refused
 
 
-@pytest.fixture(params=["memory", "durable"])
-def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "data" if request.param == "durable" else None
-
-
-@pytest.fixture(params=[Embedded, Commands], ids=lambda driver: driver.__name__.lower())
-def queues(request: pytest.FixtureRequest, data_dir: Path | None) -> Iterator[Queues]:
-    driver = request.param(ManualClock(), data_dir)
+@pytest.fixture(
+    params=["memory", pytest.param("durable", marks=pytest.mark.long), pytest.param("commands", marks=pytest.mark.server)]
+)
+def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queues]:
+    driver: Embedded | Commands
+    if request.param == "commands":
+        driver = Commands(ManualClock(), tmp_path / "data")
+    else:
+        driver = Embedded(ManualClock(), tmp_path / "data" if request.param == "durable" else None)
     yield driver
     driver.close()
 

@@ -19,8 +19,8 @@ import grpc
 from google.protobuf import json_format
 
 from penstock import DeadLetterPolicy, Message, MessageQueue, RetryPolicy, SubscriptionOptions
-from penstock.doors.pubsub import messages
 from penstock.errors import PenstockError
+from penstock.google import messages
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 
@@ -153,21 +153,27 @@ class Embedded:
 class _Google:
     """Google's API; how a call is made is the subclass's."""
 
-    def __init__(self, clock: ManualClock, data_dir: Path | None) -> None:
+    def __init__(self, clock: ManualClock, server: LocalServer, project: str = "penstock") -> None:
         self.clock = clock
+        self.server = server
+        self._project = f"projects/{project}"
         self._stack = ExitStack()
-        settings: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-        self.server = self._stack.enter_context(LocalServer(clock=clock, **settings))
         self.close = self._stack.close
 
     def call(self, method: str, request: Any) -> Any:
         raise NotImplementedError
 
+    def _topic(self, name: str) -> str:
+        return f"{self._project}/topics/{name}"
+
+    def _subscription(self, name: str) -> str:
+        return f"{self._project}/subscriptions/{name}"
+
     def create_topic(self, topic: str) -> None:
-        self.call("Publisher/CreateTopic", messages.Topic(name=_topic(topic)))
+        self.call("Publisher/CreateTopic", messages.Topic(name=self._topic(topic)))
 
     def delete_topic(self, topic: str) -> None:
-        self.call("Publisher/DeleteTopic", messages.DeleteTopicRequest(topic=_topic(topic)))
+        self.call("Publisher/DeleteTopic", messages.DeleteTopicRequest(topic=self._topic(topic)))
 
     def subscribe(
         self,
@@ -183,8 +189,8 @@ class _Google:
         filter: str = "",  # noqa: A002  # the door's own word
     ) -> None:
         request = messages.Subscription(
-            name=_subscription(subscription),
-            topic=_topic(topic),
+            name=self._subscription(subscription),
+            topic=self._topic(topic),
             ack_deadline_seconds=ack_deadline,
             enable_message_ordering=ordered,
             retain_acked_messages=keep,
@@ -195,22 +201,22 @@ class _Google:
             request.retry_policy.minimum_backoff.FromSeconds(backoff[0])
             request.retry_policy.maximum_backoff.FromSeconds(backoff[1])
         if dead is not None:
-            request.dead_letter_policy.dead_letter_topic = _topic(dead[0])
+            request.dead_letter_policy.dead_letter_topic = self._topic(dead[0])
             request.dead_letter_policy.max_delivery_attempts = dead[1]
         self.call("Subscriber/CreateSubscription", request)
 
     def unsubscribe(self, subscription: str) -> None:
-        request = messages.DeleteSubscriptionRequest(subscription=_subscription(subscription))
+        request = messages.DeleteSubscriptionRequest(subscription=self._subscription(subscription))
         self.call("Subscriber/DeleteSubscription", request)
 
     def publish(self, topic: str, *given: Given) -> list[str]:
-        request = messages.PublishRequest(topic=_topic(topic))
+        request = messages.PublishRequest(topic=self._topic(topic))
         for one in given:
             request.messages.add(data=one.data, attributes=one.attributes, ordering_key=one.key)
         return list(self.call("Publisher/Publish", request).message_ids)
 
     def pull(self, subscription: str, most: int = 100) -> list[Got]:
-        request = messages.PullRequest(subscription=_subscription(subscription), max_messages=most, return_immediately=True)
+        request = messages.PullRequest(subscription=self._subscription(subscription), max_messages=most, return_immediately=True)
         return [
             Got(
                 one.message.message_id,
@@ -223,7 +229,7 @@ class _Google:
         ]
 
     def ack(self, subscription: str, *ack_ids: str) -> None:
-        request = messages.AcknowledgeRequest(subscription=_subscription(subscription), ack_ids=ack_ids)
+        request = messages.AcknowledgeRequest(subscription=self._subscription(subscription), ack_ids=ack_ids)
         self.call("Subscriber/Acknowledge", request)
 
     def nack(self, subscription: str, *ack_ids: str) -> None:
@@ -232,30 +238,30 @@ class _Google:
 
     def extend(self, subscription: str, ack_id: str, seconds: int) -> None:
         request = messages.ModifyAckDeadlineRequest(
-            subscription=_subscription(subscription), ack_ids=[ack_id], ack_deadline_seconds=seconds
+            subscription=self._subscription(subscription), ack_ids=[ack_id], ack_deadline_seconds=seconds
         )
         self.call("Subscriber/ModifyAckDeadline", request)
 
     def snapshot(self, name: str, subscription: str) -> None:
         request = messages.CreateSnapshotRequest(
-            name=f"projects/penstock/snapshots/{name}", subscription=_subscription(subscription)
+            name=f"{self._project}/snapshots/{name}", subscription=self._subscription(subscription)
         )
         self.call("Subscriber/CreateSnapshot", request)
 
     def seek(self, subscription: str, *, time: float | None = None, snapshot: str | None = None) -> None:
-        request = messages.SeekRequest(subscription=_subscription(subscription))
+        request = messages.SeekRequest(subscription=self._subscription(subscription))
         if time is not None:
             request.time.FromMicroseconds(round(time * 1_000_000))
         else:
-            request.snapshot = f"projects/penstock/snapshots/{snapshot}"
+            request.snapshot = f"{self._project}/snapshots/{snapshot}"
         self.call("Subscriber/Seek", request)
 
 
 class Grpc(_Google):
     """Over gRPC."""
 
-    def __init__(self, clock: ManualClock, data_dir: Path | None) -> None:
-        super().__init__(clock, data_dir)
+    def __init__(self, clock: ManualClock, server: LocalServer, project: str = "penstock") -> None:
+        super().__init__(clock, server, project)
         self._channel = self._stack.enter_context(grpc.insecure_channel(self.server.grpc))
 
     def call(self, method: str, request: Any) -> Any:
@@ -289,11 +295,3 @@ class Rest(_Google):
         except urllib.error.HTTPError as error:
             with error:
                 raise Refused(_CODES[json.loads(error.read())["error"]["status"]]) from error
-
-
-def _topic(name: str) -> str:
-    return f"projects/penstock/topics/{name}"
-
-
-def _subscription(name: str) -> str:
-    return f"projects/penstock/subscriptions/{name}"

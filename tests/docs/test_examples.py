@@ -67,26 +67,31 @@ OF_SPARK = {"word_count.py", "stream_join.py"}  # run in tests/spark/test_exampl
 
 def run(example: str, *arguments: str, **environment: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / example), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=os.environ | environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(("example", "wanted"), [("orders.py", ORDERS), ("worker.py", WORKER)])
-@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
-def test_an_example_prints_what_it_shows(example: str, wanted: list[str], durable: bool, tmp_path: Path) -> None:
-    assert sorted(run(example, *([str(tmp_path / "data")] if durable else []))) == sorted(wanted)
+@pytest.mark.parametrize(
+    ("example", "wanted", "is_durable"),
+    [
+        ("orders.py", ORDERS, True),
+        ("worker.py", WORKER, False),
+        pytest.param("orders.py", ORDERS, False, marks=pytest.mark.long),
+        pytest.param("worker.py", WORKER, True, marks=pytest.mark.long),
+        ("order_processing.py", PROCESSING, False),
+    ],
+)
+def test_an_example_prints_what_it_shows(example: str, wanted: list[str], is_durable: bool, tmp_path: Path) -> None:
+    assert sorted(run(example, *([str(tmp_path / "data")] if is_durable else []))) == sorted(wanted)
 
 
-def test_the_shop_runs_in_one_process() -> None:
-    assert run("order_processing.py") == PROCESSING
-
-
+@pytest.mark.long
 def test_an_example_runs_again_on_the_same_directory(tmp_path: Path) -> None:
     assert sorted(run("orders.py", str(tmp_path))) == sorted(run("orders.py", str(tmp_path)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
     with LocalServer() as server:
         yield server
@@ -97,6 +102,7 @@ def test_an_example_of_the_server_prints_what_it_shows(example: str, server: Loc
     assert sorted(run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)) == sorted(OF_THE_SERVER[example])
 
 
+@pytest.mark.long
 def test_an_example_of_the_server_runs_again_on_the_same_server(server: LocalServer) -> None:
     for example in ("google_orders.py", "rest.py"):
         first = run(example, server.url, PUBSUB_EMULATOR_HOST=server.grpc)

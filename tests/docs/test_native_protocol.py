@@ -8,14 +8,15 @@ import re
 import msgspec
 import pytest
 
-from penstock.api import feed, frames
+from penstock.api import feed
 from penstock.api.operations import Operations
-from penstock.broker.core.message import DEFAULT_PRIORITY, Message
-from penstock.broker.core.producers import SEQUENCES
-from penstock.doors.native import NativeLimits
-from penstock.doors.native.connection import CALL_LOAD, STRANGER_BYTES
 from penstock.errors import PenstockError
-from penstock.work import BYTES, JSON, TEXT, NewMessage
+from penstock.journal.core.producers import SEQUENCES
+from penstock.native import NativeLimits
+from penstock.native.connection import CALL_LOAD, STRANGER_BYTES
+from penstock.values.message import DEFAULT_PRIORITY, Message
+from penstock.values.queue import BYTES, JSON, TEXT, NewMessage
+from penstock.wire import frames
 from tests.docs.pages import ROOT, blocks
 
 PAGE = (ROOT / "docs/native-protocol.md").read_text(encoding="utf-8")
@@ -35,26 +36,29 @@ def words(text: str) -> list[str]:
     return re.findall(r"`(\w+)`", text)
 
 
-@pytest.mark.parametrize("kind", STRUCTS, ids=lambda kind: kind.__name__)
-def test_every_frame_is_described_with_its_fields_in_order(kind: type[msgspec.Struct]) -> None:
-    for row in ROWS:
-        found = words(row)
-        if kind.__name__ in found:
-            rest = [word for word in found[found.index(kind.__name__) + 1 :] if word in kind.__struct_fields__]
-            if list(dict.fromkeys(rest)) == list(kind.__struct_fields__):
-                return
-    raise AssertionError(f"no row of the page has {kind.__name__} with {kind.__struct_fields__}")
+def test_every_frame_is_described_with_its_number_and_its_fields_in_order(subtests: pytest.Subtests) -> None:
+    for kind in STRUCTS:
+        with subtests.test(kind=kind.__name__):
+            assert any(has_fields(row, kind) for row in ROWS), kind.__struct_fields__
+    for frame in frames.Frame.__subclasses__():
+        with subtests.test(frame=frame.__name__):
+            assert f"| {frame.__struct_config__.tag} | `{frame.__name__}` |" in PAGE
 
 
-@pytest.mark.parametrize("kind", MAPS, ids=lambda kind: kind.__name__)
-def test_every_field_of_a_result_has_a_row(kind: type[msgspec.Struct]) -> None:
-    table = PAGE.partition(f"| `{kind.__name__}` (")[2].partition("\n\n")[0]
-    assert [words(line)[0] for line in table.splitlines()[2:]] == list(kind.__struct_fields__)
+def has_fields(row: str, kind: type[msgspec.Struct]) -> bool:
+    """Whether a row is about a kind, with all its fields."""
+    found = words(row)
+    if kind.__name__ not in found:
+        return False
+    rest = [word for word in found[found.index(kind.__name__) + 1 :] if word in kind.__struct_fields__]
+    return list(dict.fromkeys(rest)) == list(kind.__struct_fields__)
 
 
-@pytest.mark.parametrize("frame", frames.Frame.__subclasses__(), ids=lambda frame: frame.__name__)
-def test_every_frame_has_its_number(frame: type[frames.Frame]) -> None:
-    assert f"| {frame.__struct_config__.tag} | `{frame.__name__}` |" in PAGE
+def test_every_field_of_a_result_has_a_row(subtests: pytest.Subtests) -> None:
+    for kind in MAPS:
+        with subtests.test(kind=kind.__name__):
+            table = PAGE.partition(f"| `{kind.__name__}` (")[2].partition("\n\n")[0]
+            assert [words(line)[0] for line in table.splitlines()[2:]] == list(kind.__struct_fields__)
 
 
 def test_every_operation_is_named_and_no_other() -> None:

@@ -4,10 +4,13 @@ import re
 
 import msgspec
 
-from penstock.doors.router import flight, parts, probes, sending, stats, warned
-from penstock.doors.router.door import router_routes
-from penstock.doors.router.numbers import router_collector
 from penstock.router.core.warnings import Category
+from penstock.router.monitoring import in_flight as flight
+from penstock.router.monitoring import pools as parts
+from penstock.router.monitoring import probes, sending, stats
+from penstock.router.monitoring import warnings as warned
+from penstock.router.monitoring.api import router_routes
+from penstock.router.monitoring.metrics import router_collector
 from tests.docs.pages import ROOT, table_rows
 from tests.integration.router.small_router import SmallRouter
 

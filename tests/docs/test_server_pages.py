@@ -19,10 +19,8 @@ from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.durations import to_datetime
 from penstock.testing.server import LocalServer
-from tests.docs.pages import ROOT, Block, blocks, table_rows
-from tests.docs.walk import Walk, agrees, steps
-
-pytestmark = pytest.mark.slow
+from tests.docs.pages import ROOT, blocks, table_rows
+from tests.docs.walk import Walk
 
 WORKER_IS_DONE = """until penstock queue stats emails --json | grep -q '"acked_total": 1'; do sleep 0.1; done"""
 
@@ -40,6 +38,7 @@ def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
         walk.follow(read("docs/quickstart.md"))
 
 
+@pytest.mark.long
 def test_the_routers_page_does_what_it_shows(tmp_path: Path) -> None:
     ports = ("8095", "9000", "5000", "4222", "61613")
     settings = {"PENSTOCK_PORT": "8095", "PENSTOCK_ROUTER": "http://127.0.0.1:8095"}
@@ -54,16 +53,19 @@ def test_the_readme_does_with_a_server_what_it_shows(tmp_path: Path) -> None:
         walk.follow(f"```console\n$ {WORKER_IS_DONE}\n```\n")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(360)
 def test_the_tests_that_the_testing_page_shows_pass(tmp_path: Path) -> None:
     [block] = [block for block in blocks(read("docs/testing.md")) if block.file is not None]
     (tmp_path / str(block.file)).write_text(block.text, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["with_tls.py", "without_tls.py"])
 def test_a_token_travels_with_googles_client_as_shown(program: str, tmp_path: Path) -> None:
     [block] = [block for block in blocks(read("docs/server.md")) if block.file == program]
@@ -79,7 +81,7 @@ def test_a_token_travels_with_googles_client_as_shown(program: str, tmp_path: Pa
         environment = {name: value for name, value in os.environ.items() if name != "PUBSUB_EMULATOR_HOST"}
         environment |= {"TOKEN": token, "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(tmp_path / "cert.pem")}
         done = subprocess.run(
-            [sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=100, check=False
         )
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"[0-9a-f]{30}\n" if files else r"\[\]\n", done.stdout)
@@ -120,29 +122,3 @@ def test_every_metric_is_in_the_table_with_its_meaning() -> None:
 def test_a_page_that_shows_something_else_is_found_out(tmp_path: Path) -> None:
     with Walk(tmp_path) as walk, pytest.raises(AssertionError, match="line 2: \\$ echo one"):
         walk.follow("```console\n$ echo one\ntwo\n```\n")
-
-
-def test_a_command_that_fails_is_found_out(tmp_path: Path) -> None:
-    with Walk(tmp_path) as walk, pytest.raises(AssertionError, match="failed"):
-        walk.follow("```console\n$ false\n```\n")
-
-
-def test_commands_are_told_from_what_they_print() -> None:
-    block = Block("console", 10, "$ one \\\n    more\nprinted\n$ two\n^C12:00:00 INFO    stopped\n", True)
-
-    assert [tuple(step) for step in steps(block)] == [
-        (10, "one \\\n    more", ["printed"]),
-        (13, "two", []),
-        (14, "^C", ["12:00:00 INFO    stopped"]),
-    ]
-    assert [tuple(step) for step in steps(Block("console", 1, "printed by itself\n$ one\n", True))] == [
-        (1, "", ["printed by itself"]),
-        (2, "one", []),
-    ]
-
-
-def test_what_differs_from_run_to_run_is_compared_by_its_shape() -> None:
-    assert agrees(["at 2026-01-01T11:20:35.616258Z"], ["at 2027-02-02T00:00:00Z"])
-    assert agrees(["{", "…", "}"], ["{", "  1,", "  2", "}"])
-    assert not agrees(["{", "…", "}"], ["{", "  1,"])
-    assert not agrees(["one"], ["one", "two"])

@@ -30,7 +30,7 @@ from penstock.durations import SECOND
 from tests.docs.pages import Block, blocks
 from tests.ports import free_port
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 100
 PORTS = ("8085", "8086", "8087")
 SETTINGS = {"PENSTOCK_PORT": "8085", "PENSTOCK_GRPC_PORT": "8086", "PENSTOCK_NATIVE_PORT": "8087"}
 BESIDE = re.compile(r"(?:env (?:\w+=\S+ )+)?penstock (?:serve|worker|router run|hub listen)\b")

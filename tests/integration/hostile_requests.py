@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
-from penstock.doors.pubsub import messages
+from penstock.google import messages
 
 PROJECT = "fuzz"
 TOPIC, OTHER_TOPIC = f"projects/{PROJECT}/topics/known", f"projects/{PROJECT}/topics/other"

@@ -11,10 +11,10 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from penstock.doors.http import HttpDoor, Operation, Request, Route, documented, json_response
-from penstock.doors.http.routes import Handler
+from penstock.http import HttpDoor, Operation, Request, Route, documented, json_response
+from penstock.http.routes import Handler
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a wait in a test is a failure."""
 
 
@@ -125,7 +125,7 @@ def run(test: Awaitable[None]) -> None:
     """Run a test on the loop that the server runs on."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             await test
 
     uvloop.run(bounded())

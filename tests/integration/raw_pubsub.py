@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import grpc
 
-from penstock.doors.pubsub import messages
+from penstock.google import messages
 
 CALL_SECONDS = 30.0
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.doors.pubsub import messages
+from penstock.google import messages
 from penstock.testing.server import LocalServer
 from tests.integration import hostile_requests as hostile
 
-CALL_SECONDS = 20.0
-NEIGHBOUR_SECONDS = 10.0
+CALL_SECONDS = 60.0
+NEIGHBOUR_SECONDS = 60.0
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 QUIET_TOPIC, QUIET = "projects/neighbour/topics/quiet", "projects/neighbour/subscriptions/quiet"
 UNARY = [path for path in messages.METHODS if path != STREAMING_PULL]
@@ -107,6 +107,16 @@ class Target:
         messages.METHODS[path].response.FromString(answer)
         return grpc.StatusCode.OK, ""
 
+    def stream(self, path: str, requests: list[bytes], response: Any, at_most: int | None = None) -> tuple[grpc.StatusCode, str]:
+        """Send requests as a stream and read to its end; every answer must be one of its kind."""
+        call = self.channel.stream_stream(path)(iter(requests), timeout=CALL_SECONDS)
+        try:
+            answers = [response.FromString(answer) for answer in call]
+        except grpc.RpcError as error:
+            return error.code(), str(error.details())
+        assert at_most is None or len(answers) <= at_most
+        return call.code(), ""
+
     def restore(self) -> None:
         """Make again what a call has deleted, so that the next one finds something."""
         catalog = self.server.broker.catalog
@@ -163,10 +173,16 @@ def target() -> Iterator[Target]:
     target.check_log()
 
 
-few = settings(
-    max_examples=settings().max_examples,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
-)
+def few(examples: int | None) -> settings:
+    """So many examples, or as many as the profile says."""
+    return settings(
+        max_examples=examples or settings().max_examples,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+    )
+
+
+every_call = pytest.mark.parametrize("examples", [2, pytest.param(None, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
+"""A few requests for each call of the API, and many in the long ring."""
 
 
 def attack(target: Target, path: str, request: hostile.Sent) -> None:
@@ -181,75 +197,77 @@ def attack(target: Target, path: str, request: hostile.Sent) -> None:
     target.check_neighbour()
 
 
-@pytest.mark.parametrize("path", UNARY, ids=lambda path: path.rpartition("/")[2])
-def test_a_hostile_request_gets_a_clear_refusal(target: Target, path: str) -> None:
-    @few
-    @given(hostile.hostile(path))
-    def run(request: hostile.Sent) -> None:
-        attack(target, path, request)
+@every_call
+def test_a_hostile_request_gets_a_clear_refusal(target: Target, examples: int | None, subtests: pytest.Subtests) -> None:
+    def fuzz(path: str) -> None:
+        @few(examples)
+        @given(hostile.hostile(path))
+        def run(request: hostile.Sent) -> None:
+            attack(target, path, request)
+
+        run()
+
+    for path in UNARY:
+        with subtests.test(path=path):
+            fuzz(path)
+
+
+@every_call
+def test_a_hostile_stream_gets_a_clear_refusal(target: Target, examples: int | None) -> None:
+    """Random sequences of requests on a stream, half of them after an honest first one."""
+
+    @few(examples and 10 * examples)
+    @given(st.lists(hostile.hostile(STREAMING_PULL), max_size=6), st.booleans())
+    def run(requests: list[hostile.Sent], with_opening: bool) -> None:
+        target.restore()
+        before = target.state()
+        opening = [hostile.HONEST[STREAMING_PULL].SerializeToString()] if with_opening else []
+        sent = opening + [request.data for request in requests]
+        code, details = target.stream(STREAMING_PULL, sent, messages.StreamingPullResponse)
+        assert code in GOOD, f"the stream ended with {code.name}: {details[:500]}"
+        assert target.state() == before
+        target.check_log()
+        target.check_neighbour()
 
     run()
 
 
-@few
-@given(st.lists(hostile.hostile(STREAMING_PULL), max_size=6), st.booleans())
-def test_a_hostile_stream_gets_a_clear_refusal(target: Target, requests: list[hostile.Sent], with_opening: bool) -> None:
-    """Random sequences of requests on a stream, half of them after an honest first one."""
-    target.restore()
-    before = target.state()
-    opening = [hostile.HONEST[STREAMING_PULL].SerializeToString()] if with_opening else []
-    call = target.channel.stream_stream(STREAMING_PULL)(
-        iter(opening + [request.data for request in requests]), timeout=CALL_SECONDS
-    )
-    try:
-        for answer in call:
-            messages.StreamingPullResponse.FromString(answer)
-        code, details = call.code(), ""
-    except grpc.RpcError as error:
-        code, details = error.code(), str(error.details())
-    assert code in GOOD, f"the stream ended with {code.name}: {details[:500]}"
-    assert target.state() == before
-    target.check_log()
-    target.check_neighbour()
+HOSTILE_METADATA: list[list[tuple[str, str | bytes]]] = [
+    [("authorization", "")],
+    [("authorization", "Bearer")],
+    [("authorization", "Basic " + "x" * 3_000)],
+    [("authorization", "Bearer a")] * 30,
+    [("x-goog-request-params", "topic=%00%ff&&==")],
+    [("grpc-timeout-x", "1"), ("odd-bin", b"\x00\xff")],
+]
+UNKNOWN_CALLS = [
+    "/",
+    "/google.pubsub.v1.Publisher/",
+    "/google.pubsub.v1.Publisher/NoSuch",
+    "/x/" + "y" * 2_000,
+    "/google.pubsub.v1.Subscriber/pull",
+]
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        [("authorization", "")],
-        [("authorization", "Bearer")],
-        [("authorization", "Basic " + "x" * 3_000)],
-        [("authorization", "Bearer a")] * 30,
-        [("x-goog-request-params", "topic=%00%ff&&==")],
-        [("grpc-timeout-x", "1"), ("odd-bin", b"\x00\xff")],
-    ],
-    ids=lambda metadata: f"{metadata[0][0]}-{str(metadata[0][1])[:8]}-{len(metadata)}",
-)
-def test_hostile_metadata_gets_an_answer(target: Target, metadata: list[tuple[str, str]]) -> None:
+def test_hostile_metadata_gets_an_answer(target: Target, subtests: pytest.Subtests) -> None:
     request = messages.GetTopicRequest(topic=hostile.TOPIC).SerializeToString()
     target.restore()
-    code, details = target.send("/google.pubsub.v1.Publisher/GetTopic", request, metadata=metadata)
-    assert code in {grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED}, details
-    target.check_log()
-    target.check_neighbour()
+    for metadata in HOSTILE_METADATA:
+        with subtests.test(metadata=metadata[0], count=len(metadata)):
+            code, details = target.send("/google.pubsub.v1.Publisher/GetTopic", request, metadata=metadata)
+            assert code in {grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED}, details
+            target.check_log()
+            target.check_neighbour()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/google.pubsub.v1.Publisher/",
-        "/google.pubsub.v1.Publisher/NoSuch",
-        "/x/" + "y" * 2_000,
-        "/google.pubsub.v1.Subscriber/pull",
-    ],
-)
-def test_an_unknown_call_is_unimplemented(target: Target, path: str) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        target.channel.unary_unary(path)(b"", timeout=CALL_SECONDS)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    target.check_log()
-    target.check_neighbour()
+def test_an_unknown_call_is_unimplemented(target: Target, subtests: pytest.Subtests) -> None:
+    for path in UNKNOWN_CALLS:
+        with subtests.test(path=path[:50]):
+            with pytest.raises(grpc.RpcError) as caught:
+                target.channel.unary_unary(path)(b"", timeout=CALL_SECONDS)
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            target.check_log()
+            target.check_neighbour()
 
 
 def test_a_request_beyond_the_limit_is_refused_and_not_kept(target: Target) -> None:
@@ -261,19 +279,16 @@ def test_a_request_beyond_the_limit_is_refused_and_not_kept(target: Target) -> N
     target.check_neighbour()
 
 
-@pytest.mark.parametrize("depth", [1, 10, 23, 24, 25, 30, 45, 2_000, 9_000])
-def test_a_deep_structure_is_taken_or_refused(target: Target, depth: int) -> None:
-    attack(target, "/google.pubsub.v1.Publisher/CreateTopic", hostile.deep_topic(depth))
+def test_a_deep_structure_is_taken_or_refused(target: Target, subtests: pytest.Subtests) -> None:
+    for depth in (1, 10, 23, 24, 25, 30, 45, 2_000, 9_000):
+        with subtests.test(depth=depth):
+            attack(target, "/google.pubsub.v1.Publisher/CreateTopic", hostile.deep_topic(depth))
 
 
-@pytest.mark.parametrize("path", UNARY, ids=lambda path: path.rpartition("/")[2])
-def test_a_stream_of_requests_to_a_unary_call_is_refused(target: Target, path: str) -> None:
-    request = messages.METHODS[path].request().SerializeToString()
-    call = target.channel.stream_stream(path)(iter([request] * 3), timeout=CALL_SECONDS)
-    try:
-        assert len(list(call)) <= 1
-        code, details = call.code(), ""
-    except grpc.RpcError as error:
-        code, details = error.code(), str(error.details())
-    assert code in GOOD | {grpc.StatusCode.UNIMPLEMENTED}, f"{code.name}: {details}"
-    target.check_log()
+def test_a_stream_of_requests_to_a_unary_call_is_refused(target: Target, subtests: pytest.Subtests) -> None:
+    for path in UNARY:
+        with subtests.test(path=path):
+            request = messages.METHODS[path].request().SerializeToString()
+            code, details = target.stream(path, [request] * 3, messages.METHODS[path].response, at_most=1)
+            assert code in GOOD | {grpc.StatusCode.UNIMPLEMENTED}, f"{code.name}: {details}"
+            target.check_log()

@@ -1,25 +1,21 @@
 """Connections to the HTTP port, over real sockets: slow and vanishing clients, too many of them, WebSockets, TLS, stopping."""
 
 import asyncio
-import ssl
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+import zlib
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
-from penstock.doors.http import HttpDoor, HttpLimits, Request, open_websocket
+from penstock.http import HttpDoor, HttpLimits, Request, open_websocket
+from penstock.http.body_budget import FREE_BYTES
+from penstock.testing.certificates import Authority
 from tests.integration.http_client import Client, connected, echo, eventually, route, scenario, serving
 
 SECRET = "a-secret-that-must-not-be-seen"
 
-HASTY = HttpLimits(head_seconds=0.2, body_seconds=0.2, min_body_rate=1000, idle_seconds=0.4, write_seconds=0.3)
+HASTY = HttpLimits(head_seconds=0.5, body_seconds=0.5, min_body_rate=1000, idle_seconds=1.0, write_seconds=0.5)
 
 
 async def trickle(client: Client, data: bytes) -> None:
@@ -32,25 +28,69 @@ async def trickle(client: Client, data: bytes) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "what"),
-    [
-        (b"", b"", "head"),
-        (b"GET /who/me HTTP/1.1\r\nX: ", b"a", "head"),
-        (b"GET /who/me HTTP/1.1\r\nHost: x\r\n\r\nGET /wh", b"o", "head"),
-        (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"a", "body"),
-        (b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", "body"),
-    ],
-)
+SLOW = [
+    (b"", b""),
+    (b"GET /who/me HTTP/1.1\r\nX: ", b"a"),
+    (b"GET /who/me HTTP/1.1\r\nHost: x\r\n\r\nGET /wh", b"o"),
+    (b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n", b"a"),
+    (b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+]
+
+
 @scenario
-async def test_a_client_that_sends_too_slowly_is_cut(first: bytes, then: bytes, what: str) -> None:
-    async with serving(limits=HASTY) as (door, port), connected(port) as client:
-        await client.send(first)
-        sending = asyncio.create_task(trickle(client, then)) if then else None
-        assert await client.is_cut()
-        if sending is not None:
-            await sending
-        assert door.traffic.cut[what] == 1
+async def test_a_client_that_sends_too_slowly_is_cut() -> None:
+    async with serving(limits=HASTY) as (door, port):
+
+        async def dawdle(first: bytes, then: bytes) -> None:
+            async with connected(port) as client:
+                await client.send(first)
+                sending = asyncio.create_task(trickle(client, then)) if then else None
+                assert await client.is_cut(), first
+                if sending is not None:
+                    await sending
+
+        await asyncio.gather(*(dawdle(*slow) for slow in SLOW))
+        assert {what: count for what, count in door.traffic.cut.items() if count} == {"head": 3, "body": 2}
+
+
+@scenario
+async def test_bodies_that_stall_are_cut_when_others_have_no_room_and_small_ones_always_have_it() -> None:
+    limits = HttpLimits(max_bodies_bytes=250_000, max_request_bytes=100_000, body_stall_seconds=0.3)
+    squeezer = zlib.compressobj(wbits=31)
+    bomb = squeezer.compress(bytes(90_000)) + squeezer.flush(zlib.Z_SYNC_FLUSH)
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 90000\r\n\r\n"
+    async with serving(limits=limits) as (door, port), AsyncExitStack() as stack:
+        client, *stalled = [await stack.enter_async_context(connected(port)) for _ in range(4)]
+        for count, one in enumerate(stalled, 1):
+            await one.send(head + bomb)
+            await eventually(lambda count=count: door.bodies.held == count * (90_000 - FREE_BYTES))  # type: ignore[misc]
+        assert (await client.ask("POST", "/echo", bytes(FREE_BYTES))).status == 200
+        assert sum(door.traffic.cut.values()) == 0, "nobody waits for room"
+        assert (await client.ask("POST", "/echo", bytes(100_000))).status == 200
+        assert door.traffic.cut["body"] >= 1
+
+
+@scenario
+async def test_a_body_without_room_is_refused_until_another_request_ends() -> None:
+    done = asyncio.Event()
+
+    async def keep(request: Request) -> web.StreamResponse:
+        await request.read()
+        await done.wait()
+        return web.Response()
+
+    limits = HttpLimits(max_bodies_bytes=100_000, max_request_bytes=100_000, body_wait_seconds=0.05)
+    async with serving([route("POST", "/keep", keep)], limits=limits) as (door, port), connected(port) as first:
+        keeping = asyncio.create_task(first.ask("POST", "/keep", bytes(100_000)))
+        await eventually(lambda: door.bodies.held == 100_000 - FREE_BYTES)
+        async with connected(port) as second:
+            answer = await second.ask("POST", "/echo", bytes(20_000))
+            assert (answer.status, answer.reason, answer.headers["retry-after"]) == (503, "bodies_exhausted", "1")
+        done.set()
+        await keeping
+        async with connected(port) as second:
+            assert (await second.ask("POST", "/echo", bytes(20_000))).status == 200
+        assert door.bodies.held == 0
 
 
 @scenario
@@ -234,13 +274,13 @@ async def test_a_websocket_path_without_an_upgrade_says_so_and_a_foreign_page_ca
 
 
 @scenario
-async def test_the_port_speaks_tls_and_one_who_does_not_is_cut(tmp_path: Path) -> None:
-    server, client_side = certificate(tmp_path)
+async def test_the_port_speaks_tls_and_one_who_does_not_is_cut() -> None:
+    authority = Authority()
     door = HttpDoor([route("POST", "/echo", echo)], limits=HASTY)
-    port = await door.start("127.0.0.1", 0, server)
+    port = await door.start("127.0.0.1", 0, authority.server("localhost"))
     address = f"https://localhost:{port}/echo"
     try:
-        async with aiohttp.ClientSession() as session, session.post(address, data=b"safe", ssl=client_side) as answer:
+        async with aiohttp.ClientSession() as session, session.post(address, data=b"safe", ssl=authority.client()) as answer:
             assert await answer.read() == b"safe"
         async with connected(port) as silent, connected(port) as plain:
             await plain.send(b"GET / HTTP/1.1\r\n\r\n")
@@ -248,27 +288,3 @@ async def test_the_port_speaks_tls_and_one_who_does_not_is_cut(tmp_path: Path) -
             assert await silent.is_cut()
     finally:
         await door.stop(1.0)
-
-
-def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Contexts of a server named localhost and of a client that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "server.pem"
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(private + signed.public_bytes(Encoding.PEM))
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(path)
-    return server, ssl.create_default_context(cadata=signed.public_bytes(Encoding.PEM).decode())

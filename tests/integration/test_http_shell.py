@@ -1,5 +1,6 @@
 """The HTTP port over real sockets: who is let in, what is refused, and what every answer looks like."""
 
+import asyncio
 import functools
 import gzip
 import json
@@ -10,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from penstock.access import ANYONE, ClientRates, Keyring, Principal, Verb
-from penstock.doors.http import (
+from penstock.errors import BrokerClosed, InvalidArgument, Unauthenticated
+from penstock.http import (
     GOOGLE_ERRORS,
     ErrorBody,
     HttpLimits,
@@ -19,12 +21,13 @@ from penstock.doors.http import (
     Request,
     Route,
     TokenGate,
+    json_response,
     open_websocket,
 )
-from penstock.errors import BrokerClosed, InvalidArgument, Unauthenticated
+from penstock.http.decompression import STEP_BYTES
 from penstock.rate_limit import RateLimit
 from penstock.testing import ManualClock
-from tests.integration.http_client import connected, echo, route, scenario, serving, who
+from tests.integration.http_client import connected, echo, route, run, scenario, serving, who
 
 SECRET = "a-secret-that-must-not-be-seen"
 
@@ -231,6 +234,45 @@ async def test_a_body_that_grows_when_unpacked_is_refused() -> None:
 
 
 @scenario
+async def test_a_compressed_body_is_unpacked_only_for_a_caller_who_is_let_in() -> None:
+    broken = b"this cannot be unpacked"
+    for path, token, status in (("/echo", "bad", 401), ("/nowhere", "good", 404), ("/echo", "good", 400)):
+        async with serving(gate=Doorman()) as (_, port), connected(port) as client:
+            assert (await client.ask("POST", path, broken, Content_Encoding="gzip", X_API_Key=token)).status == status
+    async with serving(gate=Doorman()) as (_, port), connected(port) as client:
+        packed = gzip.compress(b"hello")
+        assert (await client.ask("POST", "/echo", packed, Content_Encoding="gzip", X_API_Key="good")).body == b"hello"
+        assert (await client.ask("POST", "/echo", packed, Content_Encoding="br", X_API_Key="good")).status == 415
+
+
+@scenario
+async def test_others_have_their_turn_while_compressed_bodies_are_unpacked() -> None:
+    """However many arrive at once, one step is unpacked in each turn of the loop."""
+    size, senders = 8_000_000, 4
+    turns, done = 0, False
+
+    async def count() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def send(port: int) -> bytes:
+        async with connected(port) as client:
+            return (await client.ask("POST", "/length", gzip.compress(bytes(size)), Content_Encoding="gzip")).body
+
+    async def length(request: Request) -> web.StreamResponse:
+        return json_response(len(await request.read()))
+
+    async with serving([route("POST", "/length", length)]) as (_, port):
+        counting = asyncio.create_task(count())
+        assert await asyncio.gather(*(send(port) for _ in range(senders))) == [b"%d" % size] * senders
+        done = True
+        await counting
+    assert turns >= senders * size // STEP_BYTES
+
+
+@scenario
 async def test_a_body_as_large_as_allowed_passes_and_a_route_may_have_a_limit_of_its_own() -> None:
     async with serving([route("POST", "/tiny", echo, max_bytes=10)], limits=SMALL) as (_, port), connected(port) as client:
         assert (await client.ask("POST", "/echo", b"x" * 1000)).status == 200
@@ -253,39 +295,43 @@ async def test_a_client_that_waits_for_permission_gets_it_only_when_it_is_let_in
             assert (await client.answer()).status == 401
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"GET / HTTP/1.1\r\nNo colon here\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(500)) + b"\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnot a number\r\n",
-        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\noops",
-        b"GET /who/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET http://[broken HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-    ids=lambda head: repr(head[:40]),
-)
-@scenario
-async def test_what_is_not_http_is_refused_in_json_and_others_are_served(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
+NOT_HTTP = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"GET / HTTP/1.1\r\nNo colon here\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+    b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+    b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(500)) + b"\r\n",
+    b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnot a number\r\n",
+    b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\noops",
+    b"GET /who/%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET http://[broken HTTP/1.1\r\nHost: x\r\n\r\n",
+]
+
+
+def test_what_is_not_http_is_refused_in_json_and_others_are_served(
+    caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
+) -> None:
+    async def play() -> None:
         async with serving() as (_, port):
-            async with connected(port) as client:
-                await client.send(head)
-                answer = await client.answer()
-                assert answer.status in {400, 431}
-                assert set(answer.json()["error"]) >= {"code", "message", "reason"}
-            async with connected(port) as other:
-                assert (await other.ask("POST", "/echo", b"ok")).body == b"ok"
+            for head in NOT_HTTP:
+                with subtests.test(head=head[:40]):
+                    async with connected(port) as client:
+                        await client.send(head)
+                        answer = await client.answer()
+                        assert answer.status in {400, 431}
+                        assert set(answer.json()["error"]) >= {"code", "message", "reason"}
+                    async with connected(port) as other:
+                        assert (await other.ask("POST", "/echo", b"ok")).body == b"ok"
+
+    with caplog.at_level(logging.INFO):
+        run(play())
     assert caplog.text == ""
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, MessageQueue, QueueManager
-from penstock.broker.journals.sqlite import SqliteJournal
 from penstock.clock import SystemClock
 from penstock.errors import DataDirectoryInUse
+from penstock.journal.sqlite import SqliteJournal
 from penstock.testing import ManualClock
 from tests.integration.victim import read_notes
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("PENSTOCK_KILLS", "50"))
-PATIENCE = 30.0
+KILLS = int(os.environ.get("PENSTOCK_KILLS", "4"))
+PATIENCE = 60.0
 DAY = 86_400.0
 
 
@@ -30,7 +30,7 @@ def start(data: Path, notes: Path, life: int, seed: int) -> subprocess.Popen[byt
 
 
 def live_for(victim: subprocess.Popen[bytes], seconds: float) -> None:
-    """Let it live; it must not end by itself."""
+    """Wait; it must not end by itself."""
     try:
         victim.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -39,25 +39,27 @@ def live_for(victim: subprocess.Popen[bytes], seconds: float) -> None:
     pytest.fail(f"it ended by itself with {victim.returncode}:\n{victim.stderr.read().decode()}")
 
 
-def wait_until_ready(victim: subprocess.Popen[bytes], note: Path) -> None:
-    for _ in range(int(PATIENCE / 0.01)):
-        if note.exists() and b'"ready"' in note.read_bytes()[:200]:
+def live_until(victim: subprocess.Popen[bytes], note: Path, words: bytes, count: int = 1) -> None:
+    """Return when it has noted something so often."""
+    for _ in range(int(PATIENCE / 0.005)):
+        if note.exists() and note.read_bytes().count(words) >= count:
             return
-        live_for(victim, 0.01)
-    pytest.fail("it did not get ready")
+        live_for(victim, 0.005)
+    pytest.fail(f"it did not note {count} times {words!r}")
 
 
 def torment(data: Path, notes: Path, rng: random.Random) -> None:
     """Start, kill, and start again."""
     for life in range(KILLS):
         victim = start(data, notes, life, rng.getrandbits(32))
+        note = notes / f"{life:05}.jsonl"
         try:
-            if rng.random() < 0.85:
-                wait_until_ready(victim, notes / f"{life:05}.jsonl")
+            if life % 6 != 3:
+                live_until(victim, note, b'["ready"')
                 if life % 10 == 0:
                     with pytest.raises(DataDirectoryInUse, match=str(victim.pid)):
                         Broker(data_dir=data)
-                live_for(victim, rng.uniform(0, 0.35))
+                live_until(victim, note, b'["confirmed", "orders"', rng.randrange(20, 400))
             else:
                 live_for(victim, rng.uniform(0.05, 0.4))  # in the middle of its start
         finally:
@@ -95,7 +97,6 @@ def stored_payloads(journal: SqliteJournal) -> list[str]:
     ]
 
 
-@pytest.mark.crash
 @pytest.mark.timeout(120 + 3 * KILLS)
 def test_no_confirmed_message_is_lost_and_no_key_overtaken_however_often_the_process_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_SEED", random.SystemRandom().getrandbits(32)))
@@ -127,7 +128,6 @@ def check(data: Path, notes: Path) -> None:
             deliveries.append((fields[0], fields[1], fields[2], fields[3]))
     deliveries += drain(data)
 
-    assert len(confirmed["orders"]) > 20 * KILLS, "the victims did not get much done"
     for queue, stream in (("billing", "orders"), ("audit", "orders"), ("tasks", "tasks")):
         got = {message_id: payload for name, payload, _, message_id in deliveries if name == queue}
         assert set(got.values()) <= intents[stream], "something was delivered that nobody published"

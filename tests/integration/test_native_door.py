@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import datetime as dt
-import ipaddress
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,22 +11,19 @@ from typing import Any
 
 import pytest
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock import Broker, Message, SubscriptionOptions
 from penstock.access import ANYONE, ClientRates, Keyring, Verb
 from penstock.api import feed
+from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
-from penstock.broker.core.policy import QueueConfig
 from penstock.client import PubSub
-from penstock.doors.http import Gate, TokenGate
-from penstock.doors.native import NativeDoor, NativeLimits
-from penstock.embedded import embedded_service
 from penstock.errors import InvalidArgument, PermissionDenied, SchemaNotFound, ServerUnreachable, Unauthenticated
+from penstock.http import Gate, TokenGate
+from penstock.native import NativeDoor, NativeLimits
 from penstock.rate_limit import RateLimit
 from penstock.testing.server import LocalServer
+from penstock.values.policy import QueueConfig
 from tests.integration.raw_native import (
     CALL,
     CLOSE,
@@ -102,7 +97,7 @@ def scenario(play: Callable[[Place], None], gate: Gate | None = None, **limits: 
     """Run a blocking test beside a door."""
 
     async def run() -> None:
-        async with asyncio.timeout(30), serving(gate, **limits) as place:
+        async with asyncio.timeout(100), serving(gate, **limits) as place:
             await asyncio.to_thread(play, place)
 
     uvloop.run(run())
@@ -142,7 +137,7 @@ def test_a_client_that_never_reads_costs_little_is_cut_off_and_what_it_held_goes
                 seen += len(other.read_until(DELIVERED)[2])
         stuck.socket.close()
 
-    scenario(play, idle_seconds=0.6)
+    scenario(play, idle_seconds=2.0)
 
 
 def test_who_asks_for_much_and_reads_nothing_is_answered_only_so_far() -> None:
@@ -179,13 +174,14 @@ def test_who_asks_without_end_and_reads_nothing_is_not_read_from() -> None:
     scenario(play)
 
 
-@pytest.mark.parametrize("said", [b"", b"\x08", frame(HELLO, 1, 1)[:-1]])
-def test_who_does_not_say_who_they_are_is_cut_off_however_slowly_they_speak(said: bytes) -> None:
+def test_who_does_not_say_who_they_are_is_cut_off_however_slowly_they_speak() -> None:
     def play(place: Place) -> None:
-        with RawClient(place.port) as loris:
-            for byte in said:
-                loris.socket.sendall(bytes([byte]))
-            assert loris.read() is None
+        for said in (b"", b"\x08", frame(HELLO, 1, 1)[:-1]):
+            with RawClient(place.port) as loris:
+                for byte in said:
+                    with contextlib.suppress(ConnectionError):  # on a slow machine it may be cut off already
+                        loris.socket.sendall(bytes([byte]))
+                assert loris.read() is None
         place.until(lambda: not place.door.connections)
 
     scenario(play, hello_seconds=0.1)
@@ -205,7 +201,7 @@ def test_who_is_silent_is_cut_off_and_who_pings_is_not() -> None:
                     assert alive.is_answered()
             assert alive.is_answered()
 
-    scenario(play, idle_seconds=0.4)
+    scenario(play, idle_seconds=1.5)
 
 
 def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_others_leave() -> None:
@@ -289,23 +285,29 @@ def test_a_door_may_be_stopped_before_it_was_started_and_twice() -> None:
 # ── tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def keyring(tmp_path: Path) -> Keyring:
-    return Keyring(tmp_path / "tokens")
+@pytest.fixture(scope="module")
+def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keyring") / "tokens"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def keyring(token_file: Path) -> Keyring:
+    return Keyring(token_file)
+
+
+@pytest.fixture(scope="module")
 def tokens(keyring: Keyring) -> dict[str, str]:
     """Made before the server starts, which looks for others once in a while only."""
     made = {verb.value: keyring.create(verb.value, 1, verbs=[verb]) for verb in Verb}
     made |= {project: keyring.create(project, 1, project=project) for project in ("red", "blue")}
-    return made | {"admin": keyring.create("admin", 1), "narrow": keyring.create("narrow", 1, patterns=["open-*"])}
+    made |= {"admin": keyring.create("admin", 1), "revoked": keyring.create("revoked", 1)}
+    return made | {"narrow": keyring.create("narrow", 1, patterns=["open-*"])}
 
 
-@pytest.fixture
-def server(tokens: dict[str, str], tmp_path: Path) -> Iterator[LocalServer]:
+@pytest.fixture(scope="module")
+def server(tokens: dict[str, str], token_file: Path) -> Iterator[LocalServer]:
     assert tokens
-    with LocalServer(auth="token", token_file=tmp_path / "tokens") as server:
+    with LocalServer(auth="token", token_file=token_file) as server:
         yield server
 
 
@@ -313,21 +315,20 @@ def port_of(server: LocalServer) -> int:
     return server.server.native_port or 0
 
 
-@pytest.mark.parametrize("token", [None, "", "x", "penstock_000000000000_" + "x" * 43, "\ud7ff", "t" * 3_000])
-def test_without_a_good_token_nobody_comes_in(server: LocalServer, token: str | None) -> None:
-    with RawClient(port_of(server)) as client:
-        kind, _, reason, *_, text = client.greet(token)
-        assert (kind, reason) == (REFUSED, "unauthenticated")
-        assert not token or token not in text
-        assert client.read() is None
-
-    async def play() -> None:
+def test_without_a_good_token_nobody_comes_in(server: LocalServer, subtests: pytest.Subtests) -> None:
+    async def knock(token: str | None) -> None:
         with pytest.raises(Unauthenticated):
-            async with PubSub(server.url, token=token or None):
+            async with PubSub(server.url, token=token):
                 pass
 
-    if token != "":
-        asyncio.run(play())
+    for token in (None, "", "x", "penstock_000000000000_" + "x" * 43, "\ud7ff", "t" * 3_000):
+        with subtests.test(token=token), RawClient(port_of(server)) as client:
+            kind, _, reason, *_, text = client.greet(token)
+            assert (kind, reason) == (REFUSED, "unauthenticated")
+            assert not token or token not in text
+            assert client.read() is None
+            if token != "":
+                asyncio.run(knock(token))
 
 
 @pytest.mark.parametrize("verb", Verb)
@@ -385,12 +386,12 @@ def test_a_revoked_token_ends_streams_and_the_connection_within_moments(
     server: LocalServer, tokens: dict[str, str], keyring: Keyring
 ) -> None:
     with RawClient(port_of(server)) as client, RawClient(port_of(server)) as other:
-        client.greet(tokens["admin"])
+        client.greet(tokens["revoked"])
         other.greet(tokens["read"])
-        client.call("create_topic", topic="topic")
-        client.call("create_subscription", subscription="sub", topic="topic", options={})
-        client.ask(OPEN, 2, 1, 0, "sub", "me", LIMITS)
-        keyring.revoke(tokens["admin"].split("_")[1])
+        client.call("create_topic", topic="quiet")
+        client.call("create_subscription", subscription="quiet", topic="quiet", options={})
+        client.ask(OPEN, 2, 1, 0, "quiet", "me", LIMITS)
+        keyring.revoke(tokens["revoked"].split("_")[1])
         ended = client.read()  # nothing is published and nothing asked: it comes by itself
         assert (ended[:3]) == [ENDED, 1, "unauthenticated"]
         assert client.read()[:3] == [REFUSED, 0, "unauthenticated"]
@@ -398,7 +399,7 @@ def test_a_revoked_token_ends_streams_and_the_connection_within_moments(
         assert other.is_answered()
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+def test_who_asks_too_often_is_told_when_to_come_back() -> None:
     gate = TokenGate(None, ClientRates(RateLimit(1, 3)))
 
     def play(place: Place) -> None:
@@ -414,8 +415,8 @@ def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
     scenario(play, gate)
 
 
-def test_who_guesses_tokens_is_slowed_down(keyring: Keyring) -> None:
-    keyring.create("first", 1)
+def test_who_guesses_tokens_is_slowed_down(keyring: Keyring, tokens: dict[str, str]) -> None:
+    assert tokens
     gate = TokenGate(keyring, ClientRates(RateLimit(1, 2)))
 
     def play(place: Place) -> None:
@@ -429,34 +430,6 @@ def test_who_guesses_tokens_is_slowed_down(keyring: Keyring) -> None:
 
 
 # ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of our own for this machine, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(here), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    cert, private = folder / "cert.pem", folder / "key.pem"
-    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return cert, private
 
 
 def test_a_client_speaks_tls_from_end_to_end(certificate: tuple[Path, Path]) -> None:
@@ -481,20 +454,15 @@ def test_a_client_speaks_tls_from_end_to_end(certificate: tuple[Path, Path]) -> 
         with RawClient(port) as plain:
             plain.send(HELLO, 1, 1)
             assert plain.socket.recv(100)[:1] in {b"", b"\x15"}, "nothing, or an alert of TLS"
-        with RawClient(port, trusting) as client:
-            assert client.greet()[0] == DONE
 
-
-def test_a_certificate_that_is_not_trusted_is_refused(certificate: tuple[Path, Path]) -> None:
-    cert, key = certificate
-    with LocalServer(tls_cert=cert, tls_key=key) as server:
-
-        async def play() -> None:
+        async def distrust() -> None:
             with pytest.raises(ServerUnreachable, match="certificate"):
                 async with PubSub(f"https://localhost:{server.server.port}"):
                     pass
 
-        asyncio.run(play())
+        asyncio.run(distrust())
+        with RawClient(port, trusting) as client:
+            assert client.greet()[0] == DONE
 
 
 def test_tls_without_a_server_is_refused() -> None:

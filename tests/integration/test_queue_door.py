@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,13 @@ from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.core.stream import Stream
-from penstock.doors.http import TokenGate
-from penstock.doors.queue import Queues, Resp3Door, RpcDoor, SocketLimits, routes
-from penstock.doors.queue.commands import COMMANDS
-from penstock.doors.queue.resp3 import Resp3Codec
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
+from penstock.http import TokenGate
+from penstock.queue_api import Queues, Resp3Door, RpcDoor, SocketLimits, routes
+from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
-from penstock.work import NewMessage
+from penstock.values.queue import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
 
 Guard = Callable[[Stream], None]
@@ -69,10 +69,9 @@ async def place(data_dir: Path | None = None, guard: Guard | None = None, **opti
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("is_durable", [False, True])
 @scenario
-async def test_the_example_of_the_specification(is_durable: bool, tmp_path: Path) -> None:
-    async with place(tmp_path if is_durable else None) as here:
+async def test_the_example_of_the_specification(tmp_path: Path) -> None:
+    async with place(tmp_path) as here:
         await here.do("queue.create", queue="tasks")
         body = {"type": "process_video", "video_id": "vid_123"}
         for priority in (9, 9):
@@ -98,14 +97,16 @@ async def test_the_example_of_the_specification(is_durable: bool, tmp_path: Path
         assert nacked == {"success": True, "action": "requeued"}
 
 
-@pytest.mark.parametrize("body", [None, True, 0, -1.5, "text", [1, 2], {"a": {"b": []}}, "", [], {}, 10**30])
 @scenario
-async def test_a_message_comes_back_as_it_was_given(body: object) -> None:
+async def test_a_message_comes_back_as_it_was_given() -> None:
+    bodies: list[object] = [None, True, 0, -1.5, "text", [1, 2], {"a": {"b": []}}, "", [], {}, 10**30]
     async with place() as here:
-        await here.do("queue.create", name="q")
-        await here.do("queue.publish", queue="q", message=body)
-        assert (await here.do("queue.peek", queue="q"))["message"] == body
-        assert (await here.do("queue.consume", queue="q"))["message"] == body
+        for number, body in enumerate(bodies):
+            queue = f"q-{number}"
+            await here.do("queue.create", name=queue)
+            await here.do("queue.publish", queue=queue, message=body)
+            assert (await here.do("queue.peek", queue=queue))["message"] == body
+            assert (await here.do("queue.consume", queue=queue))["message"] == body
 
 
 @scenario
@@ -253,65 +254,59 @@ HOSTILE: list[tuple[str, object, int, str]] = [
 ]
 
 
-def test_hostile_commands_get_the_right_status_and_the_envelope() -> None:
+def test_hostile_commands_get_the_right_status_and_the_envelope(subtests: pytest.Subtests) -> None:
     async def main() -> None:
         async with place() as here:
             await here.do("queue.create", name="q")
             for command, payload, status, text in HOSTILE:
                 answer = await here.client.ask("POST", "/api/v1/command", envelope(command, payload))
                 body = answer.json()
-                assert (answer.status, body["success"], body["request_id"], body["payload"]) == (status, False, "r-1", None), (
-                    command,
-                    payload,
-                    answer,
-                )
-                assert text in body["error"], (command, payload, body)
-                assert body["code"]
+                with subtests.test(command=command, payload=payload):
+                    assert (answer.status, body["success"], body["request_id"], body["payload"]) == (status, False, "r-1", None)
+                    assert text in body["error"]
+                    assert body["code"]
 
     run(main())
 
 
-@pytest.mark.parametrize(
-    ("command", "payload", "hint"),
-    [
-        ("queue.publsh", Q, "did you mean 'queue.publish'?"),
-        ("queue.publish", {**Q, "message": 1, "prioriti": 5}, "did you mean 'priority'?"),
-        ("queue.publish_batch", {**Q, "messages": [{"massage": 1}]}, "did you mean 'message'?"),
-        ("queue.publish", {"queue": "gone", "message": 1}, "create it first with the command queue.create"),
-    ],
-)
+HINTS: list[tuple[str, object, str]] = [
+    ("queue.publsh", Q, "did you mean 'queue.publish'?"),
+    ("queue.publish", {**Q, "message": 1, "prioriti": 5}, "did you mean 'priority'?"),
+    ("queue.publish_batch", {**Q, "messages": [{"massage": 1}]}, "did you mean 'message'?"),
+    ("queue.publish", {"queue": "gone", "message": 1}, "create it first with the command queue.create"),
+]
+NO_ENVELOPES = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'"x"',
+    b"\xff\xfe",
+    b'{"command": 5}',
+    b'{"payload": {}}',
+    b'{"command":"queue.list"}x',
+    b"[" * 100_000,
+    b'{"command":"queue.list","request_id":7}',
+    b'{"command":"queue.list","extra":1}',
+    b'{"a":"\\ud800"}',
+]
+
+
 @scenario
-async def test_errors_say_what_to_do(command: str, payload: object, hint: str) -> None:
+async def test_errors_say_what_to_do() -> None:
     async with place() as here:
         await here.do("queue.create", name="q")
-        answer = await here.client.ask("POST", "/api/v1/command", envelope(command, payload))
-        assert answer.json()["hint"] == hint
+        for command, payload, hint in HINTS:
+            answer = await here.client.ask("POST", "/api/v1/command", envelope(command, payload))
+            assert answer.json()["hint"] == hint
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b'"x"',
-        b"\xff\xfe",
-        b'{"command": 5}',
-        b'{"payload": {}}',
-        b'{"command":"queue.list"}x',
-        b"[" * 100_000,
-        b'{"command":"queue.list","request_id":7}',
-        b'{"command":"queue.list","extra":1}',
-        b'{"a":"\\ud800"}',
-    ],
-)
 @scenario
-async def test_what_is_no_envelope_is_refused(body: bytes) -> None:
+async def test_what_is_no_envelope_is_refused() -> None:
     async with place() as here:
-        answer = await here.client.ask("POST", "/api/v1/command", body)
-        assert answer.status == 400
-        assert answer.json()["success"] is False
+        for body in NO_ENVELOPES:
+            answer = await here.client.ask("POST", "/api/v1/command", body)
+            assert (answer.status, answer.json()["success"]) == (400, False), body[:50]
         assert await here.do("queue.list") == {"queues": []}
 
 
@@ -332,7 +327,7 @@ async def test_status_by_kind() -> None:
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize("is_durable", [False, pytest.param(True, marks=pytest.mark.long)])
 @scenario
 async def test_a_long_poll_wakes_when_a_message_comes(is_durable: bool, tmp_path: Path) -> None:
     async with place(tmp_path if is_durable else None) as here, connected(here.port) as other:
@@ -369,6 +364,7 @@ async def test_a_server_that_stops_answers_long_polls_at_once() -> None:
                 client.ask("POST", "/api/v1/command", envelope("queue.consume", {"queue": "q", "timeout": 60}))
             )
             await eventually(lambda: bool(broker.bells.rings))
+            queues.close()
             await door.stop(5.0)
             assert (await poll).json()["payload"]["message_id"] is None
         queues.broker.close()
@@ -409,30 +405,30 @@ async def test_the_paths_of_a_queue() -> None:
         assert await ask("DELETE", "/queue/q") == {"success": True, "deleted": True}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "error"),
-    [
-        ("POST", "/queue/gone/publish", {"payload": [1]}, 404, "Queue not found: gone"),
-        ("POST", "/queue/q/publish", {}, 400, "payload is missing"),
-        ("POST", "/queue/q/publish", {"payload": [1], "priority": 11}, 400, "Invalid priority"),
-        ("POST", "/queue/q/publish", {"payload": [1], "foo": 11}, 400, "foo is not a field"),
-        ("POST", "/queue/q/ack", {"message_id": "x"}, 404, "Message not found: x"),
-        ("POST", "/queue/q/nack", {"message_id": "x"}, 400, "requeue is missing"),
-        ("GET", "/queue/q/consume/w?timeout=soon", None, 400, "timeout: expected `float`"),
-        ("GET", "/queue/q/consume/w?prefetch=0", None, 400, "prefetch is 0"),
-        ("GET", "/queue/gone/consume/w", None, 404, "Queue not found: gone"),
-        ("GET", "/queue/gone/stats", None, 404, "Queue not found: gone"),
-        ("POST", "/queue/a%2Fb", {}, 400, "no '/'"),
-        ("GET", "/queue/q/ws/w", None, 426, "WebSocket"),
-    ],
-)
+REFUSED_PATHS: list[tuple[str, str, object, int, str]] = [
+    ("POST", "/queue/gone/publish", {"payload": [1]}, 404, "Queue not found: gone"),
+    ("POST", "/queue/q/publish", {}, 400, "payload is missing"),
+    ("POST", "/queue/q/publish", {"payload": [1], "priority": 11}, 400, "Invalid priority"),
+    ("POST", "/queue/q/publish", {"payload": [1], "foo": 11}, 400, "foo is not a field"),
+    ("POST", "/queue/q/ack", {"message_id": "x"}, 404, "Message not found: x"),
+    ("POST", "/queue/q/nack", {"message_id": "x"}, 400, "requeue is missing"),
+    ("GET", "/queue/q/consume/w?timeout=soon", None, 400, "timeout: expected `float`"),
+    ("GET", "/queue/q/consume/w?prefetch=0", None, 400, "prefetch is 0"),
+    ("GET", "/queue/gone/consume/w", None, 404, "Queue not found: gone"),
+    ("GET", "/queue/gone/stats", None, 404, "Queue not found: gone"),
+    ("POST", "/queue/a%2Fb", {}, 400, "no '/'"),
+    ("GET", "/queue/q/ws/w", None, 426, "WebSocket"),
+]
+
+
 @scenario
-async def test_paths_refuse_with_their_own_bodies(method: str, path: str, body: object, status: int, error: str) -> None:
+async def test_paths_refuse_with_their_own_bodies() -> None:
     async with place() as here:
         await here.do("queue.create", name="q")
-        answer = await here.client.ask(method, path, None if body is None else json.dumps(body).encode())
-        assert (answer.status, answer.json()["code"]) == (status, status)
-        assert error in answer.json()["error"]
+        for method, path, body, status, error in REFUSED_PATHS:
+            answer = await here.client.ask(method, path, None if body is None else json.dumps(body).encode())
+            assert (answer.status, answer.json()["code"]) == (status, status), path
+            assert error in answer.json()["error"], path
 
 
 @scenario
@@ -454,11 +450,10 @@ async def socket(here: Place, path: str, **headers: str) -> AsyncIterator[aiohtt
         yield connection
 
 
-@pytest.mark.parametrize("ends", ["revoked", "expired"])
-@pytest.mark.parametrize("by", ["delivery", "command"])
+@pytest.mark.parametrize(("ends", "by"), [("revoked", "delivery"), ("expired", "command")])
 @scenario
 async def test_a_socket_ends_with_its_token(ends: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.http.gate.ASK_AGAIN", 0)  # instead of a second
+    monkeypatch.setattr("penstock.http.authentication.ASK_AGAIN", 0)  # instead of a second
     clock, keyring = ManualClock(), Keyring(tmp_path / "tokens")
     secret = keyring.create("one", clock.now(), expires=clock.now() + 60 * SECOND)
     async with place(gate=TokenGate(keyring, clock=clock)) as here:
@@ -623,9 +618,19 @@ async def test_two_projects_do_not_see_each_other(tmp_path: Path) -> None:
 
 VERBS = {
     "publish": ("queue.publish", "queue.publish_batch"),
-    "consume": ("queue.consume", "queue.ack", "queue.nack", "queue.extend", "queue.release_consumer", "queue.ack_batch"),
+    "consume": (
+        "queue.consume",
+        "queue.ack",
+        "queue.nack",
+        "queue.extend",
+        "queue.release_consumer",
+        "queue.ack_batch",
+        "queue.peek",
+        "dlq.list",
+    ),
     "manage": ("queue.create", "queue.delete", "queue.purge", "queue.pause", "queue.redrive", "dlq.purge", "dlq.retry"),
-    "read": ("queue.list", "queue.stats", "queue.peek", "queue.config", "queue.exists", "dlq.list"),
+    "read": ("queue.list", "queue.stats", "queue.config", "queue.exists"),
+    "metrics": (),
 }
 FIELDS: dict[str, dict[str, Any]] = {
     "queue.publish": {"message": 1},
@@ -637,19 +642,18 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
 @scenario
-async def test_a_token_does_what_its_verb_allows_and_nothing_else(verb: str, tmp_path: Path) -> None:
+async def test_a_token_does_what_its_verb_allows_and_nothing_else(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
-    token = keyring.create("one", 1, verbs=[Verb(verb)])
+    tokens = {verb: keyring.create(verb, 1, verbs=[Verb(verb)]) for verb in VERBS}
     async with place(gate=TokenGate(keyring)) as here:
-        for wanted, commands in VERBS.items():
+        for (verb, token), (wanted, commands) in product(tokens.items(), VERBS.items()):
             for command in commands:
                 payload = {} if command == "queue.list" else {"queue": "q", **FIELDS.get(command, {})}
                 answer = await here.client.ask(
                     "POST", "/api/v1/command", envelope(command, payload), Authorization=f"Bearer {token}"
                 )
-                assert (answer.status == 403) == (wanted != verb), (command, answer)
+                assert (answer.status == 403) == (wanted != verb), (verb, command, answer)
 
 
 def no_room_for_rules(stream: Stream) -> None:
@@ -657,7 +661,7 @@ def no_room_for_rules(stream: Stream) -> None:
         raise FailedPrecondition("topic 'ruled' has a schema")
 
 
-@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize("is_durable", [False, pytest.param(True, marks=pytest.mark.long)])
 @scenario
 async def test_a_topic_with_rules_of_another_door_is_not_published_to(is_durable: bool, tmp_path: Path) -> None:
     async with place(tmp_path if is_durable else None, no_room_for_rules) as here:
@@ -697,6 +701,11 @@ async def binary(
 async def said(client: Client, count: int) -> bytes:
     async with asyncio.timeout(PATIENCE):
         return await client.reader.readexactly(count)
+
+
+def frame(body: object) -> bytes:
+    data = msgspec.msgpack.encode(body)
+    return len(data).to_bytes(4, "little") + data
 
 
 def resp(*words: bytes) -> bytes:
@@ -751,27 +760,50 @@ async def test_resp3_consume_may_wait_and_a_client_that_goes_takes_nothing() -> 
         assert queues.manager.stats("q").depth == 1
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"*2000\r\n",
-        b"*1\r\n$99999999999\r\n",
-        b"*1\r\n$20000000\r\n",
-        b"*1\r\n:5\r\n",
-        b"*x\r\n",
-        b"*1\r\n$-1\r\n",
-        b"x" * 5000,
-        b"*1\r\n$3\r\nPINGG\r\n",
-        b"*1\r\n*1\r\n$4\r\nPING\r\n",
-    ],
-)
+LOST_FRAMES = [
+    b"*2000\r\n",
+    b"*1\r\n$99999999999\r\n",
+    b"*1\r\n$20000000\r\n",
+    b"*1\r\n:5\r\n",
+    b"*x\r\n",
+    b"*1\r\n$-1\r\n",
+    b"x" * 5000,
+    b"*1\r\n$3\r\nPINGG\r\n",
+    b"*1\r\n*1\r\n$4\r\nPING\r\n",
+    b"Host: x\r\n",
+    b"PING / HTTP/1.1\r\n",
+    b"\x16\x03\x01\n",
+]
+
+
 @scenario
-async def test_resp3_says_why_framing_is_lost_and_closes(data: bytes) -> None:
-    async with binary(Resp3Door) as (_, port), connected(port) as client:
-        await client.send(data)
-        async with asyncio.timeout(PATIENCE):
-            assert (await client.reader.readline()).startswith(b"-ERR Protocol error: ")
-        assert await client.is_cut()
+async def test_resp3_says_why_framing_is_lost_and_closes() -> None:
+    async with binary(Resp3Door) as (_, port):
+        for data in LOST_FRAMES:
+            async with connected(port) as client:
+                await client.send(data)
+                async with asyncio.timeout(PATIENCE):
+                    assert (await client.reader.readline()).startswith(b"-ERR Protocol error: "), data[:50]
+                assert await client.is_cut()
+
+
+SMUGGLED = b"QCREATE smuggled\r\n" + resp(b"QCREATE", b"smuggled") + frame([1, "QCREATE", [{"Str": "smuggled"}]])
+
+
+@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@scenario
+async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[Resp3Door | RpcDoor]) -> None:
+    """A web page of any site can send such requests to a server on the visitor's machine."""
+    limits = SocketLimits(max_frame_bytes=2**30)
+    async with binary(kind, limits=limits) as (queues, port):
+        for line in (b"POST / HTTP/1.1", b"OPTIONS * HTTP/1.1", b"GET /QCREATE HTTP/1.1", b"PRI * HTTP/2.0"):
+            async with connected(port) as client:
+                await client.send(line + b"\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(SMUGGLED) + SMUGGLED)
+                answer = await client.answer()
+                assert answer.status == 400
+                assert b"not HTTP" in answer.body
+                assert await client.is_cut()
+        assert queues.of().list() == []
 
 
 @scenario
@@ -794,11 +826,6 @@ async def test_tokens_over_resp3(tmp_path: Path) -> None:
             assert b"is more than" in await client.reader.readline(), "a stranger sends no large requests"
 
 
-def frame(body: object) -> bytes:
-    data = msgspec.msgpack.encode(body)
-    return len(data).to_bytes(4, "little") + data
-
-
 async def answered(client: Client) -> Any:
     size = int.from_bytes(await said(client, 4), "little")
     return msgspec.msgpack.decode(await said(client, size))
@@ -817,34 +844,34 @@ async def test_rpc_calls_run_side_by_side() -> None:
         assert (pairs["payload"], pairs["priority"], pairs["id"]) == ({"Bytes": b"hi"}, {"Int": 9}, answers[3]["Ok"])
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (5, "cannot be read"),
-        ([], "cannot be read"),
-        ([1, 2, 3], "cannot be read"),
-        ([1, "PING"], "cannot be read"),
-        ([1, "QLIST", [5]], "cannot be read"),
-        ([1, "QLIST", [{"Array": []}]], "cannot be read"),
-        ([1, "QLIST", [{}]], "has 0 tags"),
-        ([1, "QLIST", [{"Int": 1, "Str": "a"}]], "has 2 tags"),
-        ([1, "QLIST", [{"Bytes": [300]}]], "cannot be read"),
-        ([1, "QLIST", [{"Int": 1}] * 40], "cannot be read"),
-        ([-1, "PING", []], "the id of a request"),
-        ([1, "QACK", [{"Str": "q"}]], "message_id is missing"),
-        ([1, "QACK", [{"Str": "q"}, {"Int": 5}]], "message_id is 5, wanted text"),
-        ([1, "QLIST", [{"Str": "q"}]], "wanted at most 0"),
-        ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "high"}]], "PRIORITY is 'high'"),
-        ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "1"}, {"Str": "1"}, {"Str": "MORE"}]], "an option is 'MORE'"),
-        ([1, "SUBSCRIBE", [{"Str": "t"}]], "unknown command"),
-    ],
-)
+BAD_REQUESTS: list[tuple[object, str]] = [
+    (5, "cannot be read"),
+    ([], "cannot be read"),
+    ([1, 2, 3], "cannot be read"),
+    ([1, "PING"], "cannot be read"),
+    ([1, "QLIST", [5]], "cannot be read"),
+    ([1, "QLIST", [{"Array": []}]], "cannot be read"),
+    ([1, "QLIST", [{}]], "has 0 tags"),
+    ([1, "QLIST", [{"Int": 1, "Str": "a"}]], "has 2 tags"),
+    ([1, "QLIST", [{"Bytes": [300]}]], "cannot be read"),
+    ([1, "QLIST", [{"Int": 1}] * 40], "cannot be read"),
+    ([-1, "PING", []], "the id of a request"),
+    ([1, "QACK", [{"Str": "q"}]], "message_id is missing"),
+    ([1, "QACK", [{"Str": "q"}, {"Int": 5}]], "message_id is 5, wanted text"),
+    ([1, "QLIST", [{"Str": "q"}]], "wanted at most 0"),
+    ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "high"}]], "PRIORITY is 'high'"),
+    ([1, "QPUBLISH", [{"Str": "q"}, {"Str": "x"}, {"Str": "1"}, {"Str": "1"}, {"Str": "MORE"}]], "an option is 'MORE'"),
+    ([1, "SUBSCRIBE", [{"Str": "t"}]], "unknown command"),
+]
+
+
 @scenario
-async def test_rpc_answers_bad_requests_and_goes_on(body: object, text: str) -> None:
+async def test_rpc_answers_bad_requests_and_goes_on() -> None:
     async with binary(RpcDoor) as (queues, port), connected(port) as client:
         await queues.of().create("q")
-        await client.send(frame(body))
-        assert text in (await answered(client))[1]["Err"]
+        for body, text in BAD_REQUESTS:
+            await client.send(frame(body))
+            assert text in (await answered(client))[1]["Err"], body
         await client.send(frame([7, "PING", []]))
         assert await answered(client) == [7, {"Ok": {"Str": "PONG"}}]
 
@@ -864,6 +891,44 @@ async def test_connections_are_limited_and_idle_ones_end(kind: type[Resp3Door | 
         async with connected(port) as second:
             assert await second.is_cut()
         assert await first.is_cut()
+
+
+@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@scenario
+async def test_half_a_request_ends_the_connection_and_a_quiet_client_stays(kind: type[Resp3Door | RpcDoor]) -> None:
+    """Also one that goes on byte by byte; what was complete before it is answered."""
+    whole = resp(b"PING", b"a" * 50) if kind is Resp3Door else frame([1, "PING", [{"Str": "a" * 50}]])
+    async with (
+        binary(kind, limits=SocketLimits(request_seconds=0.3)) as (_, port),
+        connected(port) as quiet,
+        connected(port) as silent,
+        connected(port) as slow,
+    ):
+        await silent.send(whole[:20])
+        await slow.send(whole)
+        await said(slow, 50)
+
+        async def trickle() -> None:
+            with suppress(ConnectionError):
+                for byte in whole[:-1]:  # for several times the limit
+                    await slow.send(bytes([byte]))
+                    await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        assert await silent.is_cut()
+        assert await slow.is_cut()
+        trickling.cancel()
+        await quiet.send(whole)
+        await said(quiet, 50)
+
+
+@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@scenario
+async def test_a_client_that_does_not_say_who_it_is_is_cut(kind: type[Resp3Door | RpcDoor], tmp_path: Path) -> None:
+    gate = TokenGate(Keyring(tmp_path / "tokens"))
+    async with binary(kind, gate=gate, limits=SocketLimits(hello_seconds=0.1)) as (_, port), connected(port) as client:
+        await client.send(resp(b"PING") if kind is Resp3Door else frame([1, "PING", []]))
+        assert await client.is_cut()
 
 
 @scenario
@@ -906,9 +971,6 @@ async def test_an_unknown_error_of_a_connection_ends_it_and_is_logged_without_it
     assert SECRET not in caplog.text
 
 
-FRAGMENTS = [b"*1\r\n", b"$4\r\nPING\r\n", frame([1, "QLIST", []]), resp(b"QLIST")]
-
-
 @pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
 @given(
     data=st.lists(
@@ -929,9 +991,3 @@ def test_any_bytes_leave_others_unharmed(kind: type[Resp3Door | RpcDoor], data: 
                 assert await resp_ask(good, b"PING") == b"$4"
 
     run(main())
-
-
-def test_every_command_is_in_a_test() -> None:
-    text = Path(__file__).read_text()
-    untested = [name for name in COMMANDS if name.startswith(("queue.", "dlq.")) and f'"{name}"' not in text]
-    assert untested == []

@@ -11,8 +11,8 @@ from synap_sdk.exceptions import SynapException
 
 from penstock import Broker
 from penstock.broker.aio import AsyncBroker
-from penstock.doors.http import HttpDoor
-from penstock.doors.queue import Queues, Resp3Door, RpcDoor, routes
+from penstock.http import HttpDoor
+from penstock.queue_api import Queues, Resp3Door, RpcDoor, routes
 
 TRANSPORTS = ("http", "resp3", "synap")
 
@@ -25,7 +25,7 @@ async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]
         queues = Queues(aio)
         door = HttpDoor(routes(queues)) if transport == "http" else {"resp3": Resp3Door, "synap": RpcDoor}[transport](queues)
         port = await door.start("127.0.0.1", 0)
-        client = SynapClient(SynapConfig(f"{transport}://127.0.0.1:{port}", timeout=5))
+        client = SynapClient(SynapConfig(f"{transport}://127.0.0.1:{port}", timeout=60))
         try:
             yield client, queues
         finally:
@@ -37,7 +37,7 @@ async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]
 
 def over(transport: str, talk: Callable[[SynapClient, Queues], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), connected(transport) as (client, queues):
+        async with asyncio.timeout(60), connected(transport) as (client, queues):
             await talk(client, queues)
 
     asyncio.run(main())
@@ -47,31 +47,24 @@ every_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 @every_transport
-@pytest.mark.parametrize("payload", [{"resize": "cat.png", "deep": [1, {"a": None}]}, "plain text", "ünïcode", 17, [1, 2, 3], ""])
-def test_what_is_published_is_consumed_and_acked(transport: str, payload: Any) -> None:
+def test_what_is_published_is_consumed_and_acked(transport: str) -> None:
+    payloads: list[Any] = [{"resize": "cat.png", "deep": [1, {"a": None}]}, "plain text", "ünïcode", 17, [1, 2, 3], ""]
+    if transport == "http":  # over the others the client turns them into text
+        payloads.append(b"\x00\xff\xfe")
+
     async def talk(client: SynapClient, queues: Queues) -> None:
         await client.queue.create_queue("tasks", max_size=100, message_ttl=30)
-        message_id = await client.queue.publish("tasks", payload, priority=7, max_retries=2)
+        for payload in payloads:
+            message_id = await client.queue.publish("tasks", payload, priority=7, max_retries=2)
 
-        message = await client.queue.consume("tasks", "worker-1")
+            message = await client.queue.consume("tasks", "worker-1")
 
-        assert message is not None
-        assert (message.id, message.payload, message.priority, message.retries) == (message_id, payload, 7, 0)
-        await client.queue.ack("tasks", message.id)
-        assert await client.queue.consume("tasks", "worker-1") is None
+            assert message is not None
+            assert (message.id, message.payload, message.priority, message.retries) == (message_id, payload, 7, 0)
+            await client.queue.ack("tasks", message.id)
+            assert await client.queue.consume("tasks", "worker-1") is None
 
     over(transport, talk)
-
-
-def test_bytes_come_back_as_bytes() -> None:
-    async def talk(client: SynapClient, queues: Queues) -> None:
-        await client.queue.create_queue("tasks")
-        await client.queue.publish("tasks", b"\x00\xff\xfe")
-        message = await client.queue.consume("tasks", "w")
-        assert message is not None
-        assert message.payload == b"\x00\xff\xfe"
-
-    over("http", talk)
 
 
 @every_transport

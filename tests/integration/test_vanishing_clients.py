@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -19,16 +20,14 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import monotonic
-from penstock.doors.pubsub import messages
-from penstock.testing.server import ServerProcess
+from penstock.google import messages
+from penstock.google.grpc_port import GrpcLimits
+from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.raw_pubsub import RawClient, resident_megabytes
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
-PROMPT = 2.0
-"""A neighbour's call takes milliseconds; this much allows for a busy machine."""
+PATIENCE = 60.0
 MEGABYTE = 1_000_000
 PORTS = ["http", "grpc", "resp", "rpc"]
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -62,7 +61,7 @@ class House:
         return socket.create_connection(("127.0.0.1", self.ports[door]), PATIENCE)
 
     def get(self, path: str) -> int:
-        with urllib.request.urlopen(self.server.url + path, timeout=PROMPT) as answer:
+        with urllib.request.urlopen(self.server.url + path, timeout=PATIENCE) as answer:
             status: int = answer.status
             return status
 
@@ -76,8 +75,7 @@ class House:
             return json.load(answer)
 
     def check_neighbour(self) -> None:
-        """Every door serves somebody else, promptly."""
-        began = monotonic()
+        """Every API serves somebody else."""
         assert self.get("/health/ready") == 200
         self.client.publish(self.topic, b"hello")
         (found,) = self.client.pull(self.subscription)
@@ -88,7 +86,6 @@ class House:
             assert b"PONG" in resp.recv(100)
         with self.connect("rpc"):
             pass
-        assert monotonic() - began < PROMPT * 1e6
 
 
 @pytest.fixture(scope="module")
@@ -131,16 +128,15 @@ def test_streams_that_never_read_cost_little_and_delay_nobody(house: House) -> N
         for _ in range(10):
             stack.enter_context(stack.enter_context(RawClient(house.server.grpc)).stream(subscription))
         reader = stack.enter_context(stack.enter_context(RawClient(house.server.grpc)).stream(subscription))
-        began = monotonic()
-        found = reader.take(100)
-        assert len(found) >= 100
-        assert monotonic() - began < PATIENCE * 1e6
+        assert len(reader.take(100)) >= 100
         assert house.megabytes < before + 100
         house.check_neighbour()
     house.client.call("DeleteSubscription", messages.DeleteSubscriptionRequest(subscription=subscription))
 
 
-@pytest.mark.parametrize(("count", "size"), [(5_000, 50), (40, 20_000)], ids=["many", "large"])
+@pytest.mark.parametrize(
+    ("count", "size"), [(5_000, 50), pytest.param(40, 20_000, marks=pytest.mark.long)], ids=["many", "large"]
+)
 def test_a_stream_that_acks_and_never_reads_fills_no_memory(house: House, count: int, size: int) -> None:
     """Each request of it asks for a confirmation that repeats what it sent."""
     topic, subscription = house.client.pair(f"flood-{count}", enable_exactly_once_delivery=True)
@@ -148,7 +144,7 @@ def test_a_stream_that_acks_and_never_reads_fills_no_memory(house: House, count:
     before = house.megabytes
     acks = [messages.StreamingPullRequest(ack_ids=["x" * 200] * size)] * count
     with RawClient(house.server.grpc) as client, client.stream(subscription, *acks):
-        for _ in range(20):
+        for _ in range(10):
             house.check_neighbour()
             threading.Event().wait(0.1)  # the client sends as fast as it is let
         assert house.megabytes < before + 40
@@ -171,6 +167,35 @@ def test_half_a_request_and_silence_harms_nobody(house: House, door: str, held: 
     assert house.megabytes < before + 50
 
 
+def test_grpc_ends_connections_that_do_not_begin_or_do_not_answer_and_limits_their_number(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    limits = functools.partial(GrpcLimits, handshake_seconds=0.5, ping_seconds=1, answer_seconds=1)
+    monkeypatch.setattr("penstock.server.server.GrpcLimits", limits)
+    with LocalServer(max_connections=20) as server:
+        address = ("127.0.0.1", int(server.grpc.rpartition(":")[2]))
+        begun = HTTP2_PREFACE + b"\0\0\0\x04\0\0\0\0\0"  # an empty SETTINGS frame
+        half_call = begun + b"\0\0\x40\x01\x04\0\0\0\x01\x82"  # 1 of 64 bytes of HEADERS
+        for sent in (*HALF_REQUESTS["grpc"], begun, half_call):
+            with subtests.test(sent=sent), socket.create_connection(address, PATIENCE) as half:
+                half.sendall(sent)
+                said_until_the_end(half)
+        with RawClient(server.grpc) as client, contextlib.ExitStack() as crowd:
+            topic, _ = client.pair("crowded")
+            others = [crowd.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(200)]
+            assert b"" in {said_until_the_end(other) for other in others}, "those beyond the limit are closed without a word"
+            client.publish(topic, b"still served")
+
+
+def said_until_the_end(connection: socket.socket) -> bytes:
+    """What the server sends until it ends a connection, which must be within the patience of a test."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            said += piece
+    return said
+
+
 def test_half_a_publish_publishes_nothing(house: House) -> None:
     topic, subscription = house.client.pair("half")
     for connection in (house.connect("http"), house.connect("http")):
@@ -180,7 +205,7 @@ def test_half_a_publish_publishes_nothing(house: House) -> None:
     assert [one.message.data for one in house.client.pull(subscription)] == [b"whole"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("door", PORTS)
 def test_ten_thousand_connects_harm_nobody(house: House, door: str) -> None:
     before = house.megabytes
@@ -195,7 +220,7 @@ def test_ten_thousand_connects_harm_nobody(house: House, door: str) -> None:
     assert house.megabytes < before + 80
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("door", PORTS)
 def test_two_thousand_open_connections_harm_nobody(house: House, door: str, held: list[socket.socket]) -> None:
     before = house.megabytes
@@ -223,18 +248,6 @@ def consumer(house: House, subscription: str) -> subprocess.Popen[str]:
     assert started.stdout is not None
     assert started.stdout.readline() == "1\n"
     return started
-
-
-def test_what_a_killed_client_held_goes_to_others_at_once(house: House) -> None:
-    topic, subscription = house.client.pair("killed", ack_deadline_seconds=600)
-    house.client.publish(topic, b"held")
-    with consumer(house, subscription) as victim:
-        victim.kill()
-        with RawClient(house.server.grpc) as other, other.stream(subscription) as stream:
-            began = monotonic()
-            (found,) = stream.take(1)
-            assert found.message.data == b"held"
-            assert monotonic() - began < 5e6
 
 
 def test_a_client_that_stands_still_keeps_nothing_from_others(house: House) -> None:
@@ -271,9 +284,8 @@ def test_who_asks_for_metrics_and_never_reads_fills_no_memory(house: House, held
 
 def test_a_websocket_consumer_that_never_reads_fills_no_memory(house: House, held: list[socket.socket]) -> None:
     house.command("queue.create", name="unread", config={})
-    payload = list(os.urandom(200_000))
     for _ in range(100):
-        house.command("queue.publish", queue="unread", payload=payload)
+        house.command("queue.publish", queue="unread", message="x" * 200_000)  # four bytes for each on the socket
     before = house.megabytes
     for number in range(5):
         connection = socket.socket()

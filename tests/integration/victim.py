@@ -23,8 +23,8 @@ from pathlib import Path
 
 from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
 from penstock.broker import commits
-from penstock.broker.journals import sqlite
 from penstock.errors import InvalidAckId, MessageNotFound
+from penstock.journal import sqlite
 
 KEYS = 16
 PRODUCERS = 3

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from penstock.backoff import exponential
 from penstock.broker.core import leases as leases_module
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.ordering import Lanes
-from penstock.broker.core.pages import PAGE, Pages
-from penstock.broker.core.ranges import holds, merge, overlaps, subtract
+from penstock.broker.core.pages import OVERHEAD, PAGE, Pages
 from penstock.broker.core.ready import Level, Ready
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER, instant, micros, to_datetime
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_id, message_id, parse_ack_id, parse_message_id
+from penstock.journal.core.ranges import holds, merge, overlaps, subtract
+from penstock.values.message import StoredMessage
 from tests.property.strategies import effort, patience
 
 pytestmark = patience
@@ -278,7 +278,9 @@ def stored(size: int) -> StoredMessage:
 @effort(8)
 @given(
     moves=st.lists(
-        st.tuples(st.sampled_from(["append", "append", "put", "drop"]), st.integers(0, 3 * PAGE), st.integers(1, PAGE + 9)),
+        st.tuples(
+            st.sampled_from(["append", "append", "put", "drop", "thin"]), st.integers(0, 3 * PAGE), st.integers(1, PAGE + 9)
+        ),
         max_size=12,
     ),
     looks=st.lists(st.tuples(st.integers(0, 4 * PAGE), st.integers(0, 2 * PAGE)), max_size=6),
@@ -286,9 +288,12 @@ def stored(size: int) -> StoredMessage:
 def test_pages_hold_messages_like_a_dict(moves: list[tuple[str, int, int]], looks: list[tuple[int, int]]) -> None:
     pages, model = Pages(), dict[int, StoredMessage]()
     for move, at, count in moves:
-        if move == "drop":
+        if move in {"drop", "thin"}:
             page = range(at // PAGE * PAGE, at // PAGE * PAGE + PAGE)
-            assert pages.drop(at // PAGE) == sum(model.pop(offset).size for offset in page if offset in model)
+            kept = [(at, min(at + count, page.stop))] if move == "thin" else []
+            gone = [offset for offset in page if offset in model and not (kept and kept[0][0] <= offset < kept[0][1])]
+            assert pages.drop(at // PAGE, kept) == sum(model.pop(offset).size + OVERHEAD for offset in gone)
+            assert (at // PAGE in pages) == any(offset in model for offset in page)
         else:
             first = max(model, default=-1) + 1 if move == "append" else at
             if any(offset in model for offset in range(first, first + count)):
@@ -296,7 +301,7 @@ def test_pages_hold_messages_like_a_dict(moves: list[tuple[str, int, int]], look
             messages = [stored(offset % 5) for offset in range(first, first + count)]
             pages.put(first, messages, sum(message.size for message in messages))
             model |= dict(enumerate(messages, first))
-        assert pages.size == sum(message.size for message in model.values())
+        assert pages.size == sum(message.size + OVERHEAD for message in model.values())
     for start, length in looks:
         assert pages.get(start) is model.get(start)
         expected = []

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.durations import SECOND
+from penstock.hub.core.effects import Append, Release, Retain, Verify
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Append, Release, Retain, Verify
 from tests.property.strategies import effort, patience
 from tests.unit.hub.talk import Talk
 

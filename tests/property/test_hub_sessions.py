@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
-from penstock.hub.core.closing import Close
+from penstock.hub.core import close_codes
+from penstock.hub.core.close_codes import Close
+from penstock.hub.core.effects import Append, Release, Retain
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Append, Release, Retain
 from tests.property.strategies import effort, patience
-from tests.property.test_hub_table import covered
+from tests.property.test_hub_topic_table import covered
 from tests.unit.hub.talk import Frame, Talk
 
 pytestmark = patience
@@ -101,7 +101,7 @@ class SessionRules(RuleBasedStateMachine):
         if person.address in {None, address}:
             for other in self.people:
                 if other is not person and other.address == address:
-                    self.leave(other, closing.REPLACED)
+                    self.leave(other, close_codes.REPLACED)
             person.address, person.expires_at = address, self.talk.now + ttl * SECOND
             self.check(person, "hub:registered")
         else:
@@ -201,11 +201,11 @@ class SessionRules(RuleBasedStateMachine):
             self.leave(person, None)
         elif how == "disconnect":
             self.say(person, "hub:disconnect")
-            self.leave(person, closing.GOODBYE)
+            self.leave(person, close_codes.GOODBYE)
         else:
             for _ in range(MOST + 1):
                 self.say(person, "ping")
-            self.leave(person, closing.SLOW_READER)
+            self.leave(person, close_codes.SLOW_READER)
 
     @precondition(lambda self: self.people)
     @rule(data=st.data(), pauses=st.booleans())
@@ -296,7 +296,7 @@ class SessionRules(RuleBasedStateMachine):
             self.expire()
             for person in [*self.people]:
                 if self.talk.now - person.heard_at >= 600 * SECOND:
-                    self.leave(person, closing.SILENT)
+                    self.leave(person, close_codes.SILENT)
 
     # ── the same in plain lists ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -348,9 +348,9 @@ class SessionRules(RuleBasedStateMachine):
         self.forget(person)
         assert session.closing is close
         heard = self.talk.heard(session)
-        goodbyes = [closing.REPLACED, closing.GOODBYE]
+        goodbyes = [close_codes.REPLACED, close_codes.GOODBYE]
         assert (heard[-1:] and heard[-1]["type"] in {"hub:disconnect", "hub:disconnect_ack"}) or close not in goodbyes
-        assert close is not closing.SLOW_READER or not heard
+        assert close is not close_codes.SLOW_READER or not heard
         self.talk.hub.closed(session, self.talk.now)
         self.gone.append(session)
         person.end = close
@@ -366,7 +366,7 @@ class SessionRules(RuleBasedStateMachine):
                 elif len(person.held) < MOST:
                     person.held.append(message)
                 else:
-                    self.leave(person, closing.SLOW_READER)
+                    self.leave(person, close_codes.SLOW_READER)
                     continue
                 reached += 1
         found = position or self.talk.hub.floor.positions.peek(topic)

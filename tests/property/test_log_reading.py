@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock import Broker, Message, MessageQueue, QueueManager
-from penstock.broker.arrow import MESSAGES, event_parts, message_parts
-from penstock.broker.log import BrokerLog, LogView
+from penstock.broker.log_view import BrokerLog, LogView
+from penstock.log.arrow import MESSAGES, event_parts, message_parts
 from penstock.log.directory import DirectoryLog
 from penstock.testing import ManualClock
 from tests.property.strategies import effort, patience

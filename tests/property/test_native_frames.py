@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api import frames
-from penstock.api.frames import Adjust, Call, Close, Ended, Hello, Inbox, Limits, Nack, Open, Ping, Publish, Refused, Settle
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Message, StoredMessage
 from penstock.errors import InvalidArgument
+from penstock.values.message import Message, StoredMessage
+from penstock.wire import frames
+from penstock.wire.frames import Adjust, Call, Close, Ended, Hello, Inbox, Limits, Nack, Open, Ping, Publish, Refused, Settle
 
 TEXTS = st.text(max_size=30)
 NUMBERS = st.integers(-(2**63), 2**64 - 1)

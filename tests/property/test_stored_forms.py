@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant
 
 from penstock import Broker, MessageQueue, QueueManager
-from penstock.broker.core import chunk, events, image
-from penstock.broker.core.chunk import pack, size_of
-from penstock.broker.core.events import Event
-from penstock.broker.core.image import State, Trace
-from penstock.broker.core.message import StoredMessage
-from penstock.broker.journal import Commit, Journal
+from penstock.journal.core import checkpoint as image
+from penstock.journal.core import chunk, events
+from penstock.journal.core.checkpoint import State, Trace
+from penstock.journal.core.chunk import pack, size_of
+from penstock.journal.core.events import Event
+from penstock.journal.journal import Commit, Journal
+from penstock.values.message import StoredMessage
 from tests.property.model import ModelQueue
 from tests.property.strategies import effort, patience
 from tests.property.test_message_queue_machine import SubscriptionMachine

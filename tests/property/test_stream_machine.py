@@ -13,11 +13,11 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.broker.core.policy import FlowControl, SubscriptionOptions
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.client.pubsub import PubSub
 from penstock.errors import Unavailable
 from penstock.testing import ManualClock
+from penstock.values.policy import FlowControl, SubscriptionOptions
 
 ACK_DEADLINE = 20
 STEP = 4

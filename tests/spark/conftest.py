@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import FailedPrecondition
 from penstock.pipeline.session import session
 from penstock.testing.server import LocalServer
+from tests.spark.settings import PYTHONPATH, QUICK, SMALL_DATA
 from tests.spark.sink_place import Place
 
 if TYPE_CHECKING:
@@ -21,12 +22,9 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """A local session with two cores, in UTC, with filters pushed down; without a web page."""
     try:
-        started = session(
-            "penstock tests",
-            master="local[2]",
-            driver_memory="1g",
-            conf={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"},
-        )
+        with pytest.MonkeyPatch.context() as patch:  # Java keeps the environment that it was started in
+            patch.setenv("PYTHONPATH", PYTHONPATH)
+            started = session("penstock tests", master="local[2]", driver_memory="1g", conf=QUICK | SMALL_DATA)
     except FailedPrecondition as error:
         if "CI" in os.environ:
             raise

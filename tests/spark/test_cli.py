@@ -14,6 +14,7 @@ import pytest
 from penstock import Message, MessageQueue
 from penstock.testing.server import LocalServer
 from tests.acceptance.command import Penstock
+from tests.spark.settings import PYTHONPATH, QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ def server() -> Iterator[LocalServer]:
 
 @pytest.fixture
 def penstock(tmp_path: Path, server: LocalServer) -> Penstock:
-    return Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
+    return Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PYTHONPATH": PYTHONPATH})
 
 
 def rows(folder: Path) -> int:
@@ -67,6 +68,7 @@ def test_a_run_once_fills_the_lake_and_a_second_one_adds_nothing(spark: SparkSes
     assert (replayed.json["messages"], replayed.json["replay_id"], replayed.json["last_offset"]) == (10, "r1", 9)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_replay_is_counted_then_done_once(spark: SparkSession, penstock: Penstock, server: LocalServer) -> None:
     MessageQueue(broker=server.broker).register_subscription("reader", "copy")
@@ -90,11 +92,10 @@ def test_a_replay_is_counted_then_done_once(spark: SparkSession, penstock: Penst
     assert len(wrong.err.splitlines()) == 2
 
 
-@pytest.mark.crash
 @pytest.mark.timeout(300)
 def test_an_archive_that_goes_on_ends_in_good_order_when_told_to(penstock: Penstock) -> None:
-    words = ("archive", "--json", "--master", "local[1]", "--driver-memory", "512m", "--conf", "spark.ui.enabled=false")
-    with penstock.start("pipeline", *words) as process:
+    conf = [word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}")]
+    with penstock.start("pipeline", "archive", "--json", "--master", "local[1]", "--driver-memory", "512m", *conf) as process:
         assert process.stdout is not None
         for text in process.stdout:
             found = json.loads(text)

@@ -202,6 +202,7 @@ def test_a_stream_remembers_across_batches_gives_up_after_the_watermark_and_mark
     assert len(third) == 4
 
 
+@pytest.mark.long
 def test_a_stream_gives_the_rows_of_a_finite_frame(spark: SparkSession, tmp_path: Path) -> None:
     events = []
     for message in range(50):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock import Message, MessageQueue
-from penstock.broker.arrow import read_stream
+from penstock.log.arrow import read_stream
 from penstock.pipeline.job import Plan, Target
 from penstock.pipeline.jobs import lifecycle, metrics
 from penstock.pipeline.lake.reading import open_file

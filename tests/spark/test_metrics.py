@@ -173,6 +173,7 @@ def test_streams_subscriptions_and_consumers_are_apart_and_our_own_streams_left_
     assert set(rows) == {("orders", "s", "a", 0), ("orders", "s", None, 0), ("bills", None, None, 0)}
 
 
+@pytest.mark.long
 def test_streams_give_each_window_once_with_what_both_of_them_say(spark: SparkSession, tmp_path: Path) -> None:
     lives = [[life(10, "acked", wait=10.0, work=1.0)], [life(70, "acked", wait=30.0, work=1.0)]]
     events = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -52,42 +52,38 @@ def offsets(frame: DataFrame) -> list[int]:
     return sorted(row["offset"] for row in frame.select("offset").collect())
 
 
-@pytest.mark.parametrize(
-    ("bounds", "wanted"),
-    [
+def test_times_and_a_condition_choose_rows(messages: DataFrame, subtests: pytest.Subtests) -> None:
+    noon = instant(NOON, "")
+    cases: list[tuple[dict[str, Any], list[int]]] = [
         ({}, [7, 8, 9, 10]),
-        ({"since": instant(NOON, "")}, [7, 8, 9]),
-        ({"until": instant(NOON, "")}, [10]),
-        ({"since": instant(NOON, ""), "until": instant(NOON, "") + 25 * SECOND}, [7, 8]),
+        ({"since": noon}, [7, 8, 9]),
+        ({"until": noon}, [10]),
+        ({"since": noon, "until": noon + 25 * SECOND}, [7, 8]),
         ({"where": "key = 'ann' AND attributes['kind'] = 'b'"}, [10]),
         ({"where": "cast(value AS string) LIKE '%r%' OR priority > 8"}, [8, 9, 10]),
-        ({"where": "offset IN (7, 9)", "until": instant(NOON, "") + SECOND}, [7]),
+        ({"where": "offset IN (7, 9)", "until": noon + SECOND}, [7]),
         ({"where": "false"}, []),
-    ],
-)
-def test_times_and_a_condition_choose_rows(messages: DataFrame, bounds: dict[str, object], wanted: list[int]) -> None:
-    replay = Replay("orders", "copy", "r1", **bounds)  # type: ignore[arg-type]  # a table of bounds of several kinds
-
-    assert offsets(job.select(messages, replay)) == wanted
+    ]
+    for bounds, wanted in cases:
+        with subtests.test(bounds=bounds):
+            assert offsets(job.select(messages, Replay("orders", "copy", "r1", **bounds))) == wanted
 
 
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [
-        ("nonsense = 1", "`nonsense`"),
-        ("key = ", "end of input"),
-        ("key", "not a boolean"),  # a value, and no condition
-        ("count(*) > 1", "count(1)"),
-    ],
-)
-def test_a_wrong_condition_is_told_with_the_columns(messages: DataFrame, where: str, said: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        job.select(messages, Replay("orders", "copy", "r1", where=where))
-
-    assert str(caught.value).startswith(f"the condition {where!r} is wrong: ")
-    assert said.lower() in str(caught.value).lower()
-    assert "\n" not in str(caught.value)
-    assert "attributes" in str(caught.value.hint)
+def test_a_wrong_condition_is_told_with_the_columns(messages: DataFrame, subtests: pytest.Subtests) -> None:
+    cases = {
+        "nonsense = 1": "`nonsense`",
+        "key = ": "end of input",
+        "key": "not a boolean",  # a value, and no condition
+        "count(*) > 1": "count(1)",
+    }
+    for where, said in cases.items():
+        with subtests.test(where=where):
+            with pytest.raises(InvalidArgument) as caught:
+                job.select(messages, Replay("orders", "copy", "r1", where=where))
+            assert str(caught.value).startswith(f"the condition {where!r} is wrong: ")
+            assert said.lower() in str(caught.value).lower()
+            assert "\n" not in str(caught.value)
+            assert "attributes" in str(caught.value.hint)
 
 
 def test_a_replayed_message_is_the_original_with_a_mark(messages: DataFrame) -> None:
@@ -108,13 +104,13 @@ def test_a_replayed_message_is_the_original_with_a_mark(messages: DataFrame) -> 
     ]
 
 
-@pytest.mark.parametrize(("speed", "after"), [(1.0, [0, 10, 25, 0]), (10.0, [0, 1, 2.5, 0]), (0.5, [0, 20, 50, 0])])
-def test_a_paced_replay_keeps_the_rhythm(messages: DataFrame, speed: float, after: list[float]) -> None:
+def test_a_paced_replay_keeps_the_rhythm(messages: DataFrame) -> None:
     now = instant(datetime(2026, 11, 16, tzinfo=UTC), "")
-    rows = job.transform(messages, "r1", speed=speed, first=instant(NOON, ""), now=now)
-    found = [row["at"] for row in rows.selectExpr("unix_micros(deliver_at) AS at").collect()]
-
-    assert found == [now + round(seconds * SECOND) for seconds in after]
+    paces: dict[float, list[float]] = {1.0: [0, 10, 25, 0], 10.0: [0, 1, 2.5, 0], 0.5: [0, 20, 50, 0]}
+    for speed, after in paces.items():
+        rows = job.transform(messages, "r1", speed=speed, first=instant(NOON, ""), now=now)
+        found = [row["at"] for row in rows.selectExpr("unix_micros(deliver_at) AS at").collect()]
+        assert found == [now + round(seconds * SECOND) for seconds in after]
 
 
 def test_counting_says_how_much_there_is(messages: DataFrame) -> None:

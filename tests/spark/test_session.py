@@ -107,6 +107,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_a_session_says_nothing_by_itself_also_when_something_is_wrong() -> None:
     done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=False, timeout=100)
 
@@ -127,6 +128,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 def test_what_was_said_to_spark_submit_wins(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(SUBMITTED)

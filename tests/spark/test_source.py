@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,6 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from penstock import Message, MessageQueue
 from penstock.log.http import HttpLog
 from penstock.pipeline.core.options import VIEWS
-from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks
 
@@ -86,7 +84,7 @@ def places(topic: str, *offsets: int) -> list[tuple[str, int]]:
     return [(topic, offset) for offset in offsets]
 
 
-@pytest.mark.parametrize("way", ["endpoint", "path"])
+@pytest.mark.parametrize("way", ["endpoint", pytest.param("path", marks=pytest.mark.long)])
 def test_every_view_has_its_columns_and_gives_its_rows(spark: SparkSession, place: Place, way: str) -> None:
     topic = place.topic(3)
     for view, columns in VIEWS.items():
@@ -118,7 +116,7 @@ def test_large_binary_and_chosen_columns(spark: SparkSession, place: Place) -> N
     assert [tuple(row) for row in asked.collect()] == [(0, "ключ"), (1, "ключ")]
 
 
-@pytest.mark.parametrize("is_pushed", ["true", "false"])
+@pytest.mark.parametrize("is_pushed", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_filters_give_the_same_rows_pushed_or_not(spark: SparkSession, place: Place, is_pushed: str) -> None:
     topic, other = place.topic(prefix="filtered"), place.topic(4, prefix="filtered")
     ids = place.publish(topic, b"a", b"b", key="k1") + place.publish(topic, b"c", key="k2")
@@ -196,6 +194,7 @@ def test_a_batch_that_was_not_finished_is_read_again_as_it_was(spark: SparkSessi
     assert after == [places(topic, 4, 5), places(topic, 6)]
 
 
+@pytest.mark.long
 def test_a_first_batch_that_was_not_finished_loses_nothing_of_what_came_since(
     spark: SparkSession, place: Place, tmp_path: Path
 ) -> None:
@@ -211,6 +210,7 @@ def test_a_first_batch_that_was_not_finished_loses_nothing_of_what_came_since(
     assert after == [[], places(topic, 3, 4)]
 
 
+@pytest.mark.long
 def test_a_stream_deleted_under_a_query(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     topic = place.topic(3)
     options = {**place.way(), "subscribe": topic}
@@ -238,42 +238,18 @@ def test_one_row_a_batch_and_a_cursor_with_lag(spark: SparkSession, place: Place
     assert (cursor.offsets, cursor.lag) == ({topic: 3}, {topic: 2})
 
 
-def test_300_streams_by_a_pattern(spark: SparkSession, place: Place, tmp_path: Path) -> None:
-    for number in range(300):
-        place.queue.register_topic(f"many-{number:03}")
-        place.publish(f"many-{number:03}", b"x", b"y")
-    frame = read(spark, **place.way(), subscribePattern="many-.*", columns="stream,offset")
-
-    assert frame.rdd.getNumPartitions() == 1
-    assert frame.groupBy("stream").count().where("count = 2").count() == 300
-    batches, _ = collected(spark, tmp_path, **place.way(), subscribePattern="many-.*")
-    assert [len(batch) for batch in batches] == [600]
-
-
-def test_tasks_get_over_a_broken_network(spark: SparkSession, place: Place) -> None:
-    topic = place.topic()
-    for _ in range(20):
-        place.publish(topic, *[os.urandom(1_000)] * 200)
-    with FaultyProxy("127.0.0.1", place.server.server.port) as proxy:
-        proxy.truncate(1_500_000, Direction.DOWN)
-        frame = read(spark, endpoint=f"http://{proxy.address}", subscribe=topic, columns="offset,value", minPartitions="2")
-        assert frame.selectExpr("count(distinct offset)", "count(1)", "sum(length(value))").first() == (4_000, 4_000, 4_000_000)
-        assert proxy.accepted >= 3
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"subscribe": "no-such-stream"}, "no-such-stream"),
-        ({"subscribe": "a", "startingOffset": "earliest"}, "startingoffset is no option; did you mean startingOffsets"),
-        ({"subscribe": "a", "path": "x"}, "endpoint and path are given, wanted one of them"),
-        ({"subscribe": "a", "token": "hush-hush", "minPartitions": "none"}, "minPartitions is 'none', wanted a whole number"),
-    ],
-)
-def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, options: dict[str, str], told: str) -> None:
-    with pytest.raises(PySparkException, match=told) as caught:
-        read(spark, **place.way(), **options).collect()
-    assert "hush" not in str(caught.value)
+def test_errors_reach_the_user_in_our_words(spark: SparkSession, place: Place, subtests: pytest.Subtests) -> None:
+    cases = {
+        "no-such-stream": {"subscribe": "no-such-stream"},
+        "startingoffset is no option; did you mean startingOffsets": {"subscribe": "a", "startingOffset": "earliest"},
+        "endpoint and path are given, wanted one of them": {"subscribe": "a", "path": "x"},
+        "minPartitions is 'none', wanted a whole number": {"subscribe": "a", "token": "hush-hush", "minPartitions": "none"},
+    }
+    for told, options in cases.items():
+        with subtests.test(told=told):
+            with pytest.raises(PySparkException, match=told) as caught:
+                read(spark, **place.way(), **options).collect()
+            assert "hush" not in str(caught.value)
 
 
 def test_plans_do_not_show_the_token(
@@ -292,6 +268,7 @@ def test_plans_do_not_show_the_token(
     assert "hush" not in shown
 
 
+@pytest.mark.long
 def test_the_page_of_options_runs(spark: SparkSession, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "spark-options.md").read_text(encoding="utf-8")
     with LocalServer() as server:

@@ -12,7 +12,7 @@ import pytest
 from penstock import Message, MessageQueue
 from penstock.testing.server import LocalServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(240)]
 
 PROGRAM = """
 import sys

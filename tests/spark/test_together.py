@@ -9,7 +9,8 @@ import pytest
 
 from penstock.errors import InvalidArgument
 from penstock.pipeline.job import Plan, Target
-from penstock.pipeline.jobs import archive, lifecycle, metrics, together
+from penstock.pipeline.jobs import archive, lifecycle, metrics
+from penstock.pipeline.jobs import run_all as together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,7 +1,7 @@
 """Brokers for the tests of both faces: in memory and on disk, on one clock, closed at the end.
 
-`queue` and `manager` run each test twice, in memory and durable. `restart_queue` and `restart_manager` are for tests of what
-survives: each call closes the one before and opens the same data directory again.
+`queue` and `manager` run each test in memory, and in the long ring also on disk. `restart_queue` and `restart_manager` are for
+tests of what survives: each call closes the one before and opens the same data directory again.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "durable"])
+@pytest.fixture(params=["memory", pytest.param("durable", marks=pytest.mark.long)])
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "data" if request.param == "durable" else None
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -117,24 +116,6 @@ class World:
         self.qm.ack("scratch", task.message_id)
 
 
-class Stage:
-    """A world of each kind, kept from row to row since each proves that it left no trace; after a failure there is a new one."""
-
-    def __init__(self, folder: Callable[[], Path]) -> None:
-        self._folder = folder
-        self._worlds: dict[str, World] = {}
-
-    @contextmanager
-    def world(self, kind: str) -> Iterator[World]:
-        world = self._worlds.pop(kind, None) or World(self._folder() if kind == "durable" else None)
-        yield world
-        self._worlds[kind] = world
-
-    def close(self) -> None:
-        for world in self._worlds.values():
-            world.broker.close()
-
-
 @dataclass(frozen=True)
 class Hostile:
     """One row: a call, the error it deserves, and what its text must say."""
@@ -150,6 +131,22 @@ class Hostile:
 
 def refused(what: str, call: Callable[..., object], fragment: str, error: type[PenstockError] = InvalidArgument) -> Hostile:
     return Hostile(what, call, error, fragment)
+
+
+def expect_refusals(table: Iterable[Hostile], subtests: pytest.Subtests, folder: Path | None) -> None:
+    """Try every row on one world, since each row proves that it left no trace; after a failure there is a new one."""
+    world: World | None = None
+    for number, row in enumerate(table):
+        with subtests.test(row.what):
+            world = world or World(folder / str(number) if folder else None)
+            try:
+                expect_refusal(row, world)
+            except BaseException:
+                world.broker.close()
+                world = None
+                raise
+    if world:
+        world.broker.close()
 
 
 def expect_refusal(row: Hostile, world: World) -> None:

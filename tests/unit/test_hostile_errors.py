@@ -61,6 +61,9 @@ EXAMPLES: dict[str, PenstockError] = {
     "AckIdsRefused": errors.AckIdsRefused({"00": "PERMANENT_FAILURE_INVALID_ACK_ID"}),
     "BrokerClosed": errors.BrokerClosed(),
     "DataDirectoryInUse": errors.DataDirectoryInUse("data", "process 7"),
+    "StreamReplaced": errors.StreamReplaced("orders", 7, 3),
+    "ArrowUnavailable": errors.ArrowUnavailable("No module named 'pyarrow'"),
+    "OpenedBeforeFork": errors.OpenedBeforeFork("this broker", 7),
     "Aborted": errors.Aborted("changed meanwhile"),
     "OutOfRange": errors.OutOfRange("orders", 9, 0, 5),
     "Unavailable": errors.Unavailable("not now"),
@@ -91,41 +94,48 @@ def test_every_error_of_the_tree_has_an_example_here() -> None:
     assert EXAMPLES.keys() == CLASSES.keys()
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_error_has_the_code_of_its_family_and_a_reason_of_its_own(name: str) -> None:
-    error = EXAMPLES[name]
-    family = next(parent.__name__ for parent in type(error).__mro__ if parent.__name__ in CODES)
+def test_an_error_has_the_code_of_its_family_and_a_reason_of_its_own(subtests: pytest.Subtests) -> None:
+    for name, error in EXAMPLES.items():
+        with subtests.test(name):
+            family = next(parent.__name__ for parent in type(error).__mro__ if parent.__name__ in CODES)
 
-    assert error.code == CODES[family]
-    assert [kind.__name__ for kind in CLASSES.values() if kind.reason == error.reason] == [name]
-    assert error.transient == isinstance(error, errors.Aborted | errors.ResourceExhausted | errors.Unavailable)
-    assert type(error).__doc__
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_an_error_survives_pickle_and_copy_with_its_text_and_its_hint(name: str) -> None:
-    check_copies(EXAMPLES[name])
+            assert error.code == CODES[family]
+            assert [kind.__name__ for kind in CLASSES.values() if kind.reason == error.reason] == [name]
+            assert error.transient == isinstance(error, errors.Aborted | errors.ResourceExhausted | errors.Unavailable)
+            assert type(error).__doc__
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_hint_is_shown_once_under_the_traceback(name: str) -> None:
-    error = EXAMPLES[name]
+def test_an_error_survives_pickle_and_copy_with_its_text_and_its_hint(subtests: pytest.Subtests) -> None:
+    for name, error in EXAMPLES.items():
+        with subtests.test(name):
+            check_copies(error)
 
-    assert getattr(error, "__notes__", []) == ([error.hint] if error.hint else [])
+
+def test_a_hint_is_shown_once_under_the_traceback(subtests: pytest.Subtests) -> None:
+    for name, error in EXAMPLES.items():
+        with subtests.test(name):
+            assert getattr(error, "__notes__", []) == ([error.hint] if error.hint else [])
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["x" * 10_000, b"x" * 10_000, list(range(10_000)), 10**5_000, deep(100_000), Unshowable(), lambda: 0, object()],
-    ids=type,
-)
-def test_an_error_shows_a_line_of_any_value_and_can_still_be_pickled(value: object) -> None:
-    for error in (
-        errors.InvalidArgument.of("count", value, "an integer"),
-        errors.InvalidPriority(value),
-        errors.InvalidAckId(value),
-        errors.TopicNotFound(value),
-    ):
-        assert len(str(error)) < 200
-        assert len(str(error).splitlines()) == 1
-        check_copies(error)
+def test_an_error_shows_a_line_of_any_value_and_can_still_be_pickled(subtests: pytest.Subtests) -> None:
+    rows: list[object] = [
+        "x" * 10_000,
+        b"x" * 10_000,
+        list(range(10_000)),
+        10**5_000,
+        deep(100_000),
+        Unshowable(),
+        lambda: 0,
+        object(),
+    ]
+    for value in rows:
+        with subtests.test(value=value):
+            for error in (
+                errors.InvalidArgument.of("count", value, "an integer"),
+                errors.InvalidPriority(value),
+                errors.InvalidAckId(value),
+                errors.TopicNotFound(value),
+            ):
+                assert len(str(error)) < 200
+                assert len(str(error).splitlines()) == 1
+                check_copies(error)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from penstock.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from tests.unit.hostile import MIB10, NAIVE, Hostile, Stage, Unshowable, World, deep, expect_refusal, refused
+from tests.unit.hostile import MIB10, NAIVE, Hostile, Unshowable, World, deep, expect_refusals, refused
 
 # Any: the point of this file is to hand over what the types forbid.
 Message: Any = penstock.Message
@@ -346,33 +347,8 @@ def _deliveries() -> Iterator[Hostile]:
 TABLE = [*_names(), *_messages(), *_deliveries()]
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    stage = Stage(lambda: tmp_path_factory.mktemp("world") / "data")
-    yield stage
-    stage.close()
-
-
-@pytest.mark.parametrize("kind", ["memory", "durable"])
-@pytest.mark.parametrize("row", TABLE, ids=str)
-def test_a_hostile_call_is_refused_with_the_right_words_and_leaves_no_trace(row: Hostile, kind: str, stage: Stage) -> None:
-    with stage.world(kind) as world:
-        expect_refusal(row, world)
-
-
-def test_the_table_is_long_and_names_each_row_once() -> None:
-    titles = [row.what for row in TABLE]
-
-    assert len(titles) >= 150
-    assert len(set(titles)) == len(titles)
-
-
-def test_a_publish_refused_for_its_last_message_published_none_of_the_others() -> None:
-    world = World(None)
-    bad = [Message(b"good")] * 99 + [Message(b"bad", priority=11)]
-
-    with pytest.raises(InvalidPriority):
-        world.mq.publish("orders", bad)
-
-    assert [message.data for message in world.mq.peek("billing", 10)] == [b"2", b"3"]
-    assert world.mq.publish("orders", [Message(b"next", deliver_at=datetime(2026, 1, 1, tzinfo=UTC))])[0].endswith("0000000004")
+@pytest.mark.parametrize("kind", ["memory", pytest.param("durable", marks=pytest.mark.long)])
+def test_a_hostile_call_is_refused_with_the_right_words_and_leaves_no_trace(
+    kind: str, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    expect_refusals(TABLE, subtests, tmp_path if kind == "durable" else None)

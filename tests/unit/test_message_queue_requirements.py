@@ -82,6 +82,7 @@ def test_br_002_a_registered_topic_is_listed_with_its_metadata(queue: MessageQue
 
     assert topic is not None
     assert (topic.name, topic.created) == ("payments", clock.time)
+    assert queue.topic_exists("payments")
     assert [one.name for one in queue.get_all_topics()] == ["orders", "payments"]
     assert queue.get_topic("missing") is None
 
@@ -105,6 +106,7 @@ def test_br_003_publish_gives_each_message_an_id_and_a_time_and_each_subscriptio
 ) -> None:
     subscribe(queue, name="billing")
     subscribe(queue, name="shipping")
+    assert [one.name for one in queue.get_subscriptions_for_topic("orders")] == ["billing", "shipping"]
     clock.advance(1.5)
 
     ids = publish(queue, b"a", b"b")
@@ -222,12 +224,6 @@ def test_br_008_an_ack_counts_until_the_deadline_and_not_from_it_on(queue: Messa
         assert queue.stats("billing").ready == 1
 
 
-@pytest.mark.parametrize("deadline", [0, 9.999999, 600.000001, -1, float("nan"), "10", None, True])
-def test_br_008_an_ack_deadline_outside_10_to_600_is_refused(deadline: float) -> None:
-    with pytest.raises(InvalidArgument):
-        SubscriptionOptions(ack_deadline_seconds=deadline)
-
-
 def test_br_009_each_extension_adds_its_seconds_to_the_deadline(queue: MessageQueue, clock: ManualClock) -> None:
     subscribe(queue)
     publish(queue, b"a")
@@ -241,16 +237,6 @@ def test_br_009_each_extension_adds_its_seconds_to_the_deadline(queue: MessageQu
     assert queue.pull("billing", 1) == []
     clock.advance(MICROSECOND)
     assert pulled(queue) == [b"a"]
-
-
-def test_br_009_an_expired_lease_cannot_be_extended(queue: MessageQueue, clock: ManualClock) -> None:
-    subscribe(queue)
-    publish(queue, b"a")
-    [message] = queue.pull("billing", 1)
-    clock.advance(10)
-
-    with pytest.raises(InvalidArgument, match="Invalid ack ID"):
-        queue.modify_ack_deadline(message.ack_id, 15)
 
 
 # ── BR-010: ordering ─────────────────────────────────────────────────────────────────────────────────────────────────────

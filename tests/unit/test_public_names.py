@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
 
-import pytest
-
 import penstock
 from penstock import (
     Broker,
@@ -72,19 +70,6 @@ QUEUE_MANAGER = {
     "resume": "queue",
     "close": "",
 }
-ERROR_CODES = {
-    "InvalidArgument": 3,
-    "NotFound": 5,
-    "AlreadyExists": 6,
-    "ResourceExhausted": 8,
-    "FailedPrecondition": 9,
-    "QueueNotFound": 5,
-    "QueueFull": 8,
-    "MessageNotFound": 5,
-    "InvalidPriority": 3,
-    "ConsumerNotFound": 5,
-    "AckDeadlineExceeded": 9,
-}
 PUBLIC_CLASSES = [getattr(penstock, name) for name in penstock.__all__ if name[0].isupper()]
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.PenstockError)]
 
@@ -101,26 +86,13 @@ def public_methods(kind: type) -> list[Callable[..., object]]:
     return [function for function in unwrapped if inspect.isfunction(function)]
 
 
-every_public_method = pytest.mark.parametrize(
-    "function",
-    [*(function for kind in PUBLIC_CLASSES for function in public_methods(kind)), ManualClock.advance],
-    ids=lambda function: function.__qualname__,
-)
+METHODS = [*(function for kind in PUBLIC_CLASSES for function in public_methods(kind)), ManualClock.advance]
 
 
-@pytest.mark.parametrize("name", MESSAGE_QUEUE)
-def test_message_queue_has_its_methods_and_parameters(name: str) -> None:
-    assert parameters(getattr(MessageQueue, name)) == MESSAGE_QUEUE[name]
-
-
-@pytest.mark.parametrize("name", QUEUE_MANAGER)
-def test_queue_manager_has_its_methods_and_parameters(name: str) -> None:
-    assert parameters(getattr(QueueManager, name)) == QUEUE_MANAGER[name]
-
-
-@pytest.mark.parametrize("kind", [MessageQueue, QueueManager])
-def test_both_faces_are_built_from_a_clock_a_data_dir_or_a_broker(kind: type) -> None:
-    assert parameters(kind) == "*clock *data_dir *broker"
+def test_both_faces_have_their_methods_and_parameters() -> None:
+    assert {name: parameters(getattr(MessageQueue, name)) for name in MESSAGE_QUEUE} == MESSAGE_QUEUE
+    assert {name: parameters(getattr(QueueManager, name)) for name in QUEUE_MANAGER} == QUEUE_MANAGER
+    assert parameters(MessageQueue) == parameters(QueueManager) == "*clock *data_dir *broker"
 
 
 def test_defaults_are_those_that_are_written() -> None:
@@ -179,29 +151,20 @@ def test_the_calls_of_the_issue_run_as_they_are_written() -> None:
     qm.close()
 
 
-@pytest.mark.parametrize("name", ERROR_CODES)
-def test_errors_have_their_names_and_codes(name: str) -> None:
-    assert getattr(errors, name).code == ERROR_CODES[name]
-
-
-@pytest.mark.parametrize("kind", [*PUBLIC_CLASSES, *ERRORS, ManualClock], ids=lambda kind: kind.__name__)
-def test_every_public_class_has_a_docstring_of_its_own(kind: type) -> None:
+def test_every_public_class_and_method_has_a_docstring_of_its_own() -> None:
     # A dataclass without a docstring is given its signature for one.
-    assert (kind.__doc__ or "").strip()
-    assert not (kind.__doc__ or "").startswith(f"{kind.__name__}(")
+    documented: list[type | Callable[..., object]] = [*PUBLIC_CLASSES, *ERRORS, ManualClock, *METHODS]
+    docs = {one.__qualname__: (one.__doc__ or "").strip() for one in documented}
+
+    assert [name for name, doc in docs.items() if not doc or doc.startswith(f"{name}(")] == []
 
 
-@every_public_method
-def test_every_public_method_has_a_docstring(function: Callable[..., object]) -> None:
-    assert (function.__doc__ or "").strip()
+def test_every_public_method_has_type_hints_that_resolve() -> None:
+    for function in METHODS:
+        hints = typing.get_type_hints(function)
+        named = {one.name for one in inspect.signature(function).parameters.values() if one.name not in {"self", "cls"}}
 
-
-@every_public_method
-def test_every_public_method_has_type_hints_that_resolve(function: Callable[..., object]) -> None:
-    hints = typing.get_type_hints(function)
-    named = {one.name for one in inspect.signature(function).parameters.values() if one.name not in {"self", "cls"}}
-
-    assert hints.keys() == named | {"return"}
+        assert hints.keys() == named | {"return"}, function.__qualname__
 
 
 def test_a_shared_broker_is_a_public_name() -> None:

@@ -15,7 +15,7 @@ from penstock.errors import (
     QueueNotFound,
 )
 from penstock.testing import ManualClock
-from penstock.work import NewMessage
+from penstock.values.queue import NewMessage
 
 
 def test_messages_published_together_keep_their_order_and_their_own_settings(manager: QueueManager) -> None:
@@ -35,9 +35,8 @@ def test_a_repeated_batch_of_a_producer_adds_nothing(manager: QueueManager) -> N
     assert manager.stats("q").depth == 3
 
 
-@pytest.mark.parametrize(
-    ("messages", "error", "text"),
-    [
+def test_one_bad_message_refuses_all(manager: QueueManager, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, type[Exception], str]] = [
         ([], InvalidArgument, "messages is empty"),
         (5, InvalidArgument, "messages is 5"),
         ("abc", InvalidArgument, r"messages\[0\] is 'a'"),
@@ -46,13 +45,13 @@ def test_a_repeated_batch_of_a_producer_adds_nothing(manager: QueueManager) -> N
         ([NewMessage(1), NewMessage(2, ttl=0)], InvalidArgument, r"messages\[1\]: ttl is 0"),
         ([NewMessage(1), NewMessage(2, priority=10)], InvalidPriority, "10"),
         ([NewMessage(1), NewMessage(2, sequence=1)], InvalidArgument, r"messages\[1\]: publish.producer_id"),
-    ],
-)
-def test_one_bad_message_refuses_all(manager: QueueManager, messages: Any, error: type[Exception], text: str) -> None:
+    ]
     manager.create("q")
-    with pytest.raises(error, match=text):
-        manager.publish_many("q", messages)
-    assert manager.stats("q").published_total == 0
+    for messages, error, text in rows:
+        with subtests.test(messages=messages):
+            with pytest.raises(error, match=text):
+                manager.publish_many("q", messages)
+            assert manager.stats("q").published_total == 0
 
 
 def test_a_batch_that_does_not_fit_is_refused_as_a_whole(manager: QueueManager) -> None:
@@ -109,13 +108,16 @@ def test_nack_many_gives_back_or_buries(manager: QueueManager) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("ids", "text"), [("abc", "message_ids is 'abc'"), (5, "message_ids is 5"), (["a", 7], r"message_ids\[1\] is 7")]
-)
-def test_ids_are_a_list_of_strings(manager: QueueManager, ids: Any, text: str) -> None:
+def test_ids_are_a_list_of_strings(manager: QueueManager) -> None:
+    rows: list[tuple[Any, str]] = [
+        ("abc", "message_ids is 'abc'"),
+        (5, "message_ids is 5"),
+        (["a", 7], r"message_ids\[1\] is 7"),
+    ]
     manager.create("q")
-    for settle in (manager.ack_many, manager.nack_many):
-        with pytest.raises(InvalidArgument, match=text):
-            settle("q", ids)
+    for ids, text in rows:
+        for settle in (manager.ack_many, manager.nack_many):
+            with pytest.raises(InvalidArgument, match=text):
+                settle("q", ids)
     with pytest.raises(QueueNotFound):
         manager.ack_many("nowhere", [])

@@ -1,4 +1,4 @@
-"""Specification 003: its eight test scenarios, then its operations, errors, configuration and metrics."""
+"""Specification 003: its eight test scenarios, then its operations, configuration and metrics."""
 
 import threading
 from collections import Counter
@@ -10,11 +10,7 @@ import pytest
 
 from penstock import QueueConfig, QueueManager, QueueMessage, RetryPolicy
 from penstock.errors import (
-    AckDeadlineExceeded,
-    ConsumerNotFound,
     InvalidArgument,
-    InvalidPriority,
-    MessageNotFound,
     PenstockError,
     QueueFull,
     QueueNotFound,
@@ -148,18 +144,6 @@ def test_scenario_5_dead_letter_queue_by_max_retries(manager: QueueManager) -> N
     [letter] = manager.dead_letters("tasks")
     assert (letter.reason, letter.original_queue, letter.attempts) == ("max_retries_exceeded", "tasks", 2)
     assert (letter.message.payload, letter.message.headers, letter.last_error) == ({"job": 1}, {"source": "web"}, "boom")
-
-
-def test_scenario_5_dead_letter_queue_by_explicit_nack(manager: QueueManager, clock: ManualClock) -> None:
-    message_id = manager.publish("tasks", "job").message_id
-    clock.advance(3)
-
-    assert manager.nack("tasks", take(manager).message_id, requeue=False).action == "dead_lettered"
-
-    [letter] = manager.dead_letters("tasks")
-    assert (letter.reason, letter.message.message_id) == ("explicit_nack", message_id)
-    assert letter.dead_lettered_at == clock.time
-    assert letter.message.created_at == clock.time - timedelta(seconds=3)
 
 
 def test_scenario_5_dead_letter_queue_by_ttl(manager: QueueManager, clock: ManualClock) -> None:
@@ -300,17 +284,6 @@ def test_operation_consume_waits_for_a_message_up_to_its_timeout(manager: QueueM
     assert [message.payload for message in got if message] == ["late"]
 
 
-def test_operation_ack_and_nack_settle_a_delivery(manager: QueueManager) -> None:
-    manager.publish("tasks", "job")
-    message = take(manager)
-    assert manager.nack("tasks", message.message_id).action == "requeued"
-    again = take(manager)
-    assert (again.message_id, again.retry_count) == (message.message_id, 1)
-    manager.ack("tasks", again.message_id)
-
-    assert manager.consume("tasks") is None
-
-
 def test_operation_purge_clears_the_queue_and_says_how_many(manager: QueueManager) -> None:
     for number in range(3):
         manager.publish("tasks", number)
@@ -350,71 +323,6 @@ def test_operation_peek_shows_the_next_message_without_consuming_it(manager: Que
     assert manager.peek("tasks") == shown
     assert manager.stats("tasks").consumed_total == 0
     assert take(manager) == shown
-
-
-# ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda manager: manager.publish("missing", "x"),
-        lambda manager: manager.consume("missing"),
-        lambda manager: manager.ack("missing", "0" * 30),
-        lambda manager: manager.nack("missing", "0" * 30),
-        lambda manager: manager.peek("missing"),
-        lambda manager: manager.purge("missing"),
-        lambda manager: manager.delete("missing"),
-        lambda manager: manager.stats("missing"),
-        lambda manager: manager.dead_letters("missing"),
-        lambda manager: manager.retry_dead_letter("missing", "0" * 30),
-        lambda manager: manager.purge_dead_letters("missing"),
-        lambda manager: manager.redrive("missing"),
-        lambda manager: manager.release_consumer("missing", "w1"),
-        lambda manager: manager.pause("missing"),
-        lambda manager: manager.resume("missing"),
-    ],
-)
-def test_error_queue_not_found(manager: QueueManager, call: Callable[[QueueManager], object]) -> None:
-    with pytest.raises(QueueNotFound, match="Queue not found: missing"):
-        call(manager)
-
-
-@pytest.mark.parametrize("priority", [-1, 10, 255, 5.0, "5", True])
-def test_error_invalid_priority(manager: QueueManager, priority: int) -> None:
-    with pytest.raises(InvalidPriority):
-        manager.publish("tasks", "x", priority=priority)
-
-    assert manager.stats("tasks").published_total == 0
-
-
-@pytest.mark.parametrize("message_id", ["", "nonsense", "0" * 30, "f" * 30])
-def test_error_message_not_found(manager: QueueManager, message_id: str) -> None:
-    manager.publish("tasks", "x")
-
-    for verb in (manager.ack, manager.nack, manager.retry_dead_letter):
-        with pytest.raises(MessageNotFound):
-            verb("tasks", message_id)
-
-
-def test_error_message_not_found_for_a_message_that_is_not_held(manager: QueueManager) -> None:
-    message_id = manager.publish("tasks", "x").message_id
-
-    with pytest.raises(MessageNotFound):
-        manager.ack("tasks", message_id)
-
-
-def test_error_consumer_not_found_and_ack_deadline_exceeded(manager: QueueManager, clock: ManualClock) -> None:
-    manager.publish("tasks", "x")
-    message = take(manager, consumer_id="w1")
-
-    with pytest.raises(ConsumerNotFound):
-        manager.ack("tasks", message.message_id, "w2")
-    clock.advance(30)
-    with pytest.raises(AckDeadlineExceeded):
-        manager.ack("tasks", message.message_id, "w1")
-    with pytest.raises(AckDeadlineExceeded):
-        manager.nack("tasks", message.message_id)
 
 
 # ── configuration and metrics ────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.access.core.principal import Principal, Verb
-from penstock.access.core.token import MAX_TOKENS, Secret, Token, decode, encode
+from penstock.access.core.token import MAX_TOKENS, RULES, Secret, Token, decode, encode
 from penstock.durations import SECOND
 from penstock.errors import DataLoss, FailedPrecondition, ResourceExhausted, TokenNotFound, Unauthenticated, Unavailable
 
@@ -40,6 +40,9 @@ class Keyring:
         self._seen: tuple[int, int, int] | None = None
         self._checked: int | None = None
         self._problem: str | None = None
+        self._unwarned: dict[str, str] = {}
+        """What to say of tokens made under old rules when they are used, until it was said."""
+        self._warned: set[str] = set()
         self._read()
 
     def __repr__(self) -> str:
@@ -68,6 +71,9 @@ class Keyring:
         token, principal = known
         if token.has_expired(now):
             raise Unauthenticated("the token has expired")
+        if self._unwarned and (advice := self._unwarned.pop(token.id, None)) is not None:
+            self._warned.add(token.id)
+            log.warning("%s", advice)
         return principal
 
     def check(self, principal: Principal, now: int) -> None:
@@ -120,6 +126,7 @@ class Keyring:
             patterns=tuple(patterns),
             created=now,
             expires=expires,
+            rules=RULES,
         )
 
         def add(tokens: dict[str, Token]) -> None:
@@ -182,6 +189,11 @@ class Keyring:
                 hint="restore it from a backup, or move it away and create new tokens; until then nobody is let in",
             ) from None
         self._known = {token_id: (token, token.principal) for token_id, token in tokens.items()}
+        self._unwarned = {
+            token.id: token.advice
+            for token in tokens.values()
+            if token.rules < RULES and token.id not in self._warned and token.advice is not None
+        }
         self._seen = _signature(found)
 
     def _change(self, change: Callable[[dict[str, Token]], None]) -> None:

@@ -1,60 +1,30 @@
 """Deliveries as they become possible: what stands behind a stream, in this process or at the other end of a connection.
 
-A feed belongs to a consumer of one subscription or work queue, and hands out within the consumer's limits; several feeds may
-share one. It looks for messages when its queue's bell rings (see `rota`), which is also when something was settled, and when its
-sink has room again; it never polls. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in
-time settles what it has.
+A feed belongs to a consumer of one subscription or work queue, and delivers within the consumer's limits; several feeds may
+share one. What a consumer holds outlives a lost connection for `GRACE_SECONDS`: one that comes back in time settles what it has.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import traceback
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import ExitStack
-from typing import Protocol
+from collections.abc import Iterable
 
-from penstock.api.frames import Limits, Nack, Opened, offset_of, receipt
-from penstock.api.rota import Rota
-from penstock.api.rules import DeliveryRules, PlainDelivery
-from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import BATCH, BATCH_BYTES, PLAIN, DeliveryRules, Find, Sink, StreamConsumer
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import check_name
-from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.settlement import Settlement, release
 from penstock.durations import micros
-from penstock.errors import PenstockError, QueueNotFound, SubscriptionNotFound, Unavailable
+from penstock.errors import PenstockError, Unavailable
+from penstock.values.message import check_name
+from penstock.values.policy import check_count
+from penstock.wire.frames import Limits, Nack, Opened, offset_of, receipt
 
-log = logging.getLogger("penstock.feed")
-
-BATCH = 250
-"""How many messages are handed out before others have their turn."""
-BATCH_BYTES = 1024 * 1024
 GRACE_SECONDS = 10.0
 MAX_ERROR_CHARACTERS = 1_000
 LOST = "its consumer was lost while working on it"
 """The error of a delivery that may have killed who worked on it."""
-
-Find = Callable[[Catalog, str], Queue]
-
-_PLAIN = PlainDelivery()
-
-
-class Sink(Protocol):
-    """Where a feed delivers to. Called on the event loop; returns at once."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it takes more; when that changes, call `Feed.wake`."""
-
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
-        """Take deliveries."""
-
-    def end(self, error: PenstockError | None) -> None:
-        """The feed is over, by itself."""
 
 
 class Feeds:
@@ -69,8 +39,6 @@ class Feeds:
         """Consumers whose connection was lost a moment ago."""
         self.begun: dict[tuple[int, str], set[int]] = {}
         """Receipts of what consumers are working on."""
-        self._rotas: dict[int, Rota] = {}
-        """By the number of the queue."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -91,14 +59,10 @@ class Feeds:
         `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and goes back.
         """
         check_name(consumer, "consumer")
-        rules = _PLAIN if find is Catalog.work_queue else self.rules
         now = self.aio.advance()
-        with self.broker.lock:
-            self.broker.check_open()
-            queue = find(self.broker.catalog, name)
-            rules.check_pulled(queue)
-        rota = self._rotas.get(queue.number) or Rota(self.broker, queue.number)
-        feed = Feed(self, find, name, consumer, limits, sink, owner, queue, rules, rota)
+        feed = Feed(self, find, name, consumer, limits, sink, owner)
+        feed.start()
+        queue = feed.queue
         key = (queue.number, consumer)
         for other in [one for one in self._open.get(key, ()) if one.owner is not owner]:
             other.leave()
@@ -107,15 +71,11 @@ class Feeds:
         if (leaving := self._leaving.pop(key, None)) is not None:
             leaving.cancel()
         self._open.setdefault(key, []).append(feed)
-        self._rotas[queue.number] = rota
-        feed.start()
         return feed
 
     def drop(self, feed: Feed, *, keep_seconds: float) -> None:
         """Forget a feed. With the last of its consumer, what that holds goes back, after so long."""
-        if (rota := self._rotas.get(feed.number)) is not None and not len(rota):
-            del self._rotas[feed.number]
-        key = (feed.number, feed.consumer)
+        key = (feed.number, feed.identity)
         feeds = self._open.get(key, [])
         if feed in feeds:
             feeds.remove(feed)
@@ -164,56 +124,33 @@ class Feeds:
                 self.broker.settle(queue, lost, now, Queue.give_back)
 
 
-class Feed:
-    """One stream of deliveries. All methods belong to the event loop."""
+class Feed(StreamConsumer):
+    """One stream of deliveries, within the limits that its client sets."""
+
+    identity: str
 
     def __init__(  # noqa: PLR0917  # the parts of one feed
-        self,
-        feeds: Feeds,
-        find: Find,
-        name: str,
-        consumer: str,
-        limits: Limits,
-        sink: Sink,
-        owner: object,
-        queue: Queue,
-        rules: DeliveryRules,
-        rota: Rota,
+        self, feeds: Feeds, find: Find, name: str, consumer: str, limits: Limits, sink: Sink, owner: object
     ) -> None:
-        self._feeds, self._aio, self._broker, self._rules = feeds, feeds.aio, feeds.broker, rules
-        self._find, self._name = find, name
-        self.consumer, self.owner = consumer, owner
-        self.number = queue.number
-        self.opened = opened(queue)
-        self._sink = sink
-        self._rota, self._nudge = rota, Nudge(self.look)
-        self._rest = ExitStack()
-        self._task: asyncio.Task[None] | None = None
-        self._is_over = False
-        self._is_busy = False
-        self._ack_deadline = checked(limits)
-        self._limits = limits
+        rules = PLAIN if find is Catalog.work_queue else feeds.rules
+        super().__init__(feeds.aio, find, name, sink, rules=rules, identity=consumer)
+        self._feeds, self.owner = feeds, owner
+        self._live_by(limits)
 
     def start(self) -> None:
-        """Look for the first time, and whenever the bell rings."""
-        self._rota.join(self)
-        self._rest.enter_context(self._rules.in_use(self.number))
-        self.wake()
-
-    def wake(self) -> None:
-        """Look, soon: the sink may have room again."""
-        self._nudge.ring()
+        """Deliver from now on."""
+        super().start()
+        self.opened = opened(self.queue)
 
     def adjust(self, limits: Limits) -> None:
         """Live by other limits from now on; what is out keeps its deadline."""
-        self._ack_deadline = checked(limits)
-        self._limits = limits
+        self._live_by(limits)
         self.wake()
 
     def close(self, *, keep: bool = False) -> None:
         """End it. What the consumer holds goes back with its last feed, unless it is to be kept."""
-        if not self._is_over:
-            self._finish()
+        if not self.is_over:
+            self.stop()
             self._feeds.drop(self, keep_seconds=GRACE_SECONDS if keep else 0)
 
     def leave(self) -> None:
@@ -223,12 +160,12 @@ class Feed:
 
     def fail(self, error: PenstockError) -> None:
         """End it with an error."""
-        if not self._is_over:
-            self._finish()
+        if not self.is_over:
+            self.stop()
             self._feeds.drop(self, keep_seconds=GRACE_SECONDS)
             self._sink.end(error)
 
-    def settle(
+    def settle_receipts(
         self,
         acks: list[int],
         nacks: list[Nack] | None = None,
@@ -256,7 +193,7 @@ class Feed:
 
     def _note(self, queue: Queue, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
         """Remember what the consumer works on."""
-        key = (self.number, self.consumer)
+        key = (self.number, self.identity)
         known = self._feeds.begun.get(key)
         if known is None:
             if not begun:
@@ -265,9 +202,9 @@ class Feed:
         known.update(begun)
         known.difference_update(acks)
         known.difference_update(nack.receipt for nack in nacks)
-        if len(known) > 2 * len(queue.holding(self.consumer).held) + BATCH:
+        if len(known) > 2 * len(queue.holding(self.identity).held) + BATCH:
             # Leases that ran out are never settled, and a client may say what it likes.
-            known &= {receipt_of(lease) for lease in _held(queue, self.consumer)}
+            known &= {receipt_of(lease) for lease in _held(queue, self.identity)}
 
     async def confirmed(self) -> None:
         """Return when what was settled so far cannot be undone by a crash, where that was promised."""
@@ -285,94 +222,24 @@ class Feed:
         if live:
             self._broker.settle(queue, list(live.values()), now, verb)
 
-    def look(self) -> bool:
-        """Hand out one batch of what there is, and come again when there was something; False when nothing is left for others."""
-        if self._is_over or self._is_busy or not self._sink.has_room or self._is_full():
-            return True
-        try:
-            queue, leases = self._grant()
-        except PenstockError as error:
-            self.fail(error)
-            return True
-        if leases:
-            self._rota.served(self)
-            if self._rules.transforms(queue):
-                self._later(self._inspect(queue, leases))
-            else:
-                self._sink.deliver(queue, leases)
-                self._nudge.ring()
-        elif queue.absent is not None:
-            self._later(self._load(queue))
-            return False
-        return queue.is_deliverable
+    def _live_by(self, limits: Limits) -> None:
+        self.ack_deadline = checked(limits)
+        self.prefetch, self.prefetch_bytes = limits.max_messages, limits.max_bytes
+        self._limits = limits
 
-    def _is_full(self) -> bool:
-        """Whether its consumer may have no more now. Of many feeds with a backlog, most that look are."""
+    def _room(self) -> int:
+        room, limits = self._sink.room, self._limits
+        if room <= 0:
+            return -1
         queue = self._broker.catalog.queues.get(self.number)
-        if queue is None:
-            return False  # which is an error, to be told
-        holding = queue.holding(self.consumer)
-        return len(holding.held) >= self._limits.max_messages or holding.size >= self._limits.max_bytes
-
-    def _grant(self) -> tuple[Queue, list[Lease]]:
-        now, limits = self._aio.advance(), self._limits
-        with self._broker.lock:
-            queue = self._find(self._broker.catalog, self._name)
-            if queue.number != self.number:
-                # It was deleted and made again: this feed was opened on the one that is gone.
-                raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self._name)
-            self._rules.check_pulled(queue)
-            prefetch, prefetch_bytes, want = limits.max_messages, limits.max_bytes, BATCH
-            if limits.is_paused:
-                want = 0  # but who waits wants to hear that there is nothing to wait for any more
-            elif limits.allow_excess:
-                holding = queue.holding(self.consumer)
-                prefetch, prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
-            return self._broker.grant(
-                self._find,
-                self._name,
-                want,
-                now,
-                ack_deadline=self._ack_deadline,
-                consumer=self.consumer,
-                prefetch=prefetch,
-                prefetch_bytes=prefetch_bytes,
-                max_bytes=BATCH_BYTES,
-            )
-
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        self._is_busy = True
-        self._task = asyncio.ensure_future(work)
-        self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._is_busy, self._task = False, None
-        self._rota.ring()  # not only for this one: when something had to be loaded, the others have left that to it
-        error = None if task.cancelled() else task.exception()
-        if error is None:
-            return
-        if isinstance(error, PenstockError):
-            self.fail(error)
-        else:
-            # Not its text, which may hold a payload.
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            log.error("a feed failed with %s at %s:%s", type(error).__name__, place.filename, place.lineno)
-            self.fail(PenstockError("an error inside the broker"))
-
-    async def _load(self, queue: Queue) -> None:
-        await self._aio.call(self._broker.load, queue)
-
-    async def _inspect(self, queue: Queue, leases: list[Lease]) -> None:
-        ready = await self._rules.ready(queue, leases, BATCH_BYTES)
-        if ready and not self._is_over:
-            self._sink.deliver(queue, ready)
-
-    def _finish(self) -> None:
-        self._is_over = True
-        if self._task is not None:
-            self._task.cancel()
-        self._rota.leave(self)
-        self._rest.close()
+        if queue is None or limits.is_paused:
+            return 0  # nothing is taken, but who waits hears that there is nothing to wait for any more
+        holding = queue.holding(self.identity)
+        if len(holding.held) >= limits.max_messages or holding.size >= limits.max_bytes:
+            return -1  # of many feeds with a backlog, most that look are full
+        if limits.allow_excess:
+            self.prefetch, self.prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
+        return room
 
 
 def receipt_of(lease: Lease) -> int:

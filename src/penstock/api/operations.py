@@ -12,18 +12,14 @@ from datetime import datetime
 from operator import itemgetter
 from typing import ParamSpec, TypeVar
 
-from penstock.access import Principal, Verb
-from penstock.api.feed import Feed, Sink, opened
-from penstock.api.frames import Limits, Parcel
-from penstock.api.parcels import parcel
+from penstock.access import Principal, Right, Verb
+from penstock.api.feed import Feed, opened
+from penstock.api.message_queue import explain
 from penstock.api.queue_operations import MAX_ANSWERED, QueueOperations
 from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
-from penstock.api.values import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.image import Position
-from penstock.broker.core.message import Batch, Message, accept, check_producer, check_text, summarize
-from penstock.broker.core.policy import SubscriptionOptions, check_count
+from penstock.broker.consumer import AsyncConsumer, Sink
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.settlement import Settlement, settle_many
@@ -31,10 +27,16 @@ from penstock.durations import DAY, SECOND, micros, to_datetime
 from penstock.errors import InvalidArgument, NotFound, SubscriptionNotFound, TopicNotFound
 from penstock.ids import message_id as id_of
 from penstock.ids import parse_message_id
-from penstock.message_queue import explain
-from penstock.projects import check_project
-from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.work import NewMessage
+from penstock.journal.core.checkpoint import Position
+from penstock.journal.core.events import Event
+from penstock.values.message import Batch, Message, accept, check_producer, check_text, summarize
+from penstock.values.policy import SubscriptionOptions, check_count
+from penstock.values.projects import check_project
+from penstock.values.queue import NewMessage
+from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
+from penstock.wire.frames import Limits, Parcel
+from penstock.wire.parcels import parcel
+from penstock.wire.results import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,7 +67,12 @@ class Operations(QueueOperations, SchemaOperations):
             await self._create_topic_with_schema(topic, schema, encoding, retention)
         else:
             span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
-            await self._change(lambda catalog, now: catalog.create_topic(name, now, retention=span))
+
+            def create(catalog: Catalog, now: int) -> Event:
+                self._service.projects.check_room("topics", name, catalog.topics)
+                return catalog.create_topic(name, now, retention=span)
+
+            await self._change(create)
         return self._found_topic(name, topic)
 
     async def get_topic(self, topic: str) -> TopicMetadata:
@@ -107,6 +114,8 @@ class Operations(QueueOperations, SchemaOperations):
         if options.dead_letter_policy is not None:
             letters = self._name(Verb.PUBLISH, options.dead_letter_policy.dead_letter_topic, "topic")
             options = replace(options, dead_letter_policy=replace(options.dead_letter_policy, dead_letter_topic=letters))
+        with self._aio.broker.lock:
+            self._service.projects.check_room("subscriptions", name, self._aio.broker.catalog.subscriptions)
         await self._soon(self._topics.register_subscription, name, topic_name, options)
         return await self.get_subscription(subscription)
 
@@ -159,26 +168,14 @@ class Operations(QueueOperations, SchemaOperations):
         check_count(max_messages, "max_messages", 1)
         span = micros(wait, "wait", maximum=MAX_PULL_SECONDS)
         deadline = None if ack_deadline is None else micros(ack_deadline, "ack_deadline", minimum=1e-3, maximum=DAY // SECOND)
-        rules = self._service.rules
-        with self._aio.broker.lock:
-            queue = self._aio.broker.catalog.subscription(name)
-            rules.check_pulled(queue)
-        with rules.in_use(queue.number):
-            queue, leases = await self._aio.lease(
-                Catalog.subscription,
-                name,
-                min(max_messages, MAX_LISTED),
-                ack_deadline=deadline,
-                max_bytes=MAX_ANSWERED,
-                wait=span,
-            )
-            if leases and rules.transforms(queue):
-                leases = await rules.ready(queue, leases, MAX_ANSWERED)
-        return Pulled(opened(queue), [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases])
+        consumer = AsyncConsumer(self._aio, Catalog.subscription, name, rules=self._service.rules, ack_deadline=deadline)
+        leases = await consumer.next(min(max_messages, MAX_LISTED), span, MAX_ANSWERED)
+        parcels = [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases]
+        return Pulled(opened(consumer.queue), parcels)
 
     async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
         """The messages that would be delivered next, without leasing them."""
-        name = self._name(Verb.READ, subscription, "subscription")
+        name = self._name(Right.SEE, subscription, "subscription")
         most = min(check_count(max_messages, "max_messages", 1), MAX_LISTED)
         broker = self._aio.broker
 
@@ -222,6 +219,8 @@ class Operations(QueueOperations, SchemaOperations):
         """Keep a subscription's position under a name."""
         source = self._name(Verb.READ, subscription, "subscription")
         name = self._name(Verb.MANAGE, snapshot, "snapshot")
+        with self._aio.broker.lock:
+            self._service.projects.check_room("snapshots", name, self._aio.broker.catalog.snapshots)
         await self._soon(self._topics.create_snapshot, name, source)
         with self._aio.broker.lock:
             return self._snapshot(name, self._aio.broker.catalog.snapshot(name))
@@ -330,9 +329,9 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def info(self) -> ServerInfo:
         """What answers, and whether it is well."""
-        broker, started = self._aio.broker, to_datetime(self._service.started_at)
+        broker, service, started = self._aio.broker, self._service, to_datetime(self._service.started_at)
         now = to_datetime(broker.clock.now())
-        return ServerInfo(self._service.version, broker.is_durable, now, self._project, broker.health, started)
+        return ServerInfo(service.version, broker.is_durable, now, self._project, broker.health, started, service.log_api)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

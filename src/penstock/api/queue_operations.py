@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
-from penstock.access import Principal, Verb
-from penstock.api.feed import Feed, Sink
-from penstock.api.frames import Limits
+from penstock.access import Action, Principal, Verb
+from penstock.api.feed import Feed
 from penstock.api.service import Service
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.events import Event
-from penstock.broker.core.policy import QueueConfig
+from penstock.broker.consumer import Sink
 from penstock.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -22,7 +20,10 @@ from penstock.errors import (
     QueueNotFound,
     SubscriptionFull,
 )
-from penstock.work import DeadLetter, QueueMessage, QueueStats
+from penstock.journal.core.events import Event
+from penstock.values.policy import QueueConfig
+from penstock.values.queue import DeadLetter, QueueMessage, QueueStats
+from penstock.wire.frames import Limits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class QueueOperations:
 
     # ── for all operations ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _name(self, verb: Verb, name: str, kind: str) -> str:
+    def _name(self, verb: Action, name: str, kind: str) -> str:
         """The broker's name of something the caller may do this to."""
         project = self._project
         if name.startswith("projects/"):

@@ -6,23 +6,24 @@ whether the caller may, and that nothing waits in the loop's thread.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from penstock.access import ANYONE, Principal, Verb
-from penstock.broker.aio import AsyncBroker
+from penstock.access import ANYONE, Action, Principal, Right, Verb
+from penstock.api.queue_manager import Failures, QueueManager, Terms
+from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.message import check_name
-from penstock.broker.core.policy import QueueConfig
+from penstock.broker.consumer import AsyncConsumer
 from penstock.broker.core.stream import Stream
+from penstock.broker.descriptions import delivery
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
-from penstock.projects import Projects, check_project
-from penstock.queue_manager import Failures, QueueManager, Terms
-from penstock.work import DeadLetter, Delivery, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, delivery
+from penstock.values.message import check_name
+from penstock.values.policy import QueueConfig
+from penstock.values.projects import Projects, check_project
+from penstock.values.queue import DeadLetter, Delivery, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,22 +51,27 @@ class Queues:
         self.manager = QueueManager(broker=broker.broker)
         self.scoped = lru_cache(maxsize=4096)(self._scoped)
         """The broker's name of a project's name; InvalidArgument for one that cannot be."""
-        self.closing = asyncio.Event()
 
     def close(self) -> None:
         """End every wait for a message, as if nothing had come."""
-        self.closing.set()
+        self.broker.stopping.set()
 
     def of(
-        self, principal: Principal | None = None, project: str | None = None, stopping: asyncio.Event | None = None
+        self,
+        principal: Principal | None = None,
+        project: str | None = None,
+        stopping: StopSignal | None = None,
+        still: Callable[[], object] | None = None,
     ) -> ProjectQueues:
-        """The queues of a project, as a caller may use them. `stopping` ends its waits, if not `close`.
+        """The queues of a project, as a caller may use them.
+
+        `stopping` ends its waits, if not `close`; so does an error of `still`, which is asked while they wait.
 
         Without a project: that of the token, or the default one for a token of all projects. Without a principal everything is
         allowed: the server asks for no tokens.
         """
         principal = principal or ANYONE
-        return ProjectQueues(self, principal, project or principal.project or self.projects.default, stopping or self.closing)
+        return ProjectQueues(self, principal, project or principal.project or self.projects.default, stopping, still)
 
     async def blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call that may wait for the disk: in a thread of its own, or at once where there is no disk."""
@@ -87,24 +93,41 @@ class ProjectQueues:
     Every method raises PermissionDenied when the caller may not, whether the queue exists or not.
     """
 
-    __slots__ = ("_broker", "_manager", "_stopping", "principal", "project", "queues")
+    __slots__ = ("_broker", "_manager", "_still", "_stopping", "principal", "project", "queues")
 
-    def __init__(self, queues: Queues, principal: Principal, project: str, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        principal: Principal,
+        project: str,
+        stopping: StopSignal | None = None,
+        still: Callable[[], object] | None = None,
+    ) -> None:
         self.queues = queues
         self.principal = principal
         self.project = project
         self._broker = queues.broker
         self._manager = queues.manager
-        self._stopping = stopping
+        self._stopping, self._still = stopping, still
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing is waited for any more."""
+        return (self._stopping or self._broker.stopping).is_set
 
     async def create(self, queue: str, config: QueueConfig | None = None) -> bool:
         """Create a queue; False when there is one of that name, whatever its settings."""
         name = self._name(Verb.MANAGE, queue)
         try:
-            await self.queues.blocking(self._manager.create, name, config)
+            await self.queues.blocking(self._create, name, config)
         except AlreadyExists:
             return False
         return True
+
+    def _create(self, name: str, config: QueueConfig | None) -> None:
+        with self._broker.broker.lock:
+            self.queues.projects.check_room("queues", name, self._broker.broker.catalog.work_queues)
+        self._manager.create(name, config)
 
     async def delete(self, queue: str) -> bool:
         """Delete a queue with everything in it; False when there is none."""
@@ -167,7 +190,7 @@ class ProjectQueues:
                 ack_deadline=ack_deadline,
                 prefetch=prefetch,
             )
-            return await (self._lease(name, terms) if not terms.wait else self._unless_stopping(self._lease(name, terms)))
+            return await self._lease(name, terms)
 
     def admit(self, queue: str, consumer_id: str, prefetch: int | None = None) -> int:
         """Raise what `consume` would raise for such a consumer; returns how many messages it may hold."""
@@ -222,7 +245,7 @@ class ProjectQueues:
 
     async def peek(self, queue: str) -> QueueMessage | None:
         """The message that would be consumed next."""
-        return await self._soon(self._manager.peek, Verb.READ, queue)
+        return await self._soon(self._manager.peek, Right.SEE, queue)
 
     async def stats(self, queue: str) -> QueueStats:
         """The state of a queue in numbers."""
@@ -245,7 +268,7 @@ class ProjectQueues:
     ) -> DeadLetters:
         """The dead letters of a queue, oldest first; or those of these ids that are there, as far as `max_bytes` goes."""
         read = partial(self._manager.dead_letters, limit=limit, message_ids=message_ids, max_bytes=max_bytes)
-        letters = await self._soon(read, Verb.READ, queue)
+        letters = await self._soon(read, Right.SEE, queue)
         return [replace(letter, original_queue=queue) for letter in letters]
 
     async def dead_letter_ids(self, queue: str) -> Ids:
@@ -266,40 +289,31 @@ class ProjectQueues:
         return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
 
     async def _lease(self, name: str, terms: Terms) -> Deliveries:
-        entry, leases = await self._broker.lease(
+        consumer = AsyncConsumer(
+            self._broker,
             Catalog.work_queue,
             name,
-            terms.want,
+            identity=terms.consumer,
             ack_deadline=terms.ack_deadline,
-            consumer=terms.consumer,
             prefetch=terms.prefetch,
-            max_bytes=MAX_ANSWER_BYTES,
-            wait=terms.wait,
+            stopping=self._stopping,
+            still=self._still,
         )
-        return [delivery(entry, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
+        return [delivery(consumer.queue, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
-    async def _unless_stopping(self, lease: Coroutine[None, None, Deliveries]) -> Deliveries:
-        """What a wait brings; nothing when the server stops before."""
-        waits, stops = asyncio.ensure_future(lease), asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((waits, stops), return_when=asyncio.FIRST_COMPLETED)
-            return waits.result() if waits.done() else []
-        finally:
-            waits.cancel()
-            stops.cancel()
-
-    def _name(self, verb: Verb, queue: str) -> str:
+    def _name(self, verb: Action, queue: str) -> str:
         self.principal.check(verb, self.project, queue, kind="queue")
         return self.queues.scoped(self.project, queue, "queue")
 
-    def _now(self, function: Callable[..., T], verb: Verb, queue: str, *args: object, **kwargs: object) -> T:
+    def _now(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
         """Call what needs nothing but memory."""
         name = self._name(verb, queue)
         self._broker.advance()  # so that the call finds nothing due, which it would wait for
         with _Plainly(queue):
             return function(name, *args, **kwargs)
 
-    async def _soon(self, function: Callable[..., T], verb: Verb, queue: str, *args: object) -> T:
+    async def _soon(self, function: Callable[..., T], verb: Action, queue: str, *args: object) -> T:
         """Call what may read or write the disk."""
         name = self._name(verb, queue)
         with _Plainly(queue):

@@ -14,29 +14,14 @@ from typing import Protocol
 import msgspec
 
 from penstock.access import Principal
-from penstock.api.values import SchemaInfo
+from penstock.broker.consumer import DeliveryRules
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.errors import FailedPrecondition
-from penstock.subscription import SubscriptionSpec
-
-
-class DeliveryRules(Protocol):
-    """Asked on the event loop, so only what is awaited may take time."""
-
-    def check_pulled(self, queue: Queue) -> None:
-        """FailedPrecondition for a subscription whose messages are pushed to an endpoint."""
-
-    def transforms(self, queue: Queue) -> bool:
-        """Whether deliveries of a subscription must be looked at first. Cheap: asked at every delivery."""
-
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """What is delivered of these leases; the others are settled as their transforms say."""
-
-    def in_use(self, number: int) -> AbstractContextManager[None]:
-        """As long as it is entered, a subscription does not expire for lack of use."""
+from penstock.values.message import StoredMessage
+from penstock.values.subscription import SubscriptionSpec
+from penstock.wire.results import SchemaInfo
 
 
 class Rules(DeliveryRules, Protocol):
@@ -85,25 +70,6 @@ class Schemas(Protocol):
 
     async def create_topic(self, caller: Principal, name: str, schema: str, encoding: str, retention: float | None) -> None:
         """Create a topic, `projects/PROJECT/topics/NAME`, whose messages must fit a schema."""
-
-
-class PlainDelivery:
-    """Of work queues, which have no such rules."""
-
-    def check_pulled(self, queue: Queue) -> None:
-        """Nothing is pushed."""
-
-    def transforms(self, queue: Queue) -> bool:
-        """Never."""
-        return False
-
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
-        """All of them, as they are."""
-        return leases
-
-    def in_use(self, number: int) -> AbstractContextManager[None]:
-        """Nothing expires."""
-        return nullcontext()
 
 
 def unavailable() -> Rules:

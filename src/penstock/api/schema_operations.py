@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.access import Principal
 from penstock.api.service import Service
-from penstock.api.values import SchemaInfo
+from penstock.wire.results import SchemaInfo
 
 
 class SchemaOperations:

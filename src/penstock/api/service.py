@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.api.feed import Feeds
+from penstock.api.message_queue import MessageQueue
 from penstock.api.queues import Queues
 from penstock.api.rules import LateRules, Rules
 from penstock.broker.aio import AsyncBroker
-from penstock.message_queue import MessageQueue
-from penstock.projects import Projects
+from penstock.values.projects import Projects
 
 
 class Service:
@@ -21,6 +21,7 @@ class Service:
         *,
         queues: Queues | None = None,
         version: str,
+        log_api: bool | None = None,
     ) -> None:
         self.aio = aio
         self.projects = projects or Projects()
@@ -29,6 +30,7 @@ class Service:
         self.topics = MessageQueue(broker=aio.broker)
         self.feeds = Feeds(aio, self.rules)
         self.version = version
+        self.log_api = log_api
         self.started_at = aio.broker.clock.now()
 
     def close(self) -> None:

@@ -13,60 +13,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Batch
-from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.writer import Placed, Ticket
-from penstock.clock import monotonic
-from penstock.durations import SECOND
 from penstock.errors import BrokerClosed
+from penstock.values.message import Batch
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 8
-
-
-class Bell:
-    """An event of the loop that any thread may ring. Clear it before you look, and no ring after the look is lost."""
-
-    __slots__ = ("_event", "_is_rung", "_loop", "_thread")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._event = asyncio.Event()
-        self._is_rung = False
-
-    def ring(self) -> None:
-        """Wake who waits. Cheap when it has been rung and nobody has looked yet."""
-        if self._is_rung:
-            return
-        self._is_rung = True
-        if threading.get_ident() == self._thread:
-            self._event.set()
-        else:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._event.set)
-
-    def clear(self) -> None:
-        """Call it before looking for what a ring announces."""
-        self._event.clear()
-        self._is_rung = False
-
-    async def wait(self, seconds: float | None = None) -> None:
-        """Return when it rings, or after so many seconds."""
-        if seconds is None:
-            await self._event.wait()
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
 
 
 class Nudge:
@@ -96,6 +55,56 @@ class Nudge:
         self._function()
 
 
+class Waiter(Protocol):
+    """A consumer that waits for a queue."""
+
+    def look(self) -> bool:
+        """Take what there is; False when nothing is left for others either."""
+
+    def stop_waiting(self) -> None:
+        """End a wait as if nothing had come."""
+
+
+class StopSignal:
+    """Ends waits as if nothing had come: those that wait now, and those that come later."""
+
+    __slots__ = ("is_set", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: set[Waiter] = set()
+        self.is_set = False
+
+    def set(self) -> None:
+        """End them. Belongs to the event loop."""
+        self.is_set = True
+        for waiter in [*self.waiters]:
+            waiter.stop_waiting()
+
+
+class Turns:
+    """The consumers that wait for one queue, in turn. All methods belong to the event loop, but for `ring`.
+
+    A ring is one look, which ends as soon as there is nothing left: a hundred idle consumers cost a publisher no more than one.
+    """
+
+    def __init__(self, broker: Broker, number: int) -> None:
+        self._queues, self._number = broker.catalog.queues, number
+        self._spec: bytes | None = None
+        self.waiters: dict[Waiter, None] = {}
+        """Longest without a delivery first."""
+        self.ring = Nudge(self._look).ring
+        """Have them look, soon."""
+
+    def _look(self) -> None:
+        queue = self._queues.get(self._number)
+        if queue is not None and queue.spec is self._spec and not queue.detached and not queue.is_deliverable:
+            return  # something was settled, and nothing waits
+        self._spec = queue.spec if queue is not None else None
+        for waiter in [*self.waiters]:
+            if not waiter.look():
+                break
+
+
 class AsyncBroker:
     """The same broker, for one event loop. Make it inside the running loop; close it before the broker."""
 
@@ -104,6 +113,10 @@ class AsyncBroker:
         self._loop = asyncio.get_running_loop()
         self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
         self._is_notified = False
+        self._turns: dict[int, Turns] = {}
+        """By the number of the queue."""
+        self.stopping = StopSignal()
+        """Ends all waits that have no signal of their own."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
         # Where time jumps, nobody else does what has become due, and who waits in this loop would wait for ever.
         self._stop_listening = broker.clock.listen(Nudge(self._jump).ring)
@@ -122,49 +135,33 @@ class AsyncBroker:
         broker.hand_in(find, name, batch, partial(self._finish, future))
         return (await future).placed()
 
-    async def lease(
-        self,
-        find: Callable[[Catalog, str], Queue],
-        name: str,
-        want: int,
-        *,
-        ack_deadline: int | None = None,
-        consumer: str | None = None,
-        prefetch: int | None = None,
-        max_bytes: int | None = None,
-        wait: int = 0,
-    ) -> tuple[Queue, list[Lease]]:
-        """Hand out up to `want` messages, or `max_bytes` of them, waiting at most `wait` microseconds for one."""
-        until = monotonic() + wait
-        bell = Bell()
-        ring = bell.ring
-        while True:
-            now = self.advance()
-            bell.clear()
+    def join(self, number: int, waiter: Waiter) -> None:
+        """Have a consumer look whenever something may be deliverable in a queue."""
+        turns = self._turns.get(number)
+        if turns is None:
+            turns = self._turns[number] = Turns(self.broker, number)
             with self.broker.lock:
-                queue, leases = self.broker.grant(
-                    find,
-                    name,
-                    want,
-                    now,
-                    ack_deadline=ack_deadline,
-                    consumer=consumer,
-                    prefetch=prefetch,
-                    max_bytes=max_bytes,
-                )
-                left, is_absent = until - monotonic(), queue.absent is not None
-                if leases or (not is_absent and left <= 0):
-                    return queue, leases
-                if not is_absent:
-                    self.broker.bells.hang(queue.number, ring)
-            if is_absent:
-                await self.call(self.broker.load, queue)
-                continue
-            try:
-                await bell.wait(left / SECOND)
-            finally:
-                with self.broker.lock:
-                    self.broker.bells.take_down(queue.number, ring)
+                self.broker.bells.hang(number, turns.ring)
+        turns.waiters[waiter] = None
+
+    def leave(self, number: int, waiter: Waiter) -> None:
+        """A consumer looks no longer. Does nothing for one that did not."""
+        turns = self._turns.get(number)
+        if turns is not None and turns.waiters.pop(waiter, self) is None and not turns.waiters:
+            del self._turns[number]
+            with self.broker.lock:
+                self.broker.bells.take_down(number, turns.ring)
+
+    def served(self, number: int, waiter: Waiter) -> None:
+        """A consumer had its turn: others come first the next time."""
+        waiters = self._turns[number].waiters
+        del waiters[waiter]
+        waiters[waiter] = None
+
+    def ring(self, number: int) -> None:
+        """Have those who wait for a queue look, soon."""
+        if (turns := self._turns.get(number)) is not None:
+            turns.ring()
 
     async def durable(self) -> None:
         """Return when everything so far is durable."""

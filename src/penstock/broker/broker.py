@@ -19,28 +19,31 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.broker.bells import Bells
+from penstock import forks
 from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
-from penstock.broker.core import events
-from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE, TOPIC
+from penstock.broker.core import clock_watch
+from penstock.broker.core.clock_watch import ClockWatch
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import Outcome
-from penstock.broker.core.policy import check_count
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.cursors import Cursors
 from penstock.broker.history import Row, life, life_of
-from penstock.broker.journal import Journal
-from penstock.broker.journals.memory import MemoryJournal
 from penstock.broker.timer import Timer
+from penstock.broker.waiters import Bells
 from penstock.broker.window import Window, pieces
 from penstock.broker.writer import Placed, Ticket
-from penstock.clock import Clock, SystemClock, monotonic
-from penstock.durations import FOREVER, SECOND
-from penstock.errors import BrokerClosed, FailedPrecondition, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
+from penstock.clock import Clock, SystemClock, steady
+from penstock.durations import DAY, FOREVER, SECOND, to_datetime
+from penstock.errors import BrokerClosed, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import QUEUE, TOPIC
+from penstock.journal.core.events import Event
+from penstock.journal.journal import Journal
+from penstock.journal.memory import MemoryJournal
+from penstock.values.message import Batch, StoredMessage
+from penstock.values.policy import check_count
 
 log = logging.getLogger("penstock.broker")
 
@@ -72,7 +75,7 @@ class Broker:
             raise InvalidArgument.of("journal", journal, "a Journal")
         check_count(window_bytes, "window_bytes", 0)
         if data_dir is not None:
-            from penstock.broker.journals.sqlite import SqliteJournal  # noqa: PLC0415  # a broker in memory needs no SQLite
+            from penstock.journal.sqlite import SqliteJournal  # noqa: PLC0415  # a broker in memory needs no SQLite
 
             journal = SqliteJournal(data_dir)
         self.clock: Clock = clock or SystemClock()
@@ -82,7 +85,10 @@ class Broker:
         self.bells = Bells()
         """Who waits for something to be deliverable."""
         self._is_closed = False
+        self._steady = steady(self.clock)
         self._schedule: list[tuple[int, int]] = []
+        self._look_at = 0
+        """When the clock, and in memory what grew too large, is looked at next, if not before."""
         self.next_due = FOREVER
         """Nothing happens by itself before this instant; after it, `catch_up` first."""
         self.window = Window(self.journal, window_bytes if self.is_durable else None)
@@ -93,8 +99,11 @@ class Broker:
             self.journal.close()
             raise
         self._commits = Commits(self)
+        if self._watch.jump is not None or clock_watch.DOCUMENT in self.catalog.documents:
+            self._mind_jump(self.clock.now())
         self._timer = Timer(self) if self.clock.runs else None
         _open_brokers.add(self)
+        forks.own(self, "broker")
 
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,82 +141,6 @@ class Broker:
         self._commits.submit(Ticket(None, None, done))
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def lease(
-        self,
-        find: Callable[[Catalog, str], Queue],
-        name: str,
-        want: int,
-        *,
-        ack_deadline: int | None = None,
-        consumer: str | None = None,
-        prefetch: int | None = None,
-        wait: int = 0,
-    ) -> tuple[Queue, list[Lease]]:
-        """Hand out up to `want` messages of the queue that `find` finds by name, waiting at most `wait` microseconds for one."""
-        until, started, granted = 0, 0, list[Lease]()
-        while True:
-            now = self.clock.now()
-            if now >= self.next_due:
-                self.catch_up()
-            with self.lock:
-                queue, leases = self.grant(find, name, want, now, ack_deadline=ack_deadline, consumer=consumer, prefetch=prefetch)
-                if queue.absent is None:
-                    if leases or granted or not wait:
-                        return queue, granted + leases if granted else leases
-                    if not started:
-                        until, started = now + wait, monotonic()
-                    # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
-                    left = min(until - now, wait - (monotonic() - started))
-                    if left <= 0:
-                        return queue, []
-                    self._wait(queue.number, left)
-                    continue
-            granted += leases
-            want -= len(leases)
-            try:
-                self.load(queue)
-            except PenstockError:
-                if granted:
-                    return queue, granted
-                raise
-
-    def grant(
-        self,
-        find: Callable[[Catalog, str], Queue],
-        name: str,
-        want: int,
-        now: int,
-        *,
-        ack_deadline: int | None = None,
-        consumer: str | None = None,
-        prefetch: int | None = None,
-        prefetch_bytes: int | None = None,
-        max_bytes: int | None = None,
-    ) -> tuple[Queue, list[Lease]]:
-        """Hand out what is at hand. Call it with the lock held; when `queue.absent` is set, `load` it and come again."""
-        if self._is_closed:
-            raise BrokerClosed
-        queue = find(self.catalog, name)
-        if queue.detached:
-            raise FailedPrecondition(
-                f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
-                hint="delete it and create it again on an existing topic",
-            )
-        leases = queue.lease(
-            now,
-            want,
-            ack_deadline=ack_deadline,
-            consumer=consumer,
-            prefetch=prefetch,
-            prefetch_bytes=prefetch_bytes,
-            max_bytes=max_bytes,
-        )
-        if leases:
-            self._commits.add(queue.leased(leases, now))
-            if queue.soonest < queue.scheduled:
-                self.reschedule(queue)
-        return queue, leases
 
     def load(self, queue: Queue) -> None:
         """Read what a queue stopped before into memory. Call it without the lock: it reads the disk."""
@@ -282,11 +215,10 @@ class Broker:
             heapq.heappush(self._schedule, (due, queue.number))
             if len(self._schedule) > 2 * len(self.catalog.queues) + 1_000:
                 self._schedule = [(other.scheduled, other.number) for other in self.catalog.queues.values()]
+                self._schedule.append((self._look_at, 0))
                 heapq.heapify(self._schedule)
             if due < self.next_due:
-                self.next_due = due
-                if self._timer is not None:
-                    self._timer.wake()
+                self._expect(due)
 
     def catch_up(self) -> int:
         """Let everything happen that has become due; returns the present."""
@@ -392,6 +324,7 @@ class Broker:
             self._is_closed = True
             self.bells.ring_all()
         _open_brokers.discard(self)
+        forks.disown(self)
         if self._timer is not None:
             self._timer.stop()
         try:
@@ -412,6 +345,7 @@ class Broker:
         state.replay(happened)
         catalog = Catalog(state)
         now = self.clock.now()
+        self._watch = self._watch_clock(now, catalog.documents.get(clock_watch.DOCUMENT))
         for stream in catalog.streams.values():
             earliest = self.journal.earliest(stream.number)
             stream.earliest = earliest if earliest is not None else stream.next_offset
@@ -426,10 +360,75 @@ class Broker:
         self._timer = None
         for queue in catalog.queues.values():
             self.reschedule(queue)
+        self._look_again(now)
         return catalog
+
+    def _watch_clock(self, now: int, stored: bytes | None) -> ClockWatch:
+        latest = self.journal.event_range()[1]
+        wrote_at = max((event.at for _, event in self.journal.read_events(latest - 1, latest)), default=now) if latest else now
+        return ClockWatch(now, self._steady(), wrote_at, None if stored is None else clock_watch.decode(stored))
+
+    def is_retention_held(self) -> bool:
+        """Whether messages stay, however old they are, since the clock may be wrong."""
+        with self.lock:
+            now = self.clock.now()
+            if self._watch.look(now, self._steady()):
+                self._mind_jump(now)
+            self._look_again(now)
+            return self._watch.jump is not None
+
+    def _mind_jump(self, now: int) -> None:
+        """A clock that was set wrong must not cost a backlog: let somebody correct it first. Call it with the lock held."""
+        self._store_jump(now)
+        jump = self._watch.jump
+        if jump is None:
+            for queue in self.catalog.queues.values():
+                queue.soonest = 0
+                self.reschedule(queue)
+            return
+        log.warning(
+            "the clock says %s, %d days after the last plausible time (%s): nothing is removed for its age for the next %d"
+            " minutes. Correct the clock if it is wrong",
+            to_datetime(now).isoformat(timespec="seconds"),
+            (now - jump.since) // DAY,
+            to_datetime(jump.since).isoformat(timespec="seconds"),
+            -(-(jump.until - now) // (60 * SECOND)),
+        )
+
+    def _store_jump(self, now: int) -> None:
+        """Write down that the clock has jumped, or that this is over. Call it with the lock held."""
+        jump, stored = self._watch.jump, self.catalog.documents.get(clock_watch.DOCUMENT)
+        if jump is None:
+            event: Event | None = self.catalog.drop_document(clock_watch.DOCUMENT, now)
+        else:
+            body = clock_watch.encode(jump)
+            event = self.catalog.keep_document(clock_watch.DOCUMENT, body, now) if body != stored else None
+        if event is not None:
+            self.emit(event)
+
+    def _look_again(self, now: int) -> None:
+        """Have the clock looked at before anything else is done after a jump. Call it with the lock held."""
+        self.look_at(now, self._watch.look_at())
+
+    def look_at(self, now: int, due: int) -> None:
+        """Have `_tick` called about then at the latest, though no queue may have anything due. Call it with the lock held."""
+        if not now < self._look_at <= due + SECOND:
+            self._look_at = due
+            heapq.heappush(self._schedule, (due, 0))  # of no queue
+            if due < self.next_due:
+                self._expect(due)
+
+    def _expect(self, due: int) -> None:
+        """Something is due earlier than it was."""
+        self.next_due = due
+        if self._timer is not None:
+            self._timer.wake()
 
     def _tick(self, now: int) -> bool:
         """Tick every queue that is due; True when dead letters are on their way."""
+        if now >= self._look_at:
+            self._commits.shed(now)
+        self.is_retention_held()
         while self._schedule and self._schedule[0][0] <= now:
             due, number = heapq.heappop(self._schedule)
             queue = self.catalog.queues.get(number)
@@ -450,8 +449,9 @@ class Broker:
     def _tick_queue(self, queue: Queue, now: int) -> None:
         self._commits.open_outlet(queue)
         published: dict[int, int] = {}
+        retires = self._watch.jump is None
         while True:
-            self.absorb(queue, queue.tick(now, published), now)
+            self.absorb(queue, queue.tick(now, published, retires=retires), now)
             absent = queue.absent
             if absent is None:
                 return
@@ -474,15 +474,6 @@ class Broker:
             self.window.hold(stream, runs)
         # Not looked up in memory: another thread may have had it dropped again.
         return next((messages[offset - first] for first, messages in runs if first <= offset < first + len(messages)), None)
-
-    def _wait(self, queue: int, timeout: int) -> None:
-        changed = threading.Condition(self.lock)
-        ring = changed.notify
-        self.bells.hang(queue, ring)
-        try:
-            self.clock.wait(changed, timeout)
-        finally:
-            self.bells.take_down(queue, ring)
 
 
 def close_all(brokers: Iterable[Broker]) -> None:

@@ -6,9 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.broker.core import events
-from penstock.broker.core.events import Event
-from penstock.broker.core.image import (
+from penstock.broker.core.pages import Pages
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.errors import AlreadyExists, QueueNotFound, ResourceExhausted, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.ids import MAX_STREAMS
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
@@ -19,13 +23,9 @@ from penstock.broker.core.image import (
     StreamImage,
     depart,
 )
-from penstock.broker.core.message import check_name
-from penstock.broker.core.pages import Pages
-from penstock.broker.core.policy import Policy
-from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
-from penstock.errors import AlreadyExists, QueueNotFound, ResourceExhausted, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
-from penstock.ids import MAX_STREAMS
+from penstock.journal.core.events import Event
+from penstock.values.message import check_name
+from penstock.values.policy import Policy
 
 MAX_SHARED = 10_000
 

@@ -11,21 +11,21 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.core import events
-from penstock.broker.core.chunk import size_of
-from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE, TOPIC
-from penstock.broker.core.message import Batch, StoredMessage, joined, summarize
 from penstock.broker.core.outcome import Burial
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
-from penstock.broker.journal import Append, Commit, Notebook
 from penstock.broker.retention import Retention
 from penstock.broker.warnings import Discards
 from penstock.broker.writer import Placed, Ticket, Writer
 from penstock.durations import to_datetime
 from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
 from penstock.ids import message_id
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import QUEUE, TOPIC
+from penstock.journal.core.chunk import size_of
+from penstock.journal.core.events import Event
+from penstock.journal.journal import Append, Commit, Notebook
+from penstock.values.message import Batch, StoredMessage, joined, summarize
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -89,7 +89,7 @@ class Commits:
             for message in messages:
                 message.publish_at = at
         position = stream.queues[0].position(messages[-1].priority) + 1 if stream.kind == QUEUE else 0
-        self._notebook.keep(stream.number, first, messages)
+        self._notebook.keep(stream.number, first, batch)
         self._notebook.note(events.Published(stream.number, at, first, len(messages)))
         self._take_in(stream, first, at, batch)
         if now >= self._retention.due_at:
@@ -134,6 +134,10 @@ class Commits:
                 break
         self._retention.run(now)
 
+    def shed(self, now: int) -> None:
+        """In memory: let go of what was settled in streams that grew too large. Call it with the lock held."""
+        self._retention.shed_large(now)
+
     def close(self) -> None:
         """Write everything, with a checkpoint, and end the writer."""
         if self._writer is not None:
@@ -160,7 +164,10 @@ class Commits:
         """Commit tickets and whatever is pending, with the pen held. False when it could not be written."""
         lock = self._broker.lock
         with lock:
-            commit = self._stage(tickets, self._broker.clock.now())
+            now = self._broker.clock.now()
+            if now >= self._broker.next_due:
+                self._broker.is_retention_held()  # a jump of the clock is written down before what carries the time after it
+            commit = self._stage(tickets, now)
         try:
             if commit.appends or commit.events or self.trouble is not None:
                 self._journal.append(commit)
@@ -326,7 +333,7 @@ class Commits:
                 log.error("maintenance of the journal failed, will try again: %s", error)
 
     def _needs_maintenance(self) -> bool:
-        return self._since_checkpoint >= CHECKPOINT_EVENTS or self._broker.clock.now() >= self._retention.due_at
+        return self._since_checkpoint >= CHECKPOINT_EVENTS or self._retention.is_due(self._broker.clock.now())
 
     def _checkpoint(self) -> None:
         """Store the state as of the last event, so that a start need not replay what came before."""

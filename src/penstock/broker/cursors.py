@@ -7,28 +7,38 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.broker.core.cursor import Bookmark, Cursor, Place, event_span, held
-from penstock.broker.core.message import check_name
-from penstock.broker.core.ranges import Ranges
-from penstock.broker.core.span import EVENTS, StreamSpan
+from penstock.broker.core.cursor import Bookmark, Cursor, Place, check_room, event_span, held
 from penstock.broker.core.stream import Stream
-from penstock.broker.journals.directory import replace_file
-from penstock.broker.log import BrokerLog
-from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange, ResourceExhausted
+from penstock.broker.log_view import BrokerLog
+from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
+from penstock.journal.core.ranges import Ranges
+from penstock.journal.core.span import EVENTS, StreamSpan
+from penstock.journal.directory import replace_file
+from penstock.values.message import check_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 FILE = "cursors"
-MAX_CURSORS = 10_000
 _HEAD = b"penstock cursors, format 1, crc "
 _decode = msgspec.json.Decoder(dict[str, Bookmark]).decode
+
+
+class Holder(NamedTuple):
+    """Who sets a cursor. `check_hold` raises if the caller may not hold all of these streams, by their names in the log."""
+
+    token_id: str
+    check_hold: Callable[[Iterable[str]], None]
+
+
+ANY_HOLDER = Holder("", lambda _: None)
+"""The caller where no tokens are asked for."""
 
 
 class Cursors:
@@ -62,10 +72,13 @@ class Cursors:
             raise CursorNotFound(check_name(name, "cursor"))
         return bookmark.shown(name, self._spans(bookmark.places))
 
-    def advance(self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None) -> Cursor:
+    def advance(
+        self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None, *, caller: Holder = ANY_HOLDER
+    ) -> Cursor:
         """Set the next offset to read of some streams (`EVENTS` is one), forward or back; the others stay.
 
-        The cursor is made if it is new. NotFound for a stream that is not there, OutOfRange for an offset beyond its end.
+        The cursor is made if it is new. NotFound for a stream that is not there, OutOfRange for an offset beyond its end,
+        ResourceExhausted for a new one where there are too many, and whatever the caller's check raises if it holds.
         """
         name = check_name(name, "cursor")
         if holds is not None and type(holds) is not bool:
@@ -73,11 +86,11 @@ class Cursors:
         places = {stream: self._place(stream, offset) for stream, offset in offsets.items()}
         with self._lock:
             known = self._bookmarks.get(name)
-            if known is None and len(self._bookmarks) >= MAX_CURSORS:
-                raise ResourceExhausted(
-                    f"there are {MAX_CURSORS} cursors, as many as may be", hint="delete those that nobody reads by"
-                )
-            moved = (known or Bookmark({}, now)).moved(places, now, holds)
+            if known is None:
+                check_room(self._bookmarks, name, caller.token_id)
+            moved = (known or Bookmark({}, now, owner=caller.token_id)).moved(places, now, holds)
+            if moved.holds or (known is not None and known.holds):
+                caller.check_hold(moved.places)
             self._bookmarks[name] = moved
             # When only the time is new, the file can wait for something that matters.
             is_news = known is None or (moved.places, moved.holds) != (known.places, known.holds)
@@ -88,11 +101,15 @@ class Cursors:
         self._write(mine)
         return moved.shown(name, self._spans(moved.places))
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, caller: Holder = ANY_HOLDER) -> None:
         """Forget a cursor, and let go of what it held; CursorNotFound when there is none of that name."""
         with self._lock:
-            if self._bookmarks.pop(name, None) is None:
+            known = self._bookmarks.get(name)
+            if known is None:
                 raise CursorNotFound(check_name(name, "cursor"))
+            if known.holds:
+                caller.check_hold(known.places)
+            del self._bookmarks[name]
             self._changes += 1
             mine = self._changes
             self._hold()

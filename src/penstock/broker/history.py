@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from penstock.broker.core import events
-from penstock.broker.core.events import Column, Event, Texts, spread
-from penstock.broker.journal import Journal
 from penstock.ids import message_id, parse_message_id
+from penstock.journal.core import events
+from penstock.journal.core.events import Column, Event, Texts, spread
+from penstock.journal.journal import Journal
 
 Detail = dict[str, str | list[int] | list[str]]
 """One text for all events of a record, or a number or text for each; an empty one says nothing."""

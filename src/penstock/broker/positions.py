@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core import events
-from penstock.broker.core.filter import Filter
-from penstock.broker.core.image import Fold, Position
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.ranges import Ranges, merge, subtract
 from penstock.broker.core.stream import Stream
 from penstock.broker.window import pieces, read
 from penstock.durations import FOREVER
 from penstock.errors import AlreadyExists, FailedPrecondition, OutOfRange
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import Fold, Position
+from penstock.journal.core.ranges import Ranges, merge, subtract
+from penstock.values.filter import Filter
 
 
 def seek(

@@ -8,16 +8,19 @@ What a cursor that holds has still to read stays in any case. The names of what 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.broker.core.chunk import Summary
-from penstock.broker.core.image import Position
-from penstock.broker.core.ranges import Ranges, merge, overlaps, subtract
+from penstock.broker.core.pages import OVERHEAD
 from penstock.broker.core.stream import Stream
 from penstock.durations import DAY, SECOND
 from penstock.ids import MAX_OFFSET
+from penstock.journal.core.checkpoint import Position
+from penstock.journal.core.chunk import Summary
+from penstock.journal.core.ranges import Ranges, merge, overlaps
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -27,6 +30,8 @@ log = logging.getLogger("penstock.broker")
 RETENTION = 7 * DAY
 INTERVAL = 60 * SECOND
 HISTORY_BYTES = 64 * 1024 * 1024
+LARGE_INTERVAL = SECOND
+"""How often streams that exceed it are asked how much of them is settled."""
 DRIFT = 3_600 * SECOND
 """The clock may have been set back by so much while events were written."""
 PART = 1_000
@@ -40,15 +45,19 @@ class Retention:
         self._broker = broker
         self._write_pending = write_pending
         self.due_at = 0
-        """When the streams are looked over next."""
+        """When the streams are looked over next; at once when the clock is set back."""
         self._warn_at = 0
         """When somebody is told again of cursors that look forgotten."""
+        self._large: dict[Stream, tuple[int, int]] = {}
+        """In memory: streams that exceed the bound, with what was settled after the last look, and when to look anyway."""
 
     def run(self, now: int) -> None:
         """Trim what is over. Cheap when it is not yet time."""
-        if now < self.due_at:
+        if not self.is_due(now):
             return
         self.due_at = now + INTERVAL
+        if self._broker.is_retention_held():
+            return
         with self._broker.lock:
             streams = list(self._broker.catalog.streams.values())
         for stream in streams:
@@ -57,6 +66,10 @@ class Retention:
         self._broker.journal.trim_events(now - max(map(stream_retention, streams), default=RETENTION))
         self._forget_departed(now)
         self._warn(now)
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is time to look again."""
+        return not self.due_at - INTERVAL <= now < self.due_at
 
     def _warn(self, now: int) -> None:
         """Say once a day which cursors hold what nobody seems to read: the log grows until somebody deletes them."""
@@ -92,12 +105,29 @@ class Retention:
 
     def shed(self, stream: Stream) -> None:
         """In memory: a stream has grown; when it is large, let the oldest settled messages go."""
+        if stream.pages.size >= HISTORY_BYTES:
+            self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
         if stream.pages.size < HISTORY_BYTES:
             stream.shed_at = HISTORY_BYTES
+            self._large.pop(stream, None)
             return
-        self._trim(stream, excess=stream.pages.size - HISTORY_BYTES // 2)
-        # What is not settled stays: look again only when there is as much again.
-        stream.shed_at = max(stream.pages.size, HISTORY_BYTES // 2) + HISTORY_BYTES // 2
+        # What is not settled stays: look again when there is as much again, or when it is settled.
+        stream.shed_at = stream.pages.size + HISTORY_BYTES // 2
+        now = self._broker.clock.now()
+        self._large[stream] = _settled(stream), now + INTERVAL
+        self._broker.look_at(now, now + LARGE_INTERVAL)
+
+    def shed_large(self, now: int) -> None:
+        """In memory: shed the streams that are too large of which much was settled since. Call it with the lock held."""
+        for stream, (settled, again_at) in list(self._large.items()):
+            if self._broker.catalog.streams.get(stream.number) is not stream:
+                del self._large[stream]
+            elif _settled(stream) - settled >= HISTORY_BYTES // 2 or not again_at - INTERVAL <= now < again_at:
+                self.shed(stream)
+                if stream not in self._large:
+                    return_freed_memory()
+        if self._large:
+            self._broker.look_at(now, now + LARGE_INTERVAL)
 
     def _trim(self, stream: Stream, *, before: int | None = None, excess: int | None = None) -> None:
         """Remove free chunks that are old enough, or as many of the oldest as make up the excess."""
@@ -116,7 +146,7 @@ class Retention:
                 return
             # From here on a seek cannot reach what is about to leave.
             stream.earliest = max(stream.earliest, gone[-1].first + gone[-1].count)
-            broker.window.forget(stream, subtract([(0, stream.earliest)], held))
+            broker.window.forget(stream, merge((summary.first, summary.first + summary.count) for summary in gone))
         # What settled these messages must be on disk before they leave it.
         if self._write_pending():
             broker.journal.trim(stream.number, [summary.first for summary in gone])
@@ -127,6 +157,11 @@ def stream_retention(stream: Stream) -> int:
     return max([RETENTION, stream.retention or 0, *(queue.policy.retention or 0 for queue in stream.queues)])
 
 
+def _settled(stream: Stream) -> int:
+    """The bytes in memory that may be free, without a look at each message: snapshots and cursors may hold some of them."""
+    return stream.pages.size - max((queue.size + OVERHEAD * queue.backlog for queue in stream.queues), default=0)
+
+
 def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]:
     """The chunks that hold nothing anybody needs: all of them, or as many of the oldest as make up the excess."""
     gone: list[Summary] = []
@@ -135,7 +170,7 @@ def _free(held: Ranges, old: list[Summary], excess: int | None) -> list[Summary]
             break
         if not overlaps(held, summary.first, summary.first + summary.count):
             gone.append(summary)
-            excess = None if excess is None else excess - summary.size
+            excess = None if excess is None else excess - summary.size - OVERHEAD * summary.count
     return gone
 
 
@@ -149,3 +184,12 @@ def _held(stream: Stream) -> Ranges:
     """Every offset that some queue still needs."""
     dead = ((offset, offset + 1) for queue in stream.queues for offset in queue.dead)
     return merge([*(span for queue in stream.queues for span in queue.unsettled()), *dead])
+
+
+def return_freed_memory() -> None:
+    """Return free memory to the system, if the C library can. It takes milliseconds: call it after freeing very much.
+
+    glibc keeps large blocks that were freed below others that are in use, so a process stays as large as its largest backlog was.
+    """
+    with suppress(OSError, AttributeError, TypeError):  # another C library, or none that can be opened
+        ctypes.CDLL(None).malloc_trim(0)

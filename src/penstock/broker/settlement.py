@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from penstock.broker.broker import Broker
-from penstock.broker.core.events import Event
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
 from penstock.ids import parse_ack_id
+from penstock.journal.core.events import Event
 
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
 
@@ -49,6 +49,28 @@ def settle_many(
     for number, leases in found.items():
         has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
     return failed, has_forwards
+
+
+def ack_late(broker: Broker, ack_ids: Iterable[str], queue: Queue, now: int) -> list[str]:
+    """Acknowledge deliveries whose leases have expired and whose messages nobody has got since; returns the other ids.
+
+    Call it with the lock held. A message that is not in memory is read from the disk.
+    """
+    failed: list[str] = []
+    stream = broker.catalog.streams.get(queue.stream)
+    for one in ack_ids:
+        number, offset, attempt, epoch = parse_ack_id(one) or _NOWHERE
+        event = None
+        if number == queue.number and stream is not None and queue.has_expired(offset) and queue.is_waiting(offset):
+            message = broker.message(stream, offset)
+            if message is not None:
+                event = queue.ack_expired(offset, attempt, epoch, message, now)
+        if event is None:
+            failed.append(one)
+        else:
+            broker.emit(event)
+            broker.bells.ring(queue.number)  # the next message of its ordering key may be deliverable
+    return failed
 
 
 def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:

@@ -1,7 +1,7 @@
 """Which messages are in memory, and how the others are read back from the journal.
 
-A broker in memory holds everything. A durable one holds up to `budget` bytes; what is published beyond stays in the log only
-and is read when its turn comes. A page that everybody has consumed goes first.
+A broker in memory holds everything. A durable one holds up to `budget` bytes, `OVERHEAD` for each message included; what is
+published beyond stays in the log only and is read when its turn comes. What everybody has consumed goes first.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
-from penstock.broker.core.chunk import Summary
-from penstock.broker.core.image import QueueImage
-from penstock.broker.core.message import Batch, StoredMessage, summarize
 from penstock.broker.core.outcome import Piece
-from penstock.broker.core.pages import PAGE
-from penstock.broker.core.ranges import Ranges, subtract
+from penstock.broker.core.pages import OVERHEAD, PAGE
 from penstock.broker.core.stream import Stream
-from penstock.broker.journal import Journal
 from penstock.errors import CorruptLog
+from penstock.journal.core.checkpoint import QueueImage
+from penstock.journal.core.chunk import Summary
+from penstock.journal.core.ranges import Ranges, subtract
+from penstock.journal.journal import Journal
+from penstock.values.message import Batch, StoredMessage, summarize
 
 READ_AHEAD = 4 * PAGE
 READ_BYTES = 16 * 1024 * 1024
@@ -40,28 +40,29 @@ class Window:
     def admit(self, stream: Stream, first: int, batch: Batch) -> None:
         """Hold messages that were just published, if there is room."""
         if self._budget is not None:
-            if self._size + batch.size > self._budget and self._refused % RETRY_EVERY == 0:
+            room = self._budget - batch.size - OVERHEAD * len(batch.messages)
+            if self._size > room and self._refused % RETRY_EVERY == 0:
                 self._shed_consumed()
-            if self._size + batch.size > self._budget:
+            if self._size > room:
                 self._refused += 1
                 return
             self._refused = 0
             for page in range(first // PAGE, (first + len(batch.messages) - 1) // PAGE + 1):
                 self._pages.setdefault((stream.number, page), stream)
-        self._size += batch.size
-        stream.pages.put(first, batch.messages, batch.size)
+        self._size += stream.pages.put(first, batch.messages, batch.size)
 
     def fetch(self, stream: Stream, offset: int) -> list[tuple[int, list[StoredMessage]]]:
         """Read the messages round an offset, and some that follow. Needs no lock; hand the result to `hold`."""
         room = READ_BYTES if self._budget is None else min(READ_BYTES, self._budget)
         page = offset - offset % PAGE
-        before = sum(summary.size for summary in self._journal.summaries(stream.number, page, offset + 1))
+        chunks = self._journal.summaries(stream.number, page, offset + 1)
+        before = sum(chunk.size + OVERHEAD * chunk.count for chunk in chunks)
         start, stop = page if before <= room else offset, min(page + READ_AHEAD, stream.next_offset)
         runs: list[tuple[int, list[StoredMessage]]] = []
         for first, messages in read(self._journal, stream.number, start, stop):
             count = 0
             for message in messages:
-                room -= message.size
+                room -= message.size + OVERHEAD
                 if room < 0 and first + count > offset:
                     break
                 count += 1
@@ -75,18 +76,16 @@ class Window:
         """Hold what `fetch` read, in place of whatever of it was held."""
         pages = {page for first, messages in runs for page in range(first // PAGE, (first + len(messages) - 1) // PAGE + 1)}
         for page in pages:
-            self._size -= stream.pages.drop(page)
-            self._pages.pop((stream.number, page), None)
+            self._drop(stream, page)
         for first, messages in runs:
-            size = summarize(messages).size
-            stream.pages.put(first, messages, size)
-            self._size += size
+            self._size += stream.pages.put(first, messages, summarize(messages).size)
         if self._budget is not None:
             # The page that was asked for is the first of them, and the last that may go.
             for page in sorted(pages, reverse=True):
                 self._pages[stream.number, page] = stream
             while self._size > self._budget and len(self._pages) > 1:
-                self._drop(next(iter(self._pages)))
+                (_, page), oldest = next(iter(self._pages.items()))
+                self._drop(oldest, page)
 
     def published_at(self, stream: Stream, offset: int) -> int | None:
         """When a message was published, without reading the message; None when the log does not hold it."""
@@ -101,30 +100,37 @@ class Window:
         return run[1][0].publish_at if run is not None else None
 
     def forget(self, stream: Stream, gone: Ranges) -> None:
-        """Let go of the pages that lie wholly in what left the log."""
-        for page in list(stream.pages.page_numbers()):
-            if not subtract([(page * PAGE, (page + 1) * PAGE)], gone):
-                self._size -= stream.pages.drop(page)
-                self._pages.pop((stream.number, page), None)
+        """Let go of what left the log."""
+        pages = sorted(stream.pages.page_numbers())
+        kept: dict[int, Ranges] = {page: [] for page in pages}
+        for start, stop in subtract([(page * PAGE, (page + 1) * PAGE) for page in pages], gone):
+            kept[start // PAGE].append((start, stop))
+        for page, ranges in kept.items():
+            if ranges != [(page * PAGE, (page + 1) * PAGE)]:
+                self._drop(stream, page, ranges)
 
     def forget_deleted(self, streams: Mapping[int, Stream]) -> None:
         """Let go of the pages of streams that are no more."""
-        for name in [name for name in self._pages if name[0] not in streams]:
-            self._drop(name)
+        for (number, page), stream in list(self._pages.items()):
+            if number not in streams:
+                self._drop(stream, page)
 
     def _shed_consumed(self) -> None:
-        """Drop pages that no queue of their stream has still to deliver."""
+        """Drop what no queue of its stream has still to deliver."""
         fronts: dict[int, int] = {}
         for (number, page), stream in list(self._pages.items()):
             if number not in fronts:
                 oldest = [queue.oldest_waiting() for queue in stream.queues]
                 fronts[number] = min((offset for offset in oldest if offset is not None), default=stream.next_offset)
-            if (page + 1) * PAGE <= fronts[number]:
-                self._drop((number, page))
+            start, stop = max(fronts[number], page * PAGE), (page + 1) * PAGE
+            if start > page * PAGE:
+                self._drop(stream, page, [(start, stop)] if start < stop else [])
 
-    def _drop(self, name: tuple[int, int]) -> None:
-        stream = self._pages.pop(name)
-        self._size -= stream.pages.drop(name[1])
+    def _drop(self, stream: Stream, page: int, kept: Ranges | None = None) -> None:
+        """Let a page go, but for the offsets in `kept`."""
+        self._size -= stream.pages.drop(page, kept)
+        if page not in stream.pages:
+            self._pages.pop((stream.number, page), None)
 
 
 def read(journal: Journal, stream: int, start: int, stop: int) -> Iterator[tuple[int, list[StoredMessage]]]:

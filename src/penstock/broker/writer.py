@@ -20,12 +20,12 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from penstock.broker.core.events import DocumentKept
-from penstock.broker.core.message import Batch
 from penstock.broker.core.stream import Place, Stream
 from penstock.clock import monotonic
 from penstock.errors import BrokerClosed, PenstockError, Unavailable
 from penstock.ids import message_id, message_ids
+from penstock.journal.core.events import DocumentKept
+from penstock.values.message import Batch
 
 log = logging.getLogger("penstock.broker")
 

@@ -31,7 +31,7 @@ PYTHON = (3, 11)
 EXTRAS = {
     "server": "`penstock serve`",
     "router": "`penstock router run`",
-    "arrow": "reading the log as Arrow tables",
+    "arrow": "the log API of a server, which is off without it: Spark reads and writes through it",
     "transforms": "JavaScript transforms of messages",
     "spark": "the data pipeline on Spark",
 }
@@ -324,6 +324,14 @@ def judge_clock(now: int, step: int) -> Finding:
         text = f"{shown}; it was moved by {span(step / SECOND)} while we looked"
         return warning("clock", text, f"{hint} in small steps: leases and delays follow it")
     return ok("clock", shown)
+
+
+def judge_log_api(is_on: bool) -> Finding:
+    """Whether a server lets Spark and other programs read and write its log."""
+    if is_on:
+        return ok("log API", "on")
+    hint = "for Spark, on the server's machine: pip install 'penstock[arrow]', and start the server again"
+    return ok("log API", "off: the server has no pyarrow", hint)
 
 
 def judge_server_clock(difference: int, uncertainty: int) -> Finding:

@@ -19,7 +19,7 @@ from penstock.cli.wording import clipped, count, span
 from penstock.durations import SECOND, instant
 
 if TYPE_CHECKING:
-    from penstock.client.core.where import Letter, Where
+    from penstock.client.core.dead_letter_filter import Letter, Where
     from penstock.client.pubsub import PubSub
 
 BATCH = 200
@@ -147,7 +147,7 @@ async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[penstock.De
 
 
 def _facts(letter: penstock.DeadLetter) -> Letter:
-    from penstock.client.core.where import Letter  # noqa: PLC0415  # `--help` needs no client
+    from penstock.client.core.dead_letter_filter import Letter  # noqa: PLC0415  # `--help` needs no client
 
     return Letter(
         message_id=letter.message.message_id,
@@ -161,7 +161,7 @@ def _facts(letter: penstock.DeadLetter) -> Letter:
 
 
 def _where(text: str) -> Where:
-    from penstock.client.core.where import Where  # noqa: PLC0415  # `--help` needs no client
+    from penstock.client.core.dead_letter_filter import Where  # noqa: PLC0415  # `--help` needs no client
 
     return Where.parse(text)
 

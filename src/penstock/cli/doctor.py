@@ -21,6 +21,7 @@ from penstock.cli.checks import (
     check_open_files,
     check_python,
     is_free,
+    judge_log_api,
     judge_port,
     judge_server_clock,
     listening_process,
@@ -154,6 +155,8 @@ async def check_server(target: Target) -> list[Finding]:
     if info.problem is not None:
         hint = "it goes on by itself when its disk can be written again; see the server's log"
         findings = [problem("server", f"{target.server} cannot write its disk: {info.problem}", hint)]
+    if info.log_api is not None:
+        findings.append(judge_log_api(info.log_api))
     if target.token is not None:
         findings.append(ok("token", f"accepted, for project {info.project}"))
     return [*findings, judge_server_clock(instant(info.now, "now") - wall - trip // 2, trip // 2)]

@@ -21,8 +21,8 @@ from penstock.ids import parse_message_id
 
 if TYPE_CHECKING:
     from penstock import Explanation
-    from penstock.api.values import Unsettled
     from penstock.client.pubsub import PubSub
+    from penstock.wire.results import Unsettled
 
 LOOKED_AT = 1_000
 """How many of the oldest messages are looked at for who holds what."""

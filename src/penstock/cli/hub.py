@@ -21,8 +21,8 @@ from penstock.cli.wording import count
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.client.hub import HubClient
-    from penstock.client.hub_message import HubActor, HubTopic
+    from penstock.hub.client.client import HubClient
+    from penstock.hub.client.message import HubActor, HubTopic
 
 STDIN = "-"
 PAGE = 1_000

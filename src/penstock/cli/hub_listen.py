@@ -23,10 +23,10 @@ from penstock.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
     from penstock.client import Position
-    from penstock.client.core.hub_following import Gap
-    from penstock.client.hub import HubClient
-    from penstock.client.hub_message import ConnectionNews, HubMessage, Key, Presence
-    from penstock.client.hub_messages import HubMessages
+    from penstock.hub.client.client import HubClient
+    from penstock.hub.client.core.following import Gap
+    from penstock.hub.client.message import ConnectionNews, HubMessage, Key, Presence
+    from penstock.hub.client.messages import HubMessages
 
 T = TypeVar("T")
 MAX_SHOWN = 10_000

@@ -15,7 +15,7 @@ from penstock.cli.session import DEFAULT_SERVER, SERVER_VARIABLE, TOKEN_VARIABLE
 from penstock.errors import InvalidArgument, Unauthenticated
 
 if TYPE_CHECKING:
-    from penstock.client.hub import HubClient
+    from penstock.hub.client.client import HubClient
 
 MAKERS = "`penstock hub token` makes a JWT, `penstock token create` a token of the server"
 """Only whoever runs the server knows which of them it wants."""
@@ -39,7 +39,7 @@ def run(found: argparse.Namespace, work: Work, **options: Any) -> int:
     token = _token(found)
 
     def make() -> HubClient:
-        from penstock.client.hub import HubClient  # noqa: PLC0415  # `--help` and a wrong call need no client
+        from penstock.hub.client.client import HubClient  # noqa: PLC0415  # `--help` and a wrong call need no client
 
         return HubClient(server, address=found.address, token=token, capabilities=("penstock-cli",), **options)
 

@@ -61,7 +61,7 @@ def run_job(found: argparse.Namespace) -> int:
     plan = options.plan_of(found)
     options.check(plan.target, plan.streams)
     # Run together and once, metrics come after the lives that they are made of.
-    stages = _job("together").stages(plan) if found.command == "run" else [_job(found.command).start]
+    stages = _job("run_all").stages(plan) if found.command == "run" else [_job(found.command).start]
     return run_queries(found, found.command, stages, plan)
 
 

@@ -138,7 +138,7 @@ def check(target: Target | None = None, streams: str | None = None, names: Seque
     check_packages()
     check_java()
     if target is not None:
-        from penstock.pipeline.reach import check_log  # noqa: PLC0415
+        from penstock.pipeline.reachability import check_log  # noqa: PLC0415
 
         check_log(target, streams, names)
 

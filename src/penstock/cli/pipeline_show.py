@@ -41,7 +41,7 @@ def configure(parser: Parser) -> None:
 def run(found: argparse.Namespace) -> int:
     """Show them."""
     from penstock.pipeline.plot import write_html  # noqa: PLC0415  # `--help` needs no lake
-    from penstock.pipeline.recent import recent  # noqa: PLC0415
+    from penstock.pipeline.recent_metrics import recent  # noqa: PLC0415
 
     rows = recent(lake_of(found), found.minutes)
     if found.html is not None:

@@ -10,7 +10,7 @@ from penstock.cli.wording import moment, span
 
 if TYPE_CHECKING:
     from penstock import Explanation
-    from penstock.api.values import TraceEvent
+    from penstock.wire.results import TraceEvent
 
 NOT_HERE = "not here: filtered out, published before this began, or passed over by a seek"
 _DROPPED = {

@@ -26,7 +26,7 @@ def serve(settings: Settings, *, router_leads: bool = False) -> int:
     """Run the server with these settings, or a router with a server around it; returns the exit code."""
     extra = "server" if settings.router is None else "router"
     try:
-        from penstock.server import run as run_server  # noqa: PLC0415  # the one command that needs the server's libraries
+        from penstock.server.server import run as run_server  # noqa: PLC0415  # the one command that needs the server's libraries
 
         return run_server(settings, router_leads=router_leads)
     except ModuleNotFoundError as error:

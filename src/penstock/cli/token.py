@@ -76,6 +76,9 @@ def run_list(found: argparse.Namespace) -> int:
         complain("no tokens; `penstock token create --name NAME` makes one")
     else:
         say(table([["ID", "NAME", "PROJECT", "VERBS", "NAMES", "EXPIRES"], *(_row(token, now) for token in tokens)]))
+    for advice in (token.advice for token in tokens if not token.has_expired(now)):
+        if advice is not None:
+            complain(advice)
     return 0
 
 

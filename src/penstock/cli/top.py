@@ -22,8 +22,8 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
-    from penstock.api.values import Overview, ServerInfo
     from penstock.client.pubsub import PubSub
+    from penstock.wire.results import Overview, ServerInfo
 
 SHORTEST, LONGEST = 0.1, 3_600
 PAGE = 10

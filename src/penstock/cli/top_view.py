@@ -12,7 +12,7 @@ from penstock.cli.output import printable
 from penstock.cli.wording import clipped, short, span
 
 if TYPE_CHECKING:
-    from penstock.api.values import Overview
+    from penstock.wire.results import Overview
 
 MIN_NAME = 16
 GAP = "  "

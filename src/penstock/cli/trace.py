@@ -18,8 +18,8 @@ from penstock.errors import MessageNotFound, NotFound
 from penstock.ids import parse_message_id
 
 if TYPE_CHECKING:
-    from penstock.api.values import TraceEvent
     from penstock.client.pubsub import PubSub
+    from penstock.wire.results import TraceEvent
 
 HINT = "it may be of another server or project (--server, --project), or older than the event log goes back"
 

@@ -16,7 +16,7 @@ from penstock.cli.arguments import whole
 from penstock.cli.command import Parser
 from penstock.cli.output import complain
 from penstock.errors import FailedPrecondition, InvalidArgument
-from penstock.logs import set_up_logs
+from penstock.server.logging import set_up_logs
 
 if TYPE_CHECKING:
     from penstock.worker import Worker

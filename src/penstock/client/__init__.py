@@ -8,10 +8,6 @@ hub            HubClient: publish and subscribe in real time over a hub's WebSoc
 core/          the rules               link, links/   the way to a broker: embedded or remote
 """
 
-from penstock.client.core.hub_following import Gap
-from penstock.client.hub import HubClient
-from penstock.client.hub_message import ConnectionNews, HubActor, HubMessage, HubTopic, HubTopicInfo, Presence, Published
-from penstock.client.hub_messages import HubMessages
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.client.options import CloseBehavior, SubscriberOptions
 from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
@@ -21,6 +17,10 @@ from penstock.client.schema import Schema
 from penstock.client.stream import MessageStream
 from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
+from penstock.hub.client.client import HubClient
+from penstock.hub.client.core.following import Gap
+from penstock.hub.client.message import ConnectionNews, HubActor, HubMessage, HubTopic, HubTopicInfo, Presence, Published
+from penstock.hub.client.messages import HubMessages
 from penstock.hub.core.messages import Position
 
 __all__ = [

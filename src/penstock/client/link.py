@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock.api import frames
-from penstock.api.frames import Limits, Nack, Opened
 from penstock.api.operations import Operations
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Message, StoredMessage
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.work import NewMessage
+from penstock.values.message import Message, StoredMessage
+from penstock.values.queue import NewMessage
+from penstock.wire import frames
+from penstock.wire.frames import Limits, Nack, Opened
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.api.frames import Nack, Opened
-from penstock.broker.core.policy import Duration
 from penstock.client.link import Parcel
 from penstock.durations import SECOND, micros, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
 from penstock.ids import ack_id, message_id
+from penstock.values.policy import Duration
+from penstock.wire.frames import Nack, Opened
 
 MAX_DEADLINE = 600
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.broker.core.policy import Duration, FlowControl, check_count, check_flag
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
+from penstock.values.policy import Duration, FlowControl, check_count, check_flag
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 100 * 1024 * 1024

@@ -8,7 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from penstock.broker.core.message import (
+from penstock.durations import SECOND, instant, micros
+from penstock.errors import InvalidArgument
+from penstock.values.message import (
     DEFAULT_PRIORITY,
     MAX_MESSAGE_BYTES,
     MAX_ORDERING_KEY_BYTES,
@@ -19,9 +21,7 @@ from penstock.broker.core.message import (
     check_text,
     plain_text,
 )
-from penstock.broker.core.policy import Duration
-from penstock.durations import SECOND, instant, micros
-from penstock.errors import InvalidArgument
+from penstock.values.policy import Duration
 
 _NOTHING: dict[str, str] = {}
 

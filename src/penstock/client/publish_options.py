@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.broker.core.message import MAX_MESSAGE_BYTES
-from penstock.broker.core.policy import check_count
 from penstock.client.core.batching import BatchLimits
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
+from penstock.values.message import MAX_MESSAGE_BYTES
+from penstock.values.policy import check_count
 
 MAX_BATCH_MESSAGES = 1_000
 DAY_SECONDS = 86_400

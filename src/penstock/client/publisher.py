@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from penstock.broker.core.message import MAX_ORDERING_KEY_BYTES, Message, check_text
 from penstock.client.outgoing import outgoing
 from penstock.client.sender import Sender
 from penstock.errors import InvalidArgument
+from penstock.values.message import MAX_ORDERING_KEY_BYTES, Message, check_text
 
 MANY_MESSAGES = 1_000
 MANY_BYTES = 8 * 1024 * 1024

@@ -7,8 +7,8 @@ import os
 import ssl
 from typing import Any, Self
 
+from penstock import forks
 from penstock.api.operations import Operations
-from penstock.api.values import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 from penstock.broker.broker import Broker
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link
@@ -20,7 +20,8 @@ from penstock.client.subscription import Subscription
 from penstock.client.topic import Topic
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument
-from penstock.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 
 
 class PubSub:
@@ -67,6 +68,7 @@ class PubSub:
         self._queues: dict[str, WorkQueue] = {}
         self._schemas: dict[str, Schema] = {}
         self._is_open = False
+        forks.own(self, "client")
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,11 +9,12 @@ from collections.abc import Sized
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from penstock.api.frames import Nack
+from penstock import forks
 from penstock.api.operations import Operations
 from penstock.client.link import Link
 from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.errors import PenstockError, ServerUnreachable, Unavailable
+from penstock.wire.frames import Nack
 
 log = logging.getLogger("penstock.client")
 
@@ -62,6 +63,7 @@ class PullHolder:
         self._thread = threading.get_ident()
         self._wishes: dict[Wish, list[IncomingMessage]] = {}
         self._running: set[asyncio.Task[Any]] = set()
+        forks.own(self, "client")
 
     def begin(self, message: IncomingMessage) -> None:
         """Its lease runs out by itself, and counts as a try, when nobody settles it."""

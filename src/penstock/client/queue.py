@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api import frames
 from penstock.api.feed import MAX_ERROR_CHARACTERS
-from penstock.api.frames import Body, Nack, Opened, Parcel
 from penstock.api.operations import Operations
-from penstock.broker.core.policy import Duration, QueueConfig, check_count
 from penstock.client.consumer import Consumer
 from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
@@ -23,7 +20,10 @@ from penstock.client.queue_publisher import QueuePublisher
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
-from penstock.work import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.policy import Duration, QueueConfig, check_count
+from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.wire import frames
+from penstock.wire.frames import Body, Nack, Opened, Parcel
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

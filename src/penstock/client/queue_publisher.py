@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.api import frames
-from penstock.broker.core.policy import QueueConfig
 from penstock.client.sender import Sender
 from penstock.errors import InvalidArgument, QueueFull
-from penstock.work import NewMessage, accept
+from penstock.values.policy import QueueConfig
+from penstock.values.queue import NewMessage, accept
+from penstock.wire import frames
 
 _ANY_QUEUE = QueueConfig()
 

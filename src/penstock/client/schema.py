@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.api.operations import Operations
-from penstock.api.values import SchemaInfo
 from penstock.client.existence import is_there, made
 from penstock.errors import InvalidArgument
+from penstock.wire.results import SchemaInfo
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

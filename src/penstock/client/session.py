@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.api.frames import Limits, Nack, Opened, receipt
 from penstock.broker.aio import Nudge
 from penstock.client.core.holdings import Holdings
 from penstock.client.core.recovery import Recovery
@@ -30,6 +29,7 @@ from penstock.client.settler import Settler
 from penstock.clock import monotonic, steady
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, PenstockError, Unavailable
+from penstock.wire.frames import Limits, Nack, Opened, receipt
 
 log = logging.getLogger("penstock.client")
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ParamSpec
 
-from penstock.api.frames import Nack
+from penstock import forks
 from penstock.client.core.holdings import Holdings
 from penstock.client.link import Channel
 from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
 from penstock.errors import PenstockError
+from penstock.wire.frames import Nack
 
 P = ParamSpec("P")
 
@@ -53,6 +54,7 @@ class Settler:
         self._begun: list[int] = []
         self._is_due = False
         self._is_over = False
+        forks.own(self, "client")
 
     def use(self, channel: Channel) -> None:
         """Settle through this channel from now on."""

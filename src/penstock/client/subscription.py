@@ -6,17 +6,17 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.api import frames
 from penstock.api.operations import Operations
-from penstock.api.values import Pulled, SnapshotInfo, Unsettled
-from penstock.broker.core.policy import SubscriptionOptions
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
 from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
 from penstock.client.pulled import Nobody, PullHolder
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
-from penstock.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
+from penstock.values.policy import SubscriptionOptions
+from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
+from penstock.wire import frames
+from penstock.wire.results import Pulled, SnapshotInfo, Unsettled
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.api.operations import Operations
-from penstock.broker.core.message import DEFAULT_PRIORITY, Message
-from penstock.broker.core.policy import Duration
 from penstock.client.existence import is_there, made
 from penstock.client.outgoing import json_bytes, outgoing
 from penstock.client.publish_options import PublishOptions
 from penstock.client.publisher import Publisher
 from penstock.client.subscription import Subscription
-from penstock.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.values.message import DEFAULT_PRIORITY, Message
+from penstock.values.policy import Duration
+from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from penstock.config.together import JWT_ISSUER, JWT_MAX_AGE, check_together
+from penstock.config.combinations import JWT_ISSUER, JWT_MAX_AGE, check_together
 from penstock.config.values import (
     BINDING,
     FLAG,
@@ -36,7 +36,7 @@ from penstock.config.values import (
     size,
     whole,
 )
-from penstock.projects import DEFAULT_PROJECT
+from penstock.values.projects import DEFAULT_PROJECT
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 DAY = 86_400
@@ -148,6 +148,18 @@ class Settings:
     )
     max_connections: int = field(
         default=10_000, metadata=_row(whole(1, 1_000_000), "limits.max_connections", "how many connections at once")
+    )
+    max_queues: int = field(
+        default=20_000,
+        metadata=_row(whole(1, 10_000_000), "limits.max_queues", "how many work queues a project may have"),
+    )
+    metrics_max_series: int = field(
+        default=1_000,
+        metadata=_row(
+            whole(0, 1_000_000),
+            "limits.metrics_max_series",
+            "how many topics, subscriptions and queues each have metrics of their own; totals count all",
+        ),
     )
     rate_limit: float = field(
         default=0,

@@ -21,10 +21,13 @@
     │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
     │   ├── BrokerClosed
     │   ├── DataDirectoryInUse
+    │   ├── StreamReplaced         the stream was deleted and made again since it was read
+    │   ├── OpenedBeforeFork       by the parent process; a child has to open its own
     │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` goes on
     ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
     ├── OutOfRange (11)            an offset or a time that the log does not hold
     ├── Unimplemented (12)         a command that this door does not know
+    │   └── ArrowUnavailable       the server has no pyarrow: its log API is off
     ├── Unavailable (14)           transient
     │   ├── JournalUnavailable     the disk refuses to write; nothing was stored
     │   └── ServerUnreachable      no connection to the server, and no more tries
@@ -58,15 +61,18 @@ from penstock.errors.refused import (
     AckDeadlineExceeded,
     AckIdsRefused,
     AlreadyExists,
+    ArrowUnavailable,
     BrokerClosed,
     DataDirectoryInUse,
     FailedPrecondition,
+    OpenedBeforeFork,
     OutOfRange,
     PermissionDenied,
     PublishingPaused,
     QueueFull,
     RateLimited,
     ResourceExhausted,
+    StreamReplaced,
     SubscriptionFull,
     Unauthenticated,
     Unimplemented,
@@ -79,6 +85,7 @@ __all__ = [
     "AckIdsRefused",
     "ActorNotFound",
     "AlreadyExists",
+    "ArrowUnavailable",
     "BrokerClosed",
     "ConsumerNotFound",
     "CorruptLog",
@@ -93,6 +100,7 @@ __all__ = [
     "JournalUnavailable",
     "MessageNotFound",
     "NotFound",
+    "OpenedBeforeFork",
     "OutOfRange",
     "PartNotFound",
     "PenstockError",
@@ -105,6 +113,7 @@ __all__ = [
     "SchemaNotFound",
     "ServerUnreachable",
     "SnapshotNotFound",
+    "StreamReplaced",
     "SubscriptionFull",
     "SubscriptionNotFound",
     "TokenNotFound",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors.root import PenstockError
-from penstock.shown import kept, shown
+from penstock.errors.short_repr import kept, shown
 
 
 class InvalidArgument(PenstockError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from penstock.errors.root import PenstockError
-from penstock.shown import kept, shown
+from penstock.errors.short_repr import kept, shown
 
 
 class NotFound(PenstockError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors.root import PenstockError
-from penstock.shown import shown
+from penstock.errors.short_repr import shown
 
 
 class AlreadyExists(PenstockError):
@@ -34,7 +34,7 @@ class PermissionDenied(PenstockError):
         self.name = name
 
     def __str__(self) -> str:
-        verb = {"publish": "publish to", "consume": "consume from"}.get(self.verb, self.verb)
+        verb = {"publish": "publish to", "consume": "consume from", "metrics": "read metrics of"}.get(self.verb, self.verb)
         return f"this token may not {verb} {shown(self.name, bare=True)}"
 
 
@@ -96,6 +96,22 @@ class FailedPrecondition(PenstockError):
     reason = "failed_precondition"
 
 
+class StreamReplaced(FailedPrecondition):
+    """The stream of that name is not the one that was read before: it was deleted and made again."""
+
+    reason = "stream_replaced"
+    hint = "start again at offset 0 of the new stream"
+
+    def __init__(self, stream: str, number: int, expected: int) -> None:
+        super().__init__(stream, number, expected)
+        self.stream = stream
+        self.number = number
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"stream {shown(self.stream)} was deleted and made again: its number is {self.number}, expected {self.expected}"
+
+
 class AckDeadlineExceeded(FailedPrecondition):
     """The lease ran out before it was settled; the message went back to its queue, or died."""
 
@@ -132,6 +148,21 @@ class BrokerClosed(FailedPrecondition):
 
     def __str__(self) -> str:
         return "the broker is closed"
+
+
+class OpenedBeforeFork(FailedPrecondition):
+    """A broker, a journal or a client that the parent of this process opened before it forked it."""
+
+    reason = "opened_before_fork"
+    hint = "open one after the fork, or let every process connect to one server"
+
+    def __init__(self, what: str, process: int) -> None:
+        super().__init__(what, process)
+        self.what = what
+        self.process = process
+
+    def __str__(self) -> str:
+        return f"{self.what} belongs to process {self.process}, which opened it before it forked this process"
 
 
 class DataDirectoryInUse(FailedPrecondition):
@@ -195,6 +226,20 @@ class Unimplemented(PenstockError):
 
     code = 12
     reason = "unimplemented"
+
+
+class ArrowUnavailable(Unimplemented):
+    """The server has no pyarrow, so its log API is off."""
+
+    reason = "arrow_unavailable"
+    hint = "on the server's machine: pip install 'penstock[arrow]', and start the server again"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the server cannot read Arrow: {self.problem}"
 
 
 class Unauthenticated(PenstockError):

@@ -1,4 +1,4 @@
-"""What a hub needs of a log. A broker fulfils it (`penstock.hub_host`); without one, no topic has a history."""
+"""What a hub needs of a log. A broker fulfils it (`penstock.hub.broker`); without one, no topic has a history."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Deliver = Callable[[Sequence[Message]], None]
 class Retained(Protocol):
     """A durable subscription that is being delivered to one connection. All methods belong to the event loop."""
 
-    def ack(self, message_ids: Sequence[str]) -> None:
-        """These are done and are not delivered again. Unknown ones are passed over."""
+    def ack(self, messages: Sequence[Message]) -> None:
+        """These, of those that it delivered, are done and are not delivered again. Others are passed over."""
 
     def close(self) -> None:
         """Deliver no more; what was not acknowledged is delivered again to whoever resumes the subscription. Safe twice."""

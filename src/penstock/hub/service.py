@@ -18,12 +18,12 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated, Unavailable
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.closing import FAILED, STOPPING, Close
+from penstock.hub.core.close_codes import FAILED, STOPPING, Close
+from penstock.hub.core.effects import Append, Recover, Release, Retain, Settle, Verify, Wish
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.wish import Append, Recover, Release, Retain, Settle, Verify, Wish
 from penstock.hub.feed import Feed
 from penstock.hub.link import Link
 from penstock.hub.socket import Socket
@@ -284,9 +284,9 @@ class HubService:
             case Append():
                 await self._append(link, wish)
             case Settle():
-                for pattern, message_ids in wish.message_ids.items():
+                for pattern, messages in wish.messages.items():
                     if pattern in link.retained:
-                        link.retained[pattern].ack(message_ids)
+                        link.retained[pattern].ack(messages)
             case Verify():
                 await self._verify(link, wish)
             case Recover():

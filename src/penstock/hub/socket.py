@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.hub.core.closing import Close
+from penstock.hub.core.close_codes import Close
 
 
 class Socket(Protocol):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker import log as views
-from penstock.broker.core.outline import Outline, decode
-from penstock.broker.core.span import StreamSpan, stream_name
-from penstock.broker.journals.readonly import CHANCES, ReadOnlyJournal
-from penstock.broker.log import Names, kind_of, names_of, not_found
+from penstock.broker import log_view
+from penstock.broker.log_view import Names, kind_of, names_of, not_found
 from penstock.errors import CorruptLog
+from penstock.journal.core.outline import Outline, decode
+from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.readonly import CHANCES, ReadOnlyJournal
 from penstock.log.log import EventSpan, Spans
-from penstock.projects import Projects, check_project
+from penstock.values.projects import Projects, check_project
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,33 +37,33 @@ class DirectoryLog:
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
         """What can be read now. Cheap when nothing was written since the last time."""
-        return Spans(views.select(self._view, names, pattern), EventSpan(*self._view.event_range()))
+        return Spans(log_view.select(self._view, names, pattern), EventSpan(*self._view.event_range()))
 
     def offsets_at(self, times: Mapping[str, int]) -> dict[str, int]:
         """For every stream the first offset published at or after an instant (microseconds); its end when there is none."""
-        return views.offsets_at(self._view, times)
+        return log_view.offsets_at(self._view, times)
 
     def offsets_for(self, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
         """How far a reader gets from `starts` with so many bytes, shared fairly between the streams."""
-        return views.offsets_for(self._view, starts, max_bytes)
+        return log_view.offsets_for(self._view, starts, max_bytes)
 
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The messages of a range, in order; `keys`: only those with one of these ordering keys."""
-        from penstock.broker.arrow import message_parts  # noqa: PLC0415  # an extra, which planning does without
+        from penstock.log.arrow import message_parts  # noqa: PLC0415  # an extra, which planning does without
 
         return (batch for batch, _ in message_parts(self._view, span, start, stop, columns=columns, keys=keys))
 
     def events(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The events of a range, or those of some streams."""
-        from penstock.broker.arrow import event_parts  # noqa: PLC0415  # an extra, which planning does without
+        from penstock.log.arrow import event_parts  # noqa: PLC0415  # an extra, which planning does without
 
         return (batch for batch, _ in event_parts(self._view, start, stop, streams=self._view.wanted(streams)))
 
     def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The dead letters of a range of the event log, with their payloads."""
-        from penstock.broker.arrow import dead_letter_parts  # noqa: PLC0415  # an extra, which planning does without
+        from penstock.log.arrow import dead_letter_parts  # noqa: PLC0415  # an extra, which planning does without
 
         return (batch for batch, _ in dead_letter_parts(self._view, start, stop, streams=self._view.wanted(streams)))
 

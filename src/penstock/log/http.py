@@ -34,8 +34,8 @@ from penstock.errors import (
     Unavailable,
     Unimplemented,
 )
+from penstock.errors.from_wire import rebuilt
 from penstock.log.log import Committed, Cursor, Spans, Staged, StreamSpan
-from penstock.retold import rebuilt
 
 T = TypeVar("T")
 
@@ -192,8 +192,8 @@ class HttpLog:
             answer = self._answer("PUT", path, spool, headers)
         return _decoded(answer, Staged)
 
-    def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int) -> Committed:
-        """Publish the parts, in this order, all or nothing, once for each (query, batch)."""
+    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0) -> Committed:
+        """Publish the parts, in this order, all or nothing, once for each (query, batch); without a query, once for the write."""
         fields = {"parts": list(parts), "query": query, "batch": batch}
         return self._ask("POST", f"/log/writes/{_segment(write)}/commit", fields, Committed)
 

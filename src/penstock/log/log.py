@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from penstock.broker.core.cursor import Cursor
-from penstock.broker.core.image import QUEUE, TOPIC
-from penstock.broker.core.span import EVENTS, StreamSpan, stream_name
+from penstock.journal.core.checkpoint import QUEUE, TOPIC
+from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ class Log(Protocol):
     """Reading. Every method may be called from any process that can reach the log; none keeps state between calls.
 
     What fails for a moment (`Unavailable`) is tried again inside; what is raised is final. OutOfRange: retention has removed a
-    part of what was asked for. NotFound: there is no such stream. FailedPrecondition: the stream is not the one of that number.
+    part of what was asked for. NotFound: there is no such stream. StreamReplaced: the stream is not the one of that number.
     """
 
     def spans(self, names: Sequence[str] | None = None, pattern: str | None = None) -> Spans:
@@ -85,13 +85,13 @@ class Log(Protocol):
     def messages(
         self, span: StreamSpan, start: int, stop: int, *, columns: Sequence[str] | None = None, keys: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a range, with the schema `penstock.broker.arrow.MESSAGES` or some columns of it, in order.
+        """The messages of a range, with the schema `penstock.log.arrow.MESSAGES` or some columns of it, in order.
 
         `keys`: only those with one of these ordering keys. Closing the iterator ends the read.
         """
 
     def events(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The events of a range (schema `EVENTS` of `penstock.broker.arrow`), or those of some streams."""
+        """The events of a range (schema `EVENTS` of `penstock.log.arrow`), or those of some streams."""
 
     def dead_letters(self, start: int, stop: int, *, streams: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The dead letters of a range of the event log, with their payloads (schema `DEAD_LETTERS`)."""
@@ -119,9 +119,10 @@ class WritableLog(Log, Protocol):
         and `stream`, where each row says its own. `stream` is that of the rows that do not.
         """
 
-    def commit(self, write: str, parts: Sequence[str], *, query: str, batch: int) -> Committed:
+    def commit(self, write: str, parts: Sequence[str], *, query: str | None = None, batch: int = 0) -> Committed:
         """Publish the parts, in this order, all or nothing, once for each (query, batch) whatever was staged before or after.
 
+        Without a query it is published once, and the server keeps no note of it: a write that is staged again is another one.
         From the moment it begins it is the server's affair: it is finished after a crash of either side.
         """
 

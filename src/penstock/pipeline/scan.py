@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, OutOfRange
+from penstock.errors import InvalidArgument, NotFound, OutOfRange, StreamReplaced
 from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
 from penstock.pipeline.core.offsets import Loss, Position, beyond, check, deleted, overtaken, replaced
@@ -144,7 +144,7 @@ def surviving(piece: Piece, read: Read, *, is_strict: bool) -> Iterator[pa.Recor
         except NotFound as error:
             _report(deleted(piece.stream, Position(piece.number, start)), error, is_strict=is_strict)
             return
-        except FailedPrecondition as error:
+        except StreamReplaced as error:
             _report(replaced(piece.stream, Position(piece.number, start), str(error)), error, is_strict=is_strict)
             return
 

@@ -87,7 +87,7 @@ class _Stager:
                 parts.append(part)
         return StagedParts(self._write, context.partitionId(), tuple(parts), context.getLocalProperty(QUERY_ID))
 
-    def _publish(self, staged: Sequence[StagedParts], query: str, batch: int) -> None:
+    def _publish(self, staged: Sequence[StagedParts], query: str | None, batch: int) -> None:
         parts = [part for task in sorted(staged, key=lambda task: task.partition) for part in task.parts]
         with closing(self._log) as log:
             log.commit(staged[0].write, parts, query=query, batch=batch)
@@ -109,7 +109,7 @@ class BatchSink(_Stager, DataSourceArrowWriter):
         """On the driver, when all tasks are done: publish."""
         if staged := _staged(messages):
             # Never by the query that the tasks know: in foreachBatch they know one, and all its writes would be taken for one.
-            self._publish(staged, self._query or self._write, self._batch)
+            self._publish(staged, self._query, self._batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # it knows its write by itself
         """On the driver, when a task has failed for good."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
-from penstock.router.core.config import QueueConfig
+from penstock.router.closed_source import HandedOver
+from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import Item, Received
 from penstock.router.core.metrics import QueueMetrics
 from penstock.router.core.outcome import DEFAULT_DELAY, Severity
-from penstock.router.core.snapshot import POLL_DEADLINE
+from penstock.router.core.snapshot import ConsumerState
 from penstock.router.core.warnings import Category
 from penstock.router.runner import Runner
 from penstock.router.source import Source
@@ -31,6 +33,9 @@ PROBE = 10
 """So many messages are asked for at least."""
 REMEMBERED_FOR = 300 * SECOND
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+HAND_OVER_SECONDS = 10.0
+"""How long messages in the router may keep a queue from being opened again: its new source starts when the old one is closed."""
+LOOK_SECONDS = 0.02
 CLOSE_SECONDS = 25.0
 """A server that does not answer must not keep the router from ending."""
 FEED = "QueueConsumer"
@@ -60,13 +65,29 @@ class Routes(Protocol):
 class Feed:
     """The polls of one queue."""
 
-    def __init__(self, config: QueueConfig, source: Source, routes: Routes, clock: Clock, batch: int) -> None:
+    def __init__(
+        self,
+        config: QueueConfig,
+        source: Source,
+        routes: Routes,
+        clock: Clock,
+        batch: int,
+        *,
+        before: Sequence[Feed] = (),
+    ) -> None:
         self.config = config
         self.source = source
+        """Settles messages. After `hand_over` it only remembers what was decided about them."""
         self.metrics = QueueMetrics(clock.now())
         self.is_running = False
         self.polled_at: list[int] = [0] * config.connections
-        """For each connection: when it last polled, or found that there was no room (wall time); 0: never."""
+        """For each connection: when a poll, or the start of the source, last succeeded (wall time); 0: never."""
+        self.since = 0
+        """When it was started, or taken up again by a configuration; a restart for the sake of health does not count."""
+        self.is_closing = False
+        """Whether another feed takes its place, or nothing of it is in the router any more."""
+        self.inherited: HandedOver = before[-1].inherited if before else HandedOver(clock)
+        """What was decided about messages that the feeds before this one had taken, and that come again."""
         self.in_flight = 0
         """Messages of this feed in the router."""
         self.trouble: str | None = None
@@ -79,12 +100,15 @@ class Feed:
         """By code of a pool: when a message for it last came."""
         self._tasks: list[asyncio.Task[None]] = []
         self._starting: asyncio.Future[None] | None = None
+        self._own = source
+        self._before = before
+        self._closing = asyncio.Lock()
         self._is_stuck = False
         """Whether no pool that this queue feeds has made room for a while: then what they have no room for goes back."""
 
     def start(self) -> None:
         """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
-        self.is_running = True
+        self.is_running, self.since = True, self.since or self._clock.now()
         self._tasks = [asyncio.create_task(self._poll(number)) for number in range(self.config.connections)]
         self._tasks.append(asyncio.create_task(self._keep_leases()))
 
@@ -99,8 +123,34 @@ class Feed:
         _, late = await asyncio.wait(polls, timeout=seconds)
         return not late
 
+    async def change(self, config: QueueConfig, seconds: float) -> None:
+        """Poll again, with the same source: what it holds keeps its place. Polls have `seconds` to end before."""
+        if not self.is_running:
+            self.since = 0
+        await self.stop_polling(seconds)
+        for task in self._tasks:
+            task.cancel()
+        self.config = config
+        self.polled_at = [min(self.polled_at)] * config.connections
+        self.source.set_lease(config.visibility_timeout)
+        self.start()
+
+    async def hand_over(self, heir: Feed) -> None:
+        """Close soon: when nothing of it is in the router any more, or after a while. The heir opens the queue after that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while self.in_flight:  # noqa: ASYNC110  # counted for every message: an event would cost more than this
+                    await asyncio.sleep(LOOK_SECONDS)
+        self.source = heir.inherited
+        await asyncio.shield(asyncio.ensure_future(self.close()))  # one that is cut off could not give back what it holds
+
     async def close(self) -> None:
         """Carry out what was told to the source, give back the rest, and close it."""
+        async with self._closing:
+            await self._close()
+
+    async def _close(self) -> None:
+        self.is_closing = True
         await self.stop_polling(0)
         ending = [*self._tasks, *([self._starting] if self._starting is not None else [])]
         self._tasks, self._starting = [], None
@@ -109,7 +159,7 @@ class Feed:
         await asyncio.gather(*ending, return_exceptions=True)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self.source.stop()
+                await self._own.stop()
         except PenstockError as error:
             log.warning("the queue %r could not be closed in good order: %s", self.config.name, error)
         except TimeoutError:
@@ -117,9 +167,24 @@ class Feed:
         except Exception as error:  # noqa: BLE001  # whatever it is: the other queues are closed all the same
             self._surprised("it could not be closed in good order", error)
 
-    def is_healthy(self, now: int) -> bool:
-        """Whether every connection polls (specification 001: within the last minute, or not yet)."""
-        return self.is_running and all(at == 0 or now - at < POLL_DEADLINE for at in self.polled_at)
+    def consumers(self) -> list[ConsumerState]:
+        """Its poll loops."""
+        name = shown_uri(self.config.name)
+        return [
+            ConsumerState(
+                queue=name,
+                instance_id=str(number),
+                is_running=self.is_running,
+                polled_at=polled_at,
+                since=self.since,
+                is_connected=self.source.is_healthy,
+            )
+            for number, polled_at in enumerate(self.polled_at)
+        ]
+
+    def is_polling(self, now: int) -> bool:
+        """Whether a poll of every connection succeeded within the last minute (specification 001), or it is not up for longer."""
+        return self.is_running and all(consumer.is_polling(now) for consumer in self.consumers())
 
     def fed(self, code: str, now: int) -> None:
         """Messages for this pool came from here."""
@@ -133,15 +198,15 @@ class Feed:
                     await self._start()
                     is_started = True
                 want = await self._room()
-                self.polled_at[number] = self._clock.now()
                 if not self._routes.may_poll():
+                    self.polled_at[number] = self._clock.now()
                     await asyncio.sleep(pause)
                     continue
                 batch = await source.poll(want, POLL_SECONDS)
                 self.polled_at[number] = self._clock.now()
                 self.trouble, pause = None, FIRST_PAUSE
             except Exception as error:  # noqa: BLE001  # whatever it is: that a queue is not polled any more nobody would notice
-                self._complain(error)
+                self._complain(error, is_open=is_started)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
@@ -150,6 +215,8 @@ class Feed:
                 await asyncio.sleep(0)  # a source that always has something must not keep the loop for itself
 
     def _route(self, batch: Sequence[Received]) -> None:
+        if self.inherited and not (batch := self.inherited.sift(batch, self.source)):
+            return
         try:
             self._routes.route(self, batch)
         except Exception as error:  # noqa: BLE001  # as above; what did not come in comes again
@@ -161,14 +228,20 @@ class Feed:
 
     async def _start(self) -> None:
         if self._starting is None:
-            self._starting = asyncio.ensure_future(self.source.start())
+            self._starting = asyncio.ensure_future(self._open())
         try:
             await asyncio.shield(self._starting)
         except Exception:
             self._starting = None
             raise
 
-    def _complain(self, error: Exception) -> None:
+    async def _open(self) -> None:
+        await asyncio.gather(*(feed.hand_over(self) for feed in self._before))
+        self._before = ()
+        await self._own.start()
+        self.polled_at = [self._clock.now()] * len(self.polled_at)
+
+    def _complain(self, error: Exception, *, is_open: bool) -> None:
         if not isinstance(error, PenstockError):
             self.trouble = "it failed unexpectedly"
             self._surprised("it cannot be polled, will try again", error)
@@ -177,6 +250,9 @@ class Feed:
         if self.trouble != text:
             level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
             log.log(level, "the queue %r cannot be polled, will try again: %s", self.config.name, text)
+            if not is_open:
+                said = f"the queue {shown_uri(self.config.name)!r} cannot be opened, will try again: {text}"
+                self._routes.warn(Category.QUEUE_VALIDATION, Severity.WARN, said, FEED)
         self.trouble = text
 
     def _surprised(self, what: str, error: Exception) -> None:

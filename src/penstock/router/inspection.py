@@ -8,14 +8,15 @@ from itertools import islice
 
 from penstock.clock import Clock, steady
 from penstock.errors import FailedPrecondition, NotFound, Unimplemented
+from penstock.http.client.target import shown_target
 from penstock.router.core.circuit import WINDOW
 from penstock.router.core.config import PoolConfig, shown_uri
 from penstock.router.core.message import Item
-from penstock.router.core.snapshot import BreakerState, ConsumerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
-from penstock.router.core.target import shown_target
+from penstock.router.core.metrics import QueueMetrics
+from penstock.router.core.snapshot import BreakerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
 from penstock.router.core.warnings import Warnings
 from penstock.router.feed import Feed
-from penstock.router.life import Life
+from penstock.router.lifecycle import Life
 from penstock.router.router import Router
 
 FLUSH_SECONDS = 5.0
@@ -58,16 +59,17 @@ class Inspection:
                 for pool in [runner.pool]
             ],
             queues=[
-                QueueState(name=shown_uri(feed.config.name), metrics=feed.metrics, is_connected=feed.source.is_healthy)
-                for feed in feeds
+                *(
+                    QueueState(name=shown_uri(feed.config.name), metrics=feed.metrics, is_connected=feed.source.is_healthy)
+                    for feed in feeds
+                ),
+                *(
+                    QueueState(name=shown_uri(queue.name), metrics=QueueMetrics(self._started_at), is_connected=False)
+                    for queue in router.config.queues
+                    if queue.name not in router.feeds
+                ),
             ],
-            consumers=[
-                ConsumerState(
-                    queue=shown_uri(feed.config.name), instance_id=str(number), is_running=feed.is_running, polled_at=polled_at
-                )
-                for feed in feeds
-                for number, polled_at in enumerate(feed.polled_at)
-            ],
+            consumers=[consumer for feed in feeds for consumer in feed.consumers()],
             breakers=[
                 BreakerState(
                     name=name,

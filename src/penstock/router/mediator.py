@@ -18,13 +18,14 @@ import msgspec
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.target import MAX_LENGTH
+from penstock.http.client.transport import Call, Transport
 from penstock.router.core.circuit import Breaker, State
 from penstock.router.core.message import HTTP, Item, Pointer
-from penstock.router.core.outcome import DELIVERED, TRIES, Answer, Failure, Health, Outcome, Trouble, judge
+from penstock.router.core.outcome import DELIVERED, TRIES, Health, Outcome, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
-from penstock.router.core.target import MAX_LENGTH
 from penstock.router.options import RouterOptions
-from penstock.router.transport import Call, Transport
 
 log = logging.getLogger("penstock.router")
 

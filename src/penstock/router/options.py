@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.http.client.options import TransportOptions
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouterOptions:
+class RouterOptions(TransportOptions):
     """Durations are seconds."""
 
     fifo: Literal["strict", "batch"] = "strict"
@@ -18,13 +20,6 @@ class RouterOptions:
     max_attempts: int | None = None
     """After so many attempts that failed a message is dead; None: it is tried for ever."""
     request_timeout: float = 900
-    connect_timeout: float = 30
-    http_version: Literal["HTTP_2", "HTTP_1_1"] = "HTTP_2"
-    """`HTTP_2` is offered where TLS is spoken; a target that does not take it gets HTTP/1.1, as does one without TLS."""
-    body_limit: int = 64 * 1024
-    """Bytes of an answer's body that are read."""
-    per_target: int = 256
-    """Calls to one target (scheme, host, port) at a time."""
     breaker_scope: Literal["target", "global"] = "target"
     allow_targets: tuple[str, ...] = ()
     """Hosts, addresses and networks (CIDR) that may be called though they are not public."""

@@ -16,17 +16,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.router.core.change import Changes, changes
+from penstock.http.client.answer import Failure, Trouble
+from penstock.http.client.target import shown_target
+from penstock.http.client.transport import Transport
+from penstock.router.core.attempts import Tried
+from penstock.router.core.change import Changes, QueueChange, changes
 from penstock.router.core.circuit import Breaker
-from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
+from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig, shown_uri
+from penstock.router.core.group_moves import Moved
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
-from penstock.router.core.moved import Moved
-from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Failure, Outcome, Severity, Trouble, judge
+from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Outcome, Severity, judge
 from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, GRACE, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
-from penstock.router.core.target import shown_target
 from penstock.router.core.tracker import Tracker
-from penstock.router.core.tried import Tried
 from penstock.router.core.warnings import Category, Warnings
 from penstock.router.feed import Feed
 from penstock.router.mediator import Mediator
@@ -34,7 +36,6 @@ from penstock.router.options import RouterOptions
 from penstock.router.records import Records
 from penstock.router.runner import Runner
 from penstock.router.source import Source
-from penstock.router.transport import Transport
 
 log = logging.getLogger("penstock.router")
 
@@ -297,9 +298,20 @@ class Router:
             for queue in (*found.queues_removed, *(change.old for change in found.queues_changed)):
                 await self._drain_feed(queue.name)
             for queue in (*(change.new for change in found.queues_changed), *found.queues_added):
-                self.add_feed(queue)
+                await self._take_up(queue)
             self.config = new
             return found
+
+    async def _take_up(self, config: QueueConfig) -> None:
+        """Poll a queue of the configuration. Never by two sources at a time: what both of them hold would lose its order."""
+        before = [feed for feed in self.draining_feeds if feed.config.name == config.name or feed.config.uri == config.uri]
+        kept = [feed for feed in before if not feed.is_closing and not QueueChange(feed.config, config).has_to_be_opened]
+        if kept:
+            self.draining_feeds.remove(kept[-1])
+            self.feeds[config.name] = kept[-1]
+            await kept[-1].change(config, STOP_POLLING_SECONDS)
+        else:
+            self.add_feed(config, before)
 
     def _note_moves(self, codes: set[str]) -> None:
         """Messages that are in the router stay where they are, though others take their place from now on: in their order."""
@@ -320,16 +332,22 @@ class Router:
             runner.pool.update(config.concurrency, config.rate_per_minute)
             runner.run()
 
-    def add_feed(self, config: QueueConfig) -> None:
-        """Begin to poll a queue. One that cannot be opened is warned of, and the others go on."""
+    def add_feed(self, config: QueueConfig, before: Sequence[Feed] = ()) -> None:
+        """Open a queue and poll it, after the feeds `before` it are closed.
+
+        One that cannot be opened is warned of, and the others go on.
+        """
         try:
             source = self._open_source(config)
         except Exception as error:  # whatever it is, see above
             said = str(error) if isinstance(error, PenstockError) else type(error).__name__
             log.debug("the queue %r cannot be opened", config.name, exc_info=error)
-            self.warn(Category.QUEUE_VALIDATION, Severity.ERROR, f"the queue {config.name!r} cannot be used: {said}", ROUTER)
+            text = f"the queue {shown_uri(config.name)!r} cannot be used: {said}"
+            self.warn(Category.QUEUE_VALIDATION, Severity.ERROR, text, ROUTER)
             return
-        feed = self.feeds[config.name] = Feed(config, source, self, self.clock, self.options.large_batch)
+        feed = self.feeds[config.name] = Feed(config, source, self, self.clock, self.options.large_batch, before=before)
+        for one in before:
+            one.is_closing = True
         feed.start()
 
     def _admit_pool(self, config: PoolConfig) -> None:
@@ -388,23 +406,30 @@ class Router:
     # ── what is done now and then ────────────────────────────────────────────────────────────────────────────────────────
 
     async def restart_unhealthy(self) -> None:
-        """Replace the feeds that have not polled for a minute (specification 001, "Consumer Health Check").
+        """Restart the feeds without a successful poll for a minute (specification 001, "Consumer Health Check").
 
         Also queues are tried again that could not be opened.
         """
         async with self._lock:
             for queue in self.config.queues:
                 if queue.name not in self.feeds:
-                    self.add_feed(queue)
+                    await self._take_up(queue)
             for name, feed in list(self.feeds.items()):
-                if feed.is_healthy(self.clock.now()):
+                if feed.is_polling(self.clock.now()):
                     continue
-                text = f"the queue {name!r} has not been polled for a minute: its consumer is restarted"
+                said = f" ({feed.trouble})" if feed.trouble is not None else ""
+                text = f"no poll of the queue {shown_uri(name)!r} succeeded for a minute{said}: its consumer is restarted"
                 self.warn(Category.CONSUMER_RESTART, Severity.WARN, text, ROUTER)
+                if feed.trouble is not None:
+                    # Its source works, and knows which acks its server has not heard of: with another one they would be lost.
+                    await feed.change(feed.config, STOP_POLLING_SECONDS)
+                    continue
                 await self._drain_feed(name)
-                self.add_feed(feed.config)
-                if name not in self.feeds:
-                    text = f"the consumer of the queue {name!r} could not be restarted"
+                self.add_feed(feed.config, [feed])
+                if name in self.feeds:
+                    self.feeds[name].polled_at, self.feeds[name].since = feed.polled_at, feed.since
+                else:
+                    text = f"the consumer of the queue {shown_uri(name)!r} could not be restarted"
                     self.warn(Category.CONSUMER_RESTART_FAILED, Severity.CRITICAL, text, ROUTER)
 
     async def clean_up(self) -> None:

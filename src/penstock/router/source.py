@@ -70,6 +70,9 @@ class Source(Protocol):
     def extend(self, received: Received, seconds: int) -> None:
         """The message is still worked on: its lease runs for so many seconds from now."""
 
+    def set_lease(self, seconds: int) -> None:
+        """Lease messages for `seconds` from now on, where the router and not the server decides that."""
+
     async def flush(self) -> None:
         """Return when everything told so far is carried out, or given up."""
 

@@ -22,8 +22,8 @@ from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.router.core.config import shown_uri
-from penstock.router.core.lease import Lease
 from penstock.router.core.outcome import Severity
+from penstock.router.core.primary_lease import Lease
 from penstock.router.core.snapshot import StandbyState
 from penstock.router.warn import Warn
 

@@ -27,6 +27,17 @@ except ImportError as error:
     raise FailedPrecondition("certificates need the cryptography library", hint="pip install 'penstock[server]'") from error
 
 _DAY = timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -37,7 +48,8 @@ class Authority:
         self._name = _name("Penstock test authority")
         builder = _builder(self._name, self._key.public_key(), days=30)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = builder.issuer_name(self._name).sign(self._key, hashes.SHA256())
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+        self._certificate = _sign(builder, self._name, self._key)
 
     @property
     def pem(self) -> bytes:
@@ -52,14 +64,14 @@ class Authority:
         """A server of this name or address, vouched for. With negative `days` its time ran out so many days ago."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(host), key.public_key(), days=days).add_extension(_names(host), critical=False)
-        return _context(key, builder.issuer_name(self._name).sign(self._key, hashes.SHA256()))
+        return _context(key, _sign(builder, self._name, self._key))
 
 
 def self_signed(host: str = "127.0.0.1") -> ssl.SSLContext:
     """A server that nobody vouches for but itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(host), key.public_key(), days=1).add_extension(_names(host), critical=False)
-    return _context(key, builder.issuer_name(_name(host)).sign(key, hashes.SHA256()))
+    return _context(key, _sign(builder, _name(host), key))
 
 
 def _name(text: str) -> x509.Name:
@@ -77,7 +89,14 @@ def _builder(name: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int) -> x
     now = datetime.fromtimestamp(SystemClock().now() / SECOND, UTC)
     end = now + days * _DAY
     builder = x509.CertificateBuilder().subject_name(name).public_key(key).serial_number(x509.random_serial_number())
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     return builder.not_valid_before(min(now, end) - _DAY).not_valid_after(end)
+
+
+def _sign(builder: x509.CertificateBuilder, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """Sign with the issuer's key, and name that key: clients from Python 3.13 on verify strictly, as RFC 5280 requires."""
+    named = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return builder.issuer_name(issuer).add_extension(named, critical=False).sign(key, hashes.SHA256())
 
 
 def _context(key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> ssl.SSLContext:

@@ -21,14 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from penstock.broker.core import events
-from penstock.broker.core.chunk import Chunk, Summary, size_of
-from penstock.broker.core.events import Event
-from penstock.broker.core.image import QUEUE, TOPIC, DeadLetterEntry, Position, QueueImage, State, StreamImage, Trace
-from penstock.broker.core.message import StoredMessage, summarize
-from penstock.broker.core.policy import Policy
-from penstock.broker.core.producers import Producers
-from penstock.broker.journal import Append, Commit, Journal
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import QUEUE, TOPIC, DeadLetterEntry, Position, QueueImage, State, StreamImage, Trace
+from penstock.journal.core.chunk import Chunk, Summary, size_of
+from penstock.journal.core.events import Event
+from penstock.journal.core.producers import Producers
+from penstock.journal.journal import Append, Commit, Journal
+from penstock.values.message import StoredMessage, summarize
+from penstock.values.policy import Policy
 
 OpenJournal = Callable[[], Journal]
 JournalCheck = Callable[[OpenJournal], None]

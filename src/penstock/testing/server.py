@@ -17,9 +17,9 @@ import uvloop
 from penstock.broker.broker import Broker
 from penstock.clock import Clock
 from penstock.config import Settings
-from penstock.server import Server
+from penstock.server.server import Server
 
-START_SECONDS = 30
+START_SECONDS = 120  # generous: the machine may be busy
 
 
 class LocalServer:

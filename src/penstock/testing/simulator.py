@@ -34,15 +34,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from penstock.api.message_queue import MessageQueue
 from penstock.broker.broker import Broker
-from penstock.broker.core.filter import Filter
-from penstock.broker.core.message import Message
-from penstock.broker.core.policy import DeadLetterPolicy, Policy, RetryPolicy, SubscriptionOptions, subscription_policy
 from penstock.durations import DAY, SECOND, instant, micros
 from penstock.errors import InvalidAckId
-from penstock.message_queue import MessageQueue
-from penstock.subscription import ReceivedMessage
 from penstock.testing.clock import ManualClock
+from penstock.values.filter import Filter
+from penstock.values.message import Message
+from penstock.values.policy import DeadLetterPolicy, Policy, RetryPolicy, SubscriptionOptions, subscription_policy
+from penstock.values.subscription import ReceivedMessage
 
 TOPIC = "work"
 SUBSCRIPTION = "worker"

@@ -29,6 +29,7 @@ SOURCE_CHECKS: Final[Sequence[SourceCheck]] = (
     handing_out.a_waiting_poll_returns_when_a_message_arrives,
     handing_out.a_poll_of_an_empty_queue_returns_nothing_in_time,
     handing_out.pollers_at_the_same_time_share_the_messages,
+    handing_out.polls_that_are_cancelled_lose_nothing,
     handing_out.many_may_be_held_at_a_time,
     handing_out.bodies_come_as_they_were_sent,
     handing_out.what_is_sent_through_a_source_is_handed_out,
@@ -62,13 +63,14 @@ def missing(check: SourceCheck, driver: SourceDriver) -> str | None:
 
 def run_check(check: SourceCheck, driver: SourceDriver) -> None:
     """Hold a source to one promise."""
+    asyncio.run(checked(check, driver))
 
-    async def run() -> None:
-        async with asyncio.timeout(TIME_LIMIT):
-            await driver.begin()
-            try:
-                await check(driver)
-            finally:
-                await driver.end()
 
-    asyncio.run(run())
+async def checked(check: SourceCheck, driver: SourceDriver) -> None:
+    """The same in a running loop, where checks with a driver each may run at the same time."""
+    async with asyncio.timeout(TIME_LIMIT):
+        await driver.begin()
+        try:
+            await check(driver)
+        finally:
+            await driver.end()

@@ -1,7 +1,7 @@
-"""The parent's side of the engine: starts the child process, talks to it, ends it.
+"""The parent's side of the engine: starts child processes, talks to them, ends them.
 
-The child runs what strangers wrote, so nothing it does is believed to be quick or to come back at all: every exchange has a
-deadline, and a child that misses it is killed and replaced at the next call.
+A child runs what strangers wrote, so nothing it does is believed to be quick or to come back at all: every exchange has a
+deadline, a child that misses it is killed and replaced at the next call, and who has used little time goes first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,10 @@ import msgspec
 from penstock.clock import monotonic
 from penstock.errors import Unavailable, Unimplemented
 from penstock.transforms.engine import ANSWER, REQUEST
+from penstock.transforms.fair_queue import Turns
 
+PROCESSES = 4
+"""How many scripts may run at a time: a process takes 16 MB, and a slow script one process."""
 MAX_LOADED = 64
 GRACE = 5_000_000
 """How much longer than the script's own limit an answer may take: starting the process, loading, a busy machine."""
@@ -54,38 +59,75 @@ class ChildEnded(Exception):
 
 
 class Sandbox:
-    """One child process and what is loaded in it. Safe from any thread; calls wait for each other, and block.
+    """Child processes and what is loaded in them. Safe from any thread; calls block.
 
-    The process starts at the first call, holds at most MAX_LOADED programs (the one used longest ago is unloaded first, and
-    loaded again when it is needed), and ends with `close`, or with this object, or with this process.
+    A call has a process for itself. At most `processes` run, started as they are needed; calls beyond that wait, and the script
+    that has used the least time goes first. So a slow script delays others by one of its calls at most, and not at all while
+    fewer scripts than processes are slow. A process holds at most MAX_LOADED programs (the one used longest ago is unloaded
+    first, and loaded again when it is needed), and ends with `close`, or with this object, or with this process.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, processes: int = PROCESSES) -> None:
         self.limits = limits or Limits()
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._free = processes
+        self._turns: Turns[threading.Event] = Turns()
+        self._idle: list[_Child] = []
+        """Children that run and serve no call, the one used last at the end."""
+        self._closings = 0
 
     def check(self, source: Source) -> str | None:
         """Why the code cannot serve, or None. Raises ChildEnded if it took the child with it."""
-        with self._lock:
-            return self._running().load(source)
+        with self._child(source) as child:
+            return child.load(source)
 
     def apply(self, source: Source, message: bytes) -> tuple[bytes, bytes]:
         """The engine's letter and its text for one message, both given as `realm.js` describes them. Raises ChildEnded."""
-        with self._lock:
-            return self._running().apply(source, message)
+        with self._child(source) as child:
+            return child.apply(source, message)
 
     def close(self) -> None:
-        """End the child process. A later call starts a new one."""
+        """End the child processes, those that serve a call after it. A later call starts a new one."""
         with self._lock:
-            if self._child:
-                self._child.end()
-                self._child = None
+            self._closings += 1
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
 
-    def _running(self) -> _Child:
-        if self._child is None or not self._child.alive():
-            self._child = _Child(self.limits)
-        return self._child
+    @contextmanager
+    def _child(self, source: Source) -> Iterator[_Child]:
+        """A child for one call: one that has the program, or else any, or else a new one."""
+        turn = threading.Event()
+        with self._lock:
+            self._turns.wait(source, turn)
+            self._call_next()
+        turn.wait()  # not for ever: every call has a deadline
+        child: _Child | None = None
+        began = monotonic()
+        try:
+            with self._lock:
+                closings = self._closings
+                self._idle = [one for one in self._idle if one.alive()]
+                if self._idle:
+                    child = next((one for one in reversed(self._idle) if one.has(source)), self._idle[-1])
+                    self._idle.remove(child)
+            child = child or _Child(self.limits)
+            yield child
+        finally:
+            with self._lock:
+                self._turns.add_use(source, monotonic() - began)
+                if child is not None and closings == self._closings and child.alive():
+                    self._idle.append(child)
+                    child = None
+                self._free += 1
+                self._call_next()
+            if child is not None:
+                child.end()
+
+    def _call_next(self) -> None:
+        if self._free and self._turns:
+            self._free -= 1
+            self._turns.next().set()
 
 
 class _Child:
@@ -119,6 +161,9 @@ class _Child:
 
     def end(self) -> None:
         self._end()
+
+    def has(self, source: Source) -> bool:
+        return source in self._loaded
 
     def load(self, source: Source) -> str | None:
         if source in self._loaded:

@@ -10,9 +10,9 @@
 Such code comes from whoever may configure a topic, and is treated as hostile: it runs in a process of its own, without files,
 network or other processes, for at most half a second of processor time a message.
 
-Calls block: about 0.1 ms for a small script, 2 s for the worst that a script can do, and one waits for the other. They are safe
-from any thread, and belong in a worker thread, never in the thread of an event loop. Where one user's slow script must not hold
-up another's, give each a `Sandbox` of its own (16 MB).
+Calls block: about 0.1 ms for a small script, 2 s for the worst that a script can do. They are safe from any thread, and belong in
+a worker thread, never in the thread of an event loop. A few scripts run side by side; where more want to, those that have used
+little time go before slow ones.
 
 **What a script can keep from one message to the next.** Nothing by ordinary means: its top-level code runs anew for each message,
 built-in objects are frozen, globals are removed. A global `let` made through indirect `eval` stays until the context is
@@ -27,9 +27,9 @@ from functools import cache
 
 import msgspec
 
-from penstock.broker.core.message import MAX_MESSAGE_BYTES, RESERVED_PREFIX, check_attributes
 from penstock.errors import InvalidArgument, TransformFailed
 from penstock.transforms.sandbox import ChildEnded, Sandbox, Source
+from penstock.values.message import MAX_MESSAGE_BYTES, RESERVED_PREFIX, check_attributes
 
 MAX_CODE_BYTES = 20 * 1024
 MAX_NAME_CHARACTERS = 256

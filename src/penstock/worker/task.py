@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial, update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from penstock.broker.core.message import check_name, check_priority
-from penstock.broker.core.policy import Duration, check_count
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
-from penstock.work import NewMessage
+from penstock.values.message import check_name, check_priority
+from penstock.values.policy import Duration, check_count
+from penstock.values.queue import NewMessage
 from penstock.worker.core.call import payload_of
 from penstock.worker.core.verdict import MAX_DELAY_SECONDS, Backoff
 

@@ -21,18 +21,18 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
-from penstock.broker.core.message import check_name
-from penstock.broker.core.policy import Duration, FlowControl, QueueConfig, check_count
 from penstock.client.events import Events, Listener
 from penstock.client.options import SubscriberOptions
 from penstock.client.pubsub import PubSub
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, QueueNotFound
-from penstock.work import NewMessage
+from penstock.values.message import check_name
+from penstock.values.policy import Duration, FlowControl, QueueConfig, check_count
+from penstock.values.queue import NewMessage
 from penstock.worker.core.verdict import Outcome, Reject, Retry, TimeLimitExceeded
-from penstock.worker.crew import Crew
-from penstock.worker.home import Home
-from penstock.worker.lane import Lane
+from penstock.worker.executor import Crew
+from penstock.worker.loop import Home
+from penstock.worker.queue_reader import Lane
 from penstock.worker.result import TaskResult, WorkerStats
 from penstock.worker.task import Task, TaskOptions
 

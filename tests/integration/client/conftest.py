@@ -1,4 +1,7 @@
-"""Where the broker of a client is: in this process, in memory and on disk, and behind a socket."""
+"""Where the broker of a client is: in this process, in memory and on disk, and behind a socket.
+
+The server is shared by the tests of a process and durable, so the broker on disk without a server belongs to the long ring.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.stream_drivers import PLACES, Place, places
+from penstock.testing import ManualClock
+from penstock.testing.server import LocalServer
+from tests.conformance.stream_drivers import Durable, Memory, Place, Remote
 
 
-@pytest.fixture(params=[*PLACES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    yield from places(request, tmp_path)
+@pytest.fixture(scope="session")
+def manual_clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def manual_server(tmp_path_factory: pytest.TempPathFactory, manual_clock: ManualClock) -> Iterator[LocalServer]:
+    """A server whose time tests move."""
+    with LocalServer(data_dir=tmp_path_factory.mktemp("manual-server"), clock=manual_clock) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", pytest.param("durable", marks=pytest.mark.long), "server"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, project: str, manual_clock: ManualClock) -> Place:
+    if request.param == "server":
+        return Remote(project, manual_clock, request.getfixturevalue)
+    return Memory() if request.param == "memory" else Durable(tmp_path / "data")

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]], *, patience: float = PATIENCE) -> None:
@@ -25,7 +25,11 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]], *, patience: float = 
         gc.collect()  # an exception that nobody retrieved is told of when its future goes
         assert not unheard, f"failed unheard: {unheard}"
 
-    asyncio.run(main())
+    gc.freeze()  # what other tests have left makes a collection slow, and is not looked for here
+    try:
+        asyncio.run(main())
+    finally:
+        gc.unfreeze()
 
 
 async def until(condition: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:

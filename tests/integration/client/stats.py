@@ -9,7 +9,7 @@ from penstock.client.queue import WorkQueue
 
 async def stats_are(queue: WorkQueue, **wanted: object) -> None:
     """Return when the queue's numbers are as they should be."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             stats = await queue.stats()
             if all(getattr(stats, name) == value for name, value in wanted.items()):

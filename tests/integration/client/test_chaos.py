@@ -254,8 +254,7 @@ def _has_all(ids: dict[str, str], wanted: set[str]) -> bool:
     return len(ids) >= len(wanted) and wanted <= ids.keys()
 
 
-@pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS + 3 * PATIENCE)
 def test_nothing_is_lost_doubled_or_overtaken_when_network_and_server_fail_at_random(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

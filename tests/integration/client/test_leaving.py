@@ -29,15 +29,14 @@ async def taken_back(pubsub: PubSub) -> int:
         return message.delivery_attempt
 
 
-def test_an_error_is_not_held_up_by_what_is_unsettled_on_a_server() -> None:
-    async def scenario(url: str) -> int:
+def test_an_error_is_not_held_up_by_what_is_unsettled_on_a_server(shared_server: LocalServer, project: str) -> None:
+    async def scenario() -> int:
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(ValueError, match="x"):
-                await leave_by_an_error(PubSub(url))
-            return await taken_back(PubSub(url))
+                await leave_by_an_error(PubSub(shared_server.url, project=project))
+            return await taken_back(PubSub(shared_server.url, project=project))
 
-    with LocalServer() as server:
-        assert asyncio.run(scenario(server.url)) == 2
+    assert asyncio.run(scenario()) == 2
 
 
 def test_nor_in_this_process(tmp_path: Path) -> None:

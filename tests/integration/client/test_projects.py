@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from penstock import Message, NewMessage, PubSub, QueueConfig, SubscriptionOptions
 from penstock.errors import AlreadyExists, NotFound, OutOfRange, QueueFull, SubscriptionFull
-from penstock.testing.server import LocalServer
 
 
-@asynccontextmanager
-async def opened(where: str) -> AsyncIterator[PubSub]:
-    if where == "embedded":
-        async with PubSub(project="shop") as pubsub:
-            yield pubsub
-    else:
-        with LocalServer() as server:
-            async with PubSub(server.url, project="shop") as pubsub:
-                yield pubsub
+@pytest.fixture(params=["embedded", "server"])
+def client(request: pytest.FixtureRequest, project: str) -> PubSub:
+    url = None if request.param == "embedded" else request.getfixturevalue("shared_server").url
+    return PubSub(url, project=project)
 
 
-@pytest.mark.parametrize("where", ["embedded", "server"])
-def test_errors_name_things_as_the_caller_knows_them(where: str) -> None:
+def test_errors_name_things_as_the_caller_knows_them(client: PubSub) -> None:
     async def scenario() -> None:
-        async with opened(where) as pubsub:
+        async with client as pubsub:
             topic = await pubsub.topic("orders").create()
             with pytest.raises(AlreadyExists, match="Topic already exists: orders"):
                 await topic.create()
@@ -54,10 +45,9 @@ def test_errors_name_things_as_the_caller_knows_them(where: str) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("where", ["embedded", "server"])
-def test_a_stream_of_what_is_not_there_says_so_plainly(where: str) -> None:
+def test_a_stream_of_what_is_not_there_says_so_plainly(client: PubSub) -> None:
     async def scenario() -> None:
-        async with opened(where) as pubsub:
+        async with client as pubsub:
             with pytest.raises(NotFound, match="Subscription not found: nosuch"):
                 async for _ in pubsub.subscription("nosuch"):
                     pass
@@ -65,14 +55,13 @@ def test_a_stream_of_what_is_not_there_says_so_plainly(where: str) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("where", ["embedded", "server"])
-def test_a_snapshot_may_be_kept_in_another_project(where: str) -> None:
+def test_a_snapshot_may_be_kept_in_another_project(client: PubSub, project: str) -> None:
     async def scenario() -> None:
-        async with opened(where) as pubsub:
+        async with client as pubsub:
             topic = await pubsub.topic("orders").create()
             subscription = await topic.subscription("billing").create()
-            kept = await subscription.create_snapshot("projects/office/snapshots/before")
-            assert (kept.name, kept.topic) == ("office/before", "orders")
+            kept = await subscription.create_snapshot(f"projects/{project}-office/snapshots/before")
+            assert (kept.name, kept.topic) == (f"{project}-office/before", "orders")
             assert await pubsub.snapshots() == []
             assert (await subscription.create_snapshot("mine")).name == "mine"
             assert [one.name for one in await pubsub.snapshots()] == ["mine"]

@@ -25,7 +25,6 @@ from penstock.errors import (
     TopicNotFound,
     Unavailable,
 )
-from penstock.testing.server import LocalServer
 
 DEADLINE = 20
 LONG = 30.0
@@ -36,11 +35,11 @@ Scenario = Callable[[PubSub, Topic], Awaitable[None]]
 
 
 @pytest.fixture(params=["embedded", "server"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+def connect(request: pytest.FixtureRequest, project: str) -> Iterator[Connect]:
     """Makes clients of one broker."""
     if request.param == "server":
-        with LocalServer() as server:
-            yield lambda: PubSub(server.url)
+        url = request.getfixturevalue("shared_server").url
+        yield lambda: PubSub(url, project=project)
     else:
         with Broker() as broker:
             yield lambda: PubSub(broker=broker)
@@ -310,9 +309,8 @@ def test_a_close_gives_up_what_it_cannot_publish(connect: Connect, caplog: pytes
 # ── what is refused at once ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_mistake_is_shown_where_it_is_made(subtests: pytest.Subtests) -> None:
+    mistakes: list[dict[str, Any]] = [
         {"data": "text"},
         {"data": b""},
         {"data": b"x" * (10 * 1024 * 1024 + 1)},
@@ -322,37 +320,28 @@ def test_a_close_gives_up_what_it_cannot_publish(connect: Connect, caplog: pytes
         {"ttl": -1},
         {"deliver_at": "tomorrow"},
         {"producer_id": "p"},
-    ],
-    ids=lambda arguments: next(iter(arguments)),
-)
-def test_a_mistake_is_shown_where_it_is_made(arguments: dict[str, Any]) -> None:
-    async def main() -> None:
-        async with PubSub() as pubsub:
-            with pytest.raises(InvalidArgument):
-                _ = pubsub.topic("orders").publish_message(**{"data": b"x", **arguments})
+    ]
+    many: list[Any] = [[], None, b"x", Message(b"x"), [b"x"], [Message(b"x"), Message(b"")]]
 
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("messages", [[], None, b"x", Message(b"x"), [b"x"], [Message(b"x"), Message(b"")]])
-def test_many_messages_are_checked_before_any_is_sent(messages: Any) -> None:
-    async def main() -> None:
-        async with PubSub() as pubsub:
-            topic = await pubsub.topic("orders").create()
-            gate = Gate(pubsub)
-            with pytest.raises(InvalidArgument):
+    async def scenario(pubsub: PubSub, topic: Topic) -> None:
+        gate = Gate(pubsub)
+        for mistake in mistakes:
+            with subtests.test(mistake=[*mistake]), pytest.raises(InvalidArgument):
+                _ = topic.publish_message(**{"data": b"x", **mistake})
+        for messages in many:
+            with subtests.test(messages=messages), pytest.raises(InvalidArgument):
                 await topic.publish_many(messages)
-            assert gate.requests == []
+        assert gate.requests == []
 
-    asyncio.run(main())
+    run(PubSub, scenario)
 
 
-@pytest.mark.parametrize("key", [None, 1, b"k", "k" * 1025])
-def test_options_and_keys_are_checked(key: Any) -> None:
+def test_options_and_keys_are_checked() -> None:
     topic = PubSub().topic("orders")
 
-    with pytest.raises(InvalidArgument):
-        topic.resume_publishing(key)
+    for key in (None, 1, b"k", "k" * 1025):
+        with pytest.raises(InvalidArgument):
+            topic.resume_publishing(key)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="PublishOptions"):
         topic.set_publish_options({"max_messages": 1})  # type: ignore[arg-type]
     assert topic.publish_options == PublishOptions()

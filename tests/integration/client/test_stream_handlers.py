@@ -67,22 +67,6 @@ async def test_a_handler_may_take_itself_off(place: Place) -> None:
         assert len(inbox.messages) == 1
 
 
-@in_loop
-async def test_a_decorated_function_is_a_handler(place: Place) -> None:
-    async with place:
-        topic, subscription = await place.subscription()
-        got: asyncio.Queue[bytes] = asyncio.Queue()
-
-        @subscription.handler
-        async def handle(message: IncomingMessage) -> None:
-            message.ack()
-            await got.put(message.data)
-
-        subscription.open()
-        await topic.publish_message(b"x")
-        assert await got.get() == b"x"
-
-
 @pytest.mark.parametrize("event", ["messages", "", None, 1])
 @in_loop
 async def test_an_event_that_does_not_exist_is_refused(event: Any) -> None:
@@ -235,23 +219,6 @@ async def test_a_listener_that_raises_ends_nothing(place: Place, caplog: pytest.
 
 
 # ── iterators ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@in_loop
-async def test_an_iterator_opens_the_subscription_and_ends_with_its_close(place: Place) -> None:
-    async with place:
-        topic, subscription = await place.subscription(close_behavior="wait")
-        for number in range(3):
-            await topic.publish_message(b"%d" % number)
-        seen: list[bytes] = []
-        async with asyncio.TaskGroup() as tasks:
-            async for message in subscription:
-                seen.append(message.data)
-                message.ack()
-                if len(seen) == 3:
-                    tasks.create_task(subscription.close())
-        assert sorted(seen) == [b"0", b"1", b"2"]
-        assert not subscription.is_open
 
 
 @in_loop

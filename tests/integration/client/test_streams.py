@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.core.policy import FlowControl
 from penstock.client.link import Channel
 from penstock.client.message import IncomingMessage
 from penstock.client.options import SubscriberOptions
 from penstock.errors import FailedPrecondition, InvalidArgument, SubscriptionNotFound
+from penstock.values.policy import FlowControl
 from tests.conformance.stream_drivers import Inbox, Place, in_loop, until
 
 # ── start and stop ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,19 +82,6 @@ async def test_stopping_while_it_opens_leaves_nothing_behind(place: Place) -> No
             subscription.open()
             await inbox.has(1)
             assert inbox.messages[0].delivery_attempt == 1
-
-
-@in_loop
-async def test_it_may_be_opened_again_after_a_close(place: Place) -> None:
-    async with place:
-        topic, subscription = await place.subscription()
-        inbox = Inbox().listen(subscription)
-        for number in range(3):
-            subscription.open()
-            await topic.publish_message(b"%d" % number)
-            await inbox.has(number + 1)
-            await subscription.close()
-        assert (inbox.data, inbox.closes) == ([b"0", b"1", b"2"], 3)
 
 
 @in_loop
@@ -313,20 +300,6 @@ async def test_the_body_of_an_iteration_may_close(place: Place) -> None:
             await subscription.close()
         assert seen == [b"x"]
         assert (await subscription.stats()).backlog == 1  # it was not acked
-
-
-@in_loop
-async def test_closing_the_client_closes_its_streams_and_sends_every_ack(place: Place) -> None:
-    async with place:
-        topic, subscription = await place.subscription(close_behavior="wait")
-        inbox = Inbox().listen(subscription)
-        subscription.open()
-        for number in range(20):
-            await topic.publish_message(b"%d" % number)
-        await inbox.has(20)
-        await subscription.close()
-        assert (await subscription.stats()).backlog == 0
-        assert inbox.closes == 1
 
 
 # ── pause and resume ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,15 +12,14 @@ import pytest
 
 from penstock import client, sync
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument
-from penstock.testing.server import LocalServer
 
 PATIENCE = 30
 
 
-@pytest.fixture(params=["memory", "disk", "server"])
-def pubsub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(params=["memory", pytest.param("disk", marks=pytest.mark.long), "server"])
+def pubsub(request: pytest.FixtureRequest, tmp_path: Path, project: str) -> Iterator[Any]:
     if request.param == "server":
-        with LocalServer() as server, sync.PubSub(server.url) as opened:
+        with sync.PubSub(request.getfixturevalue("shared_server").url, project=project) as opened:
             yield opened
     else:
         with sync.PubSub(data_dir=tmp_path / "data" if request.param == "disk" else None) as opened:
@@ -212,15 +211,13 @@ def test_arguments_that_make_no_client_leave_no_thread() -> None:
     assert {thread for thread in threading.enumerate() if thread.name == "penstock-client"} <= before
 
 
-PAIRS = [(getattr(client, name), getattr(sync, name)) for name in sync.__all__]
-
-
-@pytest.mark.parametrize(("waiting", "blocking"), PAIRS, ids=sync.__all__)
-def test_every_public_name_is_there_with_its_words(waiting: type, blocking: type) -> None:
-    names = [name for name in dir(waiting) if not name.startswith("_") and not isinstance(getattr(waiting, name), type)]
-
-    assert [name for name in names if not hasattr(blocking, name)] == []
-    for name in names:
-        member = inspect.getattr_static(blocking, name)
-        assert not inspect.iscoroutinefunction(member)
-        assert not callable(member) or inspect.getdoc(member)
+def test_every_public_name_is_there_with_its_words(subtests: pytest.Subtests) -> None:
+    for name in sync.__all__:
+        waiting, blocking = getattr(client, name), getattr(sync, name)
+        members = [one for one in dir(waiting) if not one.startswith("_") and not isinstance(getattr(waiting, one), type)]
+        with subtests.test(name=name):
+            assert [one for one in members if not hasattr(blocking, one)] == []
+            for one in members:
+                member = inspect.getattr_static(blocking, one)
+                assert not inspect.iscoroutinefunction(member), one
+                assert not callable(member) or inspect.getdoc(member), one

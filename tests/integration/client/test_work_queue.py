@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -12,31 +11,20 @@ from typing import Any
 import pytest
 
 from penstock import NewMessage, PubSub, QueueConfig
-from penstock.client.queue import QueueTask
+from penstock.client.queue import QueueTask, WorkQueue
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
 from penstock.testing import ManualClock
-from penstock.testing.server import LocalServer
 from tests.integration.client.quiet import run
 from tests.integration.client.stats import stats_are
 
 Make = Callable[[], PubSub]
 
-_numbers = itertools.count()
-"""A project for each test: they share the server."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalServer]:
-    with LocalServer() as server:
-        yield server
-
 
 @pytest.fixture(params=["embedded", "server"])
-def make(request: pytest.FixtureRequest) -> Make:
+def make(request: pytest.FixtureRequest, project: str) -> Make:
     if request.param == "embedded":
         return PubSub
-    url = request.getfixturevalue("server").url
-    project = f"project-{next(_numbers)}"
+    url = request.getfixturevalue("shared_server").url
     return lambda: PubSub(url, project=project)
 
 
@@ -78,28 +66,32 @@ def test_settings_that_make_no_sense_are_refused_before_they_are_sent() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("payload", [b"\x00\xff", "text ü", {"n": [1, 2.5, None, True]}, [], 7, None, ""])
-def test_a_payload_comes_back_as_it_was_given(make: Make, payload: Any) -> None:
+def test_a_payload_comes_back_as_it_was_given(make: Make, subtests: pytest.Subtests) -> None:
+    async def round_trip(queue: WorkQueue, payload: Any) -> None:
+        first = await queue.publish(payload, priority=8, headers={"trace": "7"}, max_retries=2)
+        second = await queue.publish(payload)
+
+        peeked = await queue.peek()
+        assert peeked is not None
+        assert (peeked.message_id, peeked.payload) == (first, payload)
+        [task] = await queue.consume()
+        assert (task.message_id, task.payload, task.priority, dict(task.headers)) == (first, payload, 8, {"trace": "7"})
+        assert (task.retry_count, task.max_retries, task.delivery_attempt) == (0, 2, 1)
+        task.ack()
+        async for streamed in queue:
+            assert (streamed.message_id, streamed.payload, streamed.max_retries) == (second, payload, 3)
+            assert isinstance(streamed, QueueTask)
+            streamed.ack()
+            break
+        await queue.close()
+        await stats_are(queue, depth=0, in_flight=0, acked_total=2)
+
     async def scenario() -> None:
         async with make() as pubsub:
-            queue = await pubsub.queue("tasks").create()
-            first = await queue.publish(payload, priority=8, headers={"trace": "7"}, max_retries=2)
-            second = await queue.publish(payload)
-
-            peeked = await queue.peek()
-            assert peeked is not None
-            assert (peeked.message_id, peeked.payload) == (first, payload)
-            [task] = await queue.consume()
-            assert (task.message_id, task.payload, task.priority, dict(task.headers)) == (first, payload, 8, {"trace": "7"})
-            assert (task.retry_count, task.max_retries, task.delivery_attempt) == (0, 2, 1)
-            task.ack()
-            async for streamed in queue:
-                assert (streamed.message_id, streamed.payload, streamed.max_retries) == (second, payload, 3)
-                assert isinstance(streamed, QueueTask)
-                streamed.ack()
-                break
-            await queue.close()
-            await stats_are(queue, depth=0, in_flight=0, acked_total=2)
+            payloads: list[Any] = [b"\x00\xff", "text ü", {"n": [1, 2.5, None, True]}, [], 7, None, ""]
+            for number, payload in enumerate(payloads):
+                with subtests.test(payload=payload):
+                    await round_trip(await pubsub.queue(f"tasks-{number}").create(), payload)
 
     run(scenario)
 
@@ -365,16 +357,17 @@ def test_delays_are_kept_to_the_microsecond(streamed: bool) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("wrong", [{"delay": -1}, {"delay": "1"}, {"delay": 1e12}, {"error": b"bytes"}])
-def test_a_nack_that_makes_no_sense_is_refused_and_settles_nothing(wrong: dict[str, Any]) -> None:
+def test_a_nack_that_makes_no_sense_is_refused_and_settles_nothing() -> None:
     async def scenario() -> None:
         async with PubSub() as pubsub:
             queue = await pubsub.queue("tasks").create()
             await queue.publish("work")
             [task] = await queue.consume()
-            with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-                task.nack(**wrong)
-            assert not task.is_settled
+            wrongs: list[dict[str, Any]] = [{"delay": -1}, {"delay": "1"}, {"delay": 1e12}, {"error": b"bytes"}]
+            for wrong in wrongs:
+                with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+                    task.nack(**wrong)
+                assert not task.is_settled
             task.ack()
             await stats_are(queue, acked_total=1)
 

@@ -7,6 +7,7 @@ retries, so that an error of the server is seen and not hidden behind a minute o
 from __future__ import annotations
 
 import itertools
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,8 @@ import pytest
 from google.cloud import pubsub_v1
 from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import PublisherClient as PlainPublisher
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from google.pubsub_v1.types import StreamingPullRequest
 
 from penstock.clock import monotonic
@@ -135,14 +138,6 @@ class RawStream:
     def wait(self, count: int, within: float = PATIENCE) -> list[Any]:
         """The deliveries, once there are so many."""
         self.answers.until(lambda answers: sum(len(answer.received_messages) for answer in answers) >= count, within)
-        return self.received
-
-    def stay(self, seconds: float) -> list[Any]:
-        """The deliveries, when none came for so long."""
-        before = len(self.received)
-        until = monotonic() + int(seconds * 1e6)
-        while len(self.received) == before and monotonic() < until:
-            self.answers.stay((until - monotonic()) / 1e6)
         return self.received
 
     def cancel(self) -> None:
@@ -319,6 +314,22 @@ def mask(*paths: str) -> Any:
 def bodies(deliveries: Sequence[Any]) -> list[bytes]:
     """The data of deliveries, of a Pull's or of a callback's kind."""
     return [one.message.data if hasattr(one, "message") and not hasattr(one, "nack") else one.data for one in deliveries]
+
+
+def eager(kind: Any, host: str, **options: Any) -> Any:
+    """A client whose channel looks for the server often, and whose calls wait for it.
+
+    By itself the channel waits a second, then two, then four; and the client, after five calls that failed at once, ten.
+    """
+    patience = {"methodConfig": [{"name": [{}], "waitForReady": True}]}
+    channel_options = [
+        ("grpc.service_config", json.dumps(patience)),
+        ("grpc.initial_reconnect_backoff_ms", 50),
+        ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one try may take
+        ("grpc.max_reconnect_backoff_ms", 200),
+    ]
+    transport = PublisherGrpcTransport if kind is pubsub_v1.PublisherClient else SubscriberGrpcTransport
+    return kind(transport=transport(channel=grpc.insecure_channel(host, options=channel_options)), **options)
 
 
 def connected(host: str) -> Iterator[Google]:

@@ -6,7 +6,7 @@ const assert = require('node:assert/strict');
 const { randomUUID } = require('node:crypto');
 const { PubSub, Schema, SchemaTypes, Encodings, AckResponses } = require('@google-cloud/pubsub');
 
-const PATIENCE = 20_000;
+const PATIENCE = 60_000;
 const pubsub = new PubSub({ projectId: 'node-project' });
 
 const unique = kind => `${kind}-${randomUUID()}`;
@@ -37,13 +37,13 @@ async function listen(subscription, react) {
   }
 }
 
-// So many messages, each acked.
+// `count` different messages, each acked. One may be delivered again, when its ack comes after the end of an earlier stream.
 function receive(subscription, count) {
-  const found = [];
+  const found = new Map();
   return listen(subscription, (message, done) => {
     message.ack();
-    found.push(message);
-    if (found.length === count) done(found);
+    if (found.size < count) found.set(message.id, message);
+    if (found.size === count) done([...found.values()]);
   });
 }
 
@@ -99,9 +99,9 @@ const scenarios = {
     await topic.publishMessage({ json: { a: [1, 'ü'] } });
     const [message] = await receive(subscription, 1);
     assert.deepEqual(JSON.parse(text(message)), { a: [1, 'ü'] });
-    const again = pubsub.subscription(subscription.name);
-    for (const byte of [1, 2, 3]) await topic.publishMessage({ data: Buffer.alloc(3_000_000, byte) });
-    const found = await receive(again, 3);
+    const large = await pair();
+    for (const byte of [1, 2, 3]) await large.topic.publishMessage({ data: Buffer.alloc(3_000_000, byte) });
+    const found = await receive(large.subscription, 3);
     assert.deepEqual(found.map(one => one.data.length), [3_000_000, 3_000_000, 3_000_000]);
   },
 
@@ -116,7 +116,7 @@ const scenarios = {
       message.ack();
       return done();
     });
-    assert.ok(Date.now() - started < 10_000);
+    assert.ok(Date.now() - started < PATIENCE);
   },
 
   async ordering() {

@@ -13,19 +13,19 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from google.pubsub_v1.types import PubsubMessage, StreamingPullRequest
 
 from penstock.testing.server import LocalServer
-from tests.integration.google.real_client import PROJECT, unique
+from tests.integration.google.real_client import unique
 
 
-def test_the_asynchronous_clients_do_the_whole_round(server: LocalServer) -> None:
-    asyncio.run(whole_round(server.grpc))
+def test_the_asynchronous_clients_do_the_whole_round(server: LocalServer, project: str) -> None:
+    asyncio.run(whole_round(server.grpc, project))
 
 
-async def whole_round(host: str) -> None:
+async def whole_round(host: str, project: str) -> None:
     async with grpc.aio.insecure_channel(host) as channel:
         publisher: Any = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
         subscriber: Any = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=channel))
-        topic = f"projects/{PROJECT}/topics/{unique('async')}"
-        subscription = f"projects/{PROJECT}/subscriptions/{unique('async')}"
+        topic = f"projects/{project}/topics/{unique('async')}"
+        subscription = f"projects/{project}/subscriptions/{unique('async')}"
         await publisher.create_topic(name=topic)
         await subscriber.create_subscription(name=subscription, topic=topic)
 
@@ -53,6 +53,6 @@ async def whole_round(host: str) -> None:
                     break
         done.set()
         stream.cancel()
-        assert [topic.name async for topic in await publisher.list_topics(project=f"projects/{PROJECT}")] == [topic]
+        assert [topic.name async for topic in await publisher.list_topics(project=f"projects/{project}")] == [topic]
         await subscriber.delete_subscription(subscription=subscription)
         await publisher.delete_topic(topic=topic)

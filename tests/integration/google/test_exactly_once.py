@@ -71,7 +71,7 @@ def test_a_nack_is_confirmed_and_the_message_comes_again(google: Google) -> None
         futures.append(message.ack_with_response() if futures else message.nack_with_response())
 
     with Listener(google, subscription, react) as listener:
-        first, second = listener.wait(2, within=5)
+        first, second = listener.wait(2)
         assert first.message_id == second.message_id
         assert first.ack_id != second.ack_id
         assert [future.result(PATIENCE) for future in futures] == [AcknowledgeStatus.SUCCESS] * 2
@@ -94,6 +94,20 @@ def test_many_messages_are_each_delivered_once(google: Google) -> None:
         found = listener.wait(300)
         assert {future.result(PATIENCE) for future in list(futures)} == {AcknowledgeStatus.SUCCESS}
     assert sorted(int(body) for body in bodies(found)) == list(range(300))
+
+
+def test_an_ack_after_the_deadline_is_refused_also_when_nobody_has_looked_since(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair(**EXACT)
+    timed.publish(topic, b"a")
+    late = timed.pull(subscription, 1)
+    clock.advance(10)
+    for _ in range(2):
+        with pytest.raises(exceptions.FailedPrecondition):
+            timed.ack(subscription, late)
+    clock.advance(1)
+    again = timed.pull(subscription, 1)
+    for _ in range(2):
+        timed.ack(subscription, again)
 
 
 @pytest.mark.parametrize("verb", ["ack", "modify"])

@@ -15,7 +15,7 @@ from penstock.testing.server import LocalServer
 from tests.node.modules import INSTALL_SECONDS, node_modules
 
 SCRIPT = Path(__file__).parent / "scenarios.js"
-RUN_SECONDS = 60
+RUN_SECONDS = 110
 
 SCENARIOS = re.findall(r"^  async (\w+)\(\) \{$", SCRIPT.read_text(), re.MULTILINE)
 

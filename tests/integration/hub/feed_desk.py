@@ -13,11 +13,11 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
 from penstock.durations import DAY
 from penstock.errors import PenstockError
+from penstock.hub.broker.feed import BrokerFeed
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
-from penstock.hub_host.feed import BrokerFeed
 
 ALICE = "@(browser/alice)"
 SECONDS = 60
@@ -45,6 +45,11 @@ class Inbox:
     @property
     def data(self) -> list[str]:
         return [message.data.decode().strip('"') for message in self.messages]
+
+    def named(self, *names: str) -> list[Message]:
+        """What came by these ids, the last of each."""
+        found = {message.message_id: message for message in self.messages}
+        return [found[name] for name in names]
 
     async def until(self, count: int) -> list[str]:
         """The data of what came, when there are so many."""

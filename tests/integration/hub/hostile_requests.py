@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.hub.core.address import EVERYONE, HUB
-from penstock.hub.core.messages import COMMANDS
 from tests.integration.hub.hostile_row import (
     ALIVE,
+    ANONYMOUS,
     BEAT,
     INNOCENT,
     MEBIBYTE,
@@ -15,7 +15,6 @@ from tests.integration.hub.hostile_row import (
     NOT_JSON,
     OPENED,
     ORIGINAL,
-    STRANGER,
     SUBSCRIPTION,
     TOKEN,
     Closed,
@@ -79,7 +78,16 @@ WRONG_VERSION = (refused("version_mismatch", "version_mismatch"), Closed(4005))
 NOBODY = refused("not_registered", "unauthorized")
 
 STATE = {
-    **{f"{kind} before hub:connect": row(said(kind, {}), STRANGER, stage=OPENED) for kind in COMMANDS if kind != "hub:connect"},
+    "subscribe before hub:connect": row(
+        (said("hub:subscribe", {"topic": "t"}), BEAT), reply("hub:subscribed"), ALIVE, stage=ANONYMOUS
+    ),
+    "nothing in a subscribe before hub:connect": row(said("hub:subscribe", {}), refused("missing_topic"), stage=ANONYMOUS),
+    "hub:connect after something else": row(
+        (BEAT, said("hub:connect", {"version": "1.0"})), ALIVE, refused("already_connected"), stage=ANONYMOUS
+    ),
+    "durable without an address": row(
+        said("hub:subscribe", {"topic": "t", "durable": True}), refused("anonymous", "unauthorized"), stage=ANONYMOUS
+    ),
     "an unknown type before hub:connect": row(said("hub:shutdown"), refused("unknown_type"), stage=OPENED),
     "no JSON before hub:connect": row("hello", NOT_JSON, stage=OPENED),
     "hub:connect twice": row(said("hub:connect", {"version": "1.0"}), refused("already_connected")),
@@ -120,7 +128,7 @@ STATE = {
     "renew before register": row(said("hub:renew", {"renewalToken": "x"}), refused("not_registered", "unknown_actor")),
     "unregister before register": row(said("hub:unregister", {}), NOBODY),
     "unsubscribe before register": row(said("hub:unsubscribe", {"topic": "t"}), NOBODY),
-    "ack before register": row(said("hub:ack", {"messageId": "x"}), NOBODY),
+    "ack before register": row(said("hub:ack", {"ackId": "x"}), NOBODY),
     "publish after unregister": row(
         (said("hub:unregister", {}), said("hub:publish", {"topic": "t", "type": "x"})),
         reply("hub:unregistered"),
@@ -166,6 +174,10 @@ IDENTITY = {
     "the hub's name in from of hub:connect": row(
         (said("hub:connect", {"version": "1.0"}, from_=HUB), BEAT), reply("hub:connected"), ALIVE, stage=OPENED
     ),
+    "a live actor's name in the first from": row(
+        said("hub:publish", {"topic": "t", "type": "x"}, from_=INNOCENT), reply("hub:delivery_ack"), stage=ANONYMOUS
+    ),
+    "the hub's name in the first from": row(said("hub:heartbeat", {}, from_=HUB), RESERVED, stage=OPENED),
     "an empty from": row(said("hub:heartbeat", {}, from_=""), SPOOFED, stage=MEMBER),
     "the hub's address": row(register(HUB), RESERVED),
     "everybody's address": row(register(EVERYONE), RESERVED),
@@ -200,11 +212,11 @@ IDENTITY = {
     "somebody else unregistered": row(said("hub:unregister", {"actorAddress": INNOCENT}), WRONG_ACTOR, stage=MEMBER),
     "the hub unregistered": row(said("hub:unregister", {"actorAddress": HUB}), WRONG_ACTOR, stage=MEMBER),
     "ids acknowledged that were never sent": row(
-        said("hub:ack", {"messageIds": ["a", "a", "b", ""]}), reply("hub:acked", unknown=["a", "b", ""]), stage=MEMBER
+        said("hub:ack", {"ackIds": ["a", "a", "b", ""]}), reply("hub:acked", unknown=["a", "b", ""]), stage=MEMBER
     ),
-    "1,001 ids acknowledged": row(said("hub:ack", {"messageIds": [str(n) for n in range(1_001)]}), NO_PAYLOAD, stage=MEMBER),
-    "nothing acknowledged": row(said("hub:ack", {}), refused("missing_message_id"), stage=MEMBER),
-    "numbers acknowledged": row(said("hub:ack", {"messageIds": [1]}), NO_PAYLOAD, stage=MEMBER),
+    "1,001 ids acknowledged": row(said("hub:ack", {"ackIds": [str(n) for n in range(1_001)]}), NO_PAYLOAD, stage=MEMBER),
+    "nothing acknowledged": row(said("hub:ack", {}), refused("missing_ack_id"), stage=MEMBER),
+    "numbers acknowledged": row(said("hub:ack", {"ackIds": [1]}), NO_PAYLOAD, stage=MEMBER),
     "somebody else's subscription ended": row(
         said("hub:unsubscribe", {"subscriptionId": SUBSCRIPTION}), refused("unknown_subscription"), stage=MEMBER
     ),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 OPENED, CONNECTED, MEMBER, ORIGINAL = "opened", "connected", "member", "connected in the original's dialect"
+ANONYMOUS = "opened, and never said hub:connect"
 HOSTILE = "@(hostile/one)"
 INNOCENT = "@(innocent/reader)"
 TOKEN, SUBSCRIPTION = "<the innocent's renewal token>", "<the innocent's subscription>"
@@ -108,4 +109,3 @@ BEAT = said("hub:heartbeat", {"timestamp": 1})
 ALIVE = reply("hub:heartbeat_ack")
 NOT_JSON, NO_ENVELOPE, NO_PAYLOAD = refused("invalid_json"), refused("invalid_envelope"), refused("invalid_payload")
 TOO_LARGE = refused("message_too_large", "message_too_large")
-STRANGER = refused("not_connected", "unauthorized")

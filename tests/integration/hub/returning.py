@@ -188,7 +188,7 @@ class Returner:
         self.seen[topic].append(frame.payload["n"])
         self.since = frame.position
         if self.durable and self.random.randrange(10) < self._acked_of_ten and self._client is not None:
-            self._client.send({"type": "hub:ack", "payload": {"messageId": frame.metadata.message_id}})
+            self._client.send({"type": "hub:ack", "payload": {"ackId": frame.metadata.ack_id}})
         self.changed.set()
 
     # --- what was to come -----------------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 
 import asyncio
 import json
-import urllib.request
 from typing import Any
 
 import aiohttp
 import jsonschema_rs
 import pytest
 
-from penstock.doors.hub.asyncapi import REPLIES_TO
 from penstock.hub.core.messages import COMMANDS, REPLIES
+from penstock.hub.server.asyncapi import REPLIES_TO, asyncapi
 from penstock.testing.server import LocalServer
 from tests.integration.hub.wire import Json, Wire, connected, member, opened
 from tests.node.modules import INSTALL_SECONDS, node_modules
@@ -75,7 +74,7 @@ async def converse(url: str) -> set[str]:
         await ask(wire, "hub:subscribe", {"topic": "bills/#", "durable": True})
         await ask(agent, "hub:publish", {"topic": "bills/1", "type": "bill"})
         bill = check(await wire.expect("bill"), "Forwarded")
-        await ask(wire, "hub:ack", {"messageId": bill["metadata"]["messageId"]})
+        await ask(wire, "hub:ack", {"ackId": bill["metadata"]["ackId"]})
         await ask(wire, "hub:list_topics", {"prefix": "plain"})
         await ask(wire, "hub:topic_info", {"topic": "chat/lobby"})
         await ask(wire, "hub:topic_info", {"topic": "plain/a"})
@@ -110,8 +109,7 @@ def test_everything_that_a_hub_says_is_as_described() -> None:
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
 def test_the_document_is_one_by_asyncapis_own_schema() -> None:
-    with LocalServer() as server, urllib.request.urlopen(f"{server.url}/asyncapi.json", timeout=30) as answer:
-        document = json.load(answer)
+    document = asyncapi("1", "http://localhost")
     schema = node_modules() / "@asyncapi" / "specs" / "schemas" / f"{document['asyncapi']}-without-$id.json"
 
     faults = jsonschema_rs.validator_for(json.loads(schema.read_text())).iter_errors(document)

@@ -15,37 +15,39 @@ import pytest
 from aiohttp import web
 
 from penstock.access import Keyring
-from penstock.client import ConnectionNews, Gap, HubClient, HubMessages, Position, Presence, hub_link
+from penstock.client import ConnectionNews, Gap, HubClient, HubMessages, Position, Presence
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import (
     ActorNotFound,
     FailedPrecondition,
     InvalidArgument,
-    PenstockError,
     PermissionDenied,
     ServerUnreachable,
     Unauthenticated,
     Unavailable,
 )
+from penstock.hub.client import link
 from penstock.hub.core import messages as wire
+from penstock.testing import ManualClock
 from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from tests.ports import free_port
 
-SECONDS = 20.0
+SECONDS = 60.0
 ANN, BOB = "@(browser/ann)", "@(service/bob)"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
-    with LocalServer(hub_history=("chat", "log")) as server:
+    """Shared: every test leaves nobody connected and no durable subscription behind."""
+    with LocalServer(hub_history=("chat",)) as server:
         yield server
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             await scenario
 
     asyncio.run(within())
@@ -73,11 +75,9 @@ class News:
         await self.until(lambda heard: sum(one.is_connected for one in heard) >= connections)
 
 
-async def soon(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Return when it is so."""
-    async with asyncio.timeout(SECONDS):
-        while not await is_so():
-            pass
+def give(hub: HubClient, seconds: float) -> None:
+    """Change the timeout of a client that is open: opening it has all the time it needs."""
+    hub._timeout = hub._link._timeout = seconds
 
 
 async def data(messages: HubMessages, count: int) -> list[Any]:
@@ -143,9 +143,9 @@ def test_data_can_be_had_as_a_type_of_ones_own(server: LocalServer) -> None:
     run(scenario())
 
 
-def test_an_actor_is_sent_to_and_broadcasts_reach_those_with_a_capability(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with HubClient(server.url, address=ANN, capabilities=("chat",)) as ann, HubClient(server.url, address=BOB) as bob:
+def test_an_actor_is_sent_to_and_broadcasts_reach_those_with_a_capability() -> None:
+    async def scenario(url: str) -> None:
+        async with HubClient(url, address=ANN, capabilities=("chat",)) as ann, HubClient(url, address=BOB) as bob:
             async with ann.direct() as messages:
                 await bob.send(ANN, "hello", type="greeting")
                 assert await bob.broadcast({"n": 1}, type="notice", capability="chat") == 1
@@ -161,14 +161,15 @@ def test_an_actor_is_sent_to_and_broadcasts_reach_those_with_a_capability(server
             with pytest.raises(ActorNotFound, match="nobody/here"):
                 await bob.send("@(nobody/here)", 1)
 
-    run(scenario())
+    with LocalServer() as own:  # everybody is counted
+        run(scenario(own.url))
 
 
-def test_who_and_what_is_there_can_be_asked(server: LocalServer) -> None:
-    async def scenario() -> None:
+def test_who_and_what_is_there_can_be_asked() -> None:
+    async def scenario(url: str) -> None:
         async with (
-            HubClient(server.url, address=ANN, capabilities=("chat", "ui"), metadata={"room": 7}) as ann,
-            HubClient(server.url, address=BOB) as bob,
+            HubClient(url, address=ANN, capabilities=("chat", "ui"), metadata={"room": 7}) as ann,
+            HubClient(url, address=BOB) as bob,
             ann.subscribe("chat/#"),
             bob.subscribe("news"),
         ):
@@ -183,7 +184,8 @@ def test_who_and_what_is_there_can_be_asked(server: LocalServer) -> None:
             assert (plain.subscriber_count, plain.exact_count, plain.has_history, plain.bound_to) == (1, 1, False, None)
             assert (kept.subscriber_count, kept.exact_count, kept.has_history, kept.bound_to) == (1, 0, True, "hub.chat")
 
-    run(scenario())
+    with LocalServer(hub_history=("chat",)) as own:  # everybody and everything is listed
+        run(scenario(own.url))
 
 
 def test_presence_is_known_and_told(server: LocalServer) -> None:
@@ -239,7 +241,7 @@ def test_a_subscription_that_is_left_ends_at_the_hub_and_its_iterator_too(server
                 await asyncio.sleep(0)
             with pytest.raises(StopAsyncIteration):
                 await reading
-            assert await hub.topics() == []
+            assert await hub.topics("news") == []
             assert (await hub.publish("news")).subscriber_count == 0
             with pytest.raises(FailedPrecondition, match="used before"):
                 await messages.__aenter__()
@@ -247,9 +249,8 @@ def test_a_subscription_that_is_left_ends_at_the_hub_and_its_iterator_too(server
     run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
+def test_a_wrong_call_is_refused_and_the_client_goes_on(server: LocalServer, subtests: pytest.Subtests) -> None:
+    calls: list[tuple[Callable[[HubClient], Awaitable[object]], str]] = [
         (lambda hub: hub.publish("orders/#", 1), "one topic"),
         (lambda hub: hub.publish("a b", 1), "'a b'"),
         (lambda hub: hub.publish("a", object()), "JSON"),
@@ -261,61 +262,52 @@ def test_a_subscription_that_is_left_ends_at_the_hub_and_its_iterator_too(server
         (lambda hub: hub.presence("a b"), "the hub refuses"),
         (lambda hub: hub.publish("a", 1, type="\ud800"), "hub:publish cannot be written as JSON"),
         (lambda hub: hub.discover(metadata={"a": object()}), "hub:discover cannot be written as JSON"),
-    ],
-)
-def test_a_wrong_call_is_refused_and_the_client_goes_on(
-    server: LocalServer, call: Callable[[HubClient], Awaitable[object]], text: str
-) -> None:
+        (lambda _: HubClient(server.url, metadata={"a": object()}).open(), "hub:register cannot be written as JSON"),
+    ]
+
     async def scenario() -> None:
         async with HubClient(server.url) as hub:
+            for call, text in calls:
+                with subtests.test(text=text):
+                    with pytest.raises(InvalidArgument) as refused:
+                        await call(hub)
+                    assert text in str(refused.value)
+                    await hub.publish("fine")
+
+    run(scenario())
+
+
+WRONG_CLIENTS: list[dict[str, Any]] = [
+    {"address": "ann"},
+    {"address": "@(Browser/Ann)"},
+    {"capabilities": ()},
+    {"capabilities": "chat"},
+    {"ttl": 0},
+    {"ttl": 4000},
+    {"timeout": 0},
+    {"server": "ftp://example.org"},
+    {"server": "ws://user:secret@example.org/ws"},
+    {"server": "ws://example.org/ws?token=secret"},
+    {"server": "ws://:x"},
+    {"server": ""},
+]
+WRONG_SUBSCRIPTIONS: list[dict[str, Any]] = [
+    {"topic": "a b"},
+    {"topic": "#/a"},
+    {"durable": True, "since": Position("e", 1)},
+    {"max_waiting": 0},
+]
+
+
+def test_a_client_or_a_subscription_that_cannot_be_is_refused_without_telling_secrets(subtests: pytest.Subtests) -> None:
+    for options in WRONG_CLIENTS:
+        with subtests.test(options=options):
             with pytest.raises(InvalidArgument) as refused:
-                await call(hub)
-            assert text in str(refused.value)
-            await hub.publish("fine")
-
-    run(scenario())
-
-
-def test_metadata_that_is_no_json_is_refused_when_it_would_be_sent(server: LocalServer) -> None:
-    async def scenario() -> None:
-        with pytest.raises(InvalidArgument, match="hub:register cannot be written as JSON"):
-            await HubClient(server.url, metadata={"a": object()}).open()
-
-    run(scenario())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"address": "ann"},
-        {"address": "@(Browser/Ann)"},
-        {"capabilities": ()},
-        {"capabilities": "chat"},
-        {"ttl": 0},
-        {"ttl": 4000},
-        {"timeout": 0},
-        {"server": "ftp://example.org"},
-        {"server": "ws://user:secret@example.org/ws"},
-        {"server": "ws://example.org/ws?token=secret"},
-        {"server": "ws://:x"},
-        {"server": ""},
-    ],
-)
-def test_a_client_that_cannot_be_is_refused_without_telling_secrets(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        HubClient(**options)
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "options", [{"topic": "a b"}, {"topic": "#/a"}, {"durable": True, "since": Position("e", 1)}, {"max_waiting": 0}]
-)
-def test_a_subscription_that_cannot_be_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
-        HubClient().subscribe(**{"topic": "a", **options})
-
-
-def test_direct_messages_of_which_none_may_wait_are_refused() -> None:
+                HubClient(**options)
+            assert "secret" not in str(refused.value)
+    for options in WRONG_SUBSCRIPTIONS:
+        with subtests.test(options=options), pytest.raises(InvalidArgument):
+            HubClient().subscribe(**{"topic": "a", **options})
     with pytest.raises(InvalidArgument, match="max_waiting"):
         HubClient().direct(max_waiting=0)
 
@@ -330,6 +322,7 @@ def test_what_was_published_during_a_break_is_brought_exactly_where_the_topic_ke
             HubClient(server.url) as bob,
             ann.subscribe("chat/#") as messages,
             ann.subscribe("chat/lobby") as lobby,
+            ann.subscribe("chat/attic") as untouched,
         ):
             for number in range(10):
                 await bob.publish("chat/lobby" if number % 2 else "chat/garden", number)
@@ -340,34 +333,18 @@ def test_what_was_published_during_a_break_is_brought_exactly_where_the_topic_ke
             await news.until(lambda heard: not heard[-1].is_connected)
             for number in range(10, 20):
                 await bob.publish("chat/lobby" if number % 2 else "chat/garden", number)
+            await bob.publish("chat/attic", 20)
             proxy.accept()
             await news.again()
-            await bob.publish("chat/lobby", 20)
+            await bob.publish("chat/lobby", 21)
 
-            found = [await messages.get(SECONDS) for _ in range(16)]
-            assert [one.data for one in found] == [*range(5, 21)]
-            assert [one.gap for one in found] == [None] * 16
-            assert await data(lobby, 11) == [*range(1, 20, 2), 20]
+            found = [await messages.get(SECONDS) for _ in range(17)]
+            assert [one.data for one in found] == [*range(5, 22)]
+            assert [one.gap for one in found] == [None] * 17
+            assert await data(lobby, 11) == [*range(1, 20, 2), 21]
+            first = await untouched.get(SECONDS)  # what came before its first message is not missed either
+            assert (first.data, first.gap) == (20, None)
             await has_nothing(messages, bob, "chat/x")
-
-    run(scenario())
-
-
-def test_before_the_first_message_nothing_of_a_break_is_missed_either(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with (
-            through_a_proxy(server) as (ann, proxy, news),
-            HubClient(server.url) as bob,
-            ann.subscribe("chat/#") as messages,
-        ):
-            proxy.refuse()
-            proxy.cut()
-            await news.until(lambda heard: not heard[-1].is_connected)
-            await bob.publish("chat/lobby", "first")
-            proxy.accept()
-
-            found = await messages.get(SECONDS)
-            assert (found.data, found.gap) == ("first", None)
 
     run(scenario())
 
@@ -478,19 +455,21 @@ def test_a_message_to_an_actor_is_not_sent_twice_and_nobody_pretends_to_know(ser
 
 def test_calls_wait_for_a_connection_and_give_up_in_time(server: LocalServer) -> None:
     async def scenario() -> None:
-        async with through_a_proxy(server, timeout=0.5) as (ann, proxy, news):
+        async with through_a_proxy(server) as (ann, proxy, news):
             proxy.refuse()
             proxy.cut()
             await news.until(lambda heard: not heard[-1].is_connected)
+            give(ann, 0.1)
             with pytest.raises(ServerUnreachable):
-                await ann.publish("news", 1)
+                await ann.publish("late", 1)
             with pytest.raises(ServerUnreachable):
-                async with ann.subscribe("news"):
+                async with ann.subscribe("late"):
                     pass
+            give(ann, SECONDS)
             proxy.accept()
             await news.again()
-            assert (await ann.publish("news", 2)).subscriber_count == 0
-            assert await ann.topics() == []
+            assert (await ann.publish("late", 2)).subscriber_count == 0
+            assert await ann.topics("late") == []
 
     run(scenario())
 
@@ -508,7 +487,7 @@ def test_a_call_that_waits_through_a_break_succeeds_after_it(server: LocalServer
 
             assert (await publishing).topic == "news"
             await subscribing
-            assert [one.name for one in await ann.topics()] == ["news"]
+            assert [one.name for one in await ann.topics("news")] == ["news"]
 
     run(scenario())
 
@@ -516,12 +495,14 @@ def test_a_call_that_waits_through_a_break_succeeds_after_it(server: LocalServer
 def test_a_connection_that_died_without_a_word_is_noticed_and_replaced(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_link, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(link, "HEARTBEAT_SECONDS", 0.1)
 
     async def scenario() -> None:
-        async with through_a_proxy(server, timeout=0.5) as (ann, proxy, news), ann.subscribe("chat/lobby") as messages:
+        async with through_a_proxy(server) as (ann, proxy, news), ann.subscribe("chat/lobby") as messages:
             proxy.swallow()
+            give(ann, 0.2)
             await news.until(lambda heard: not heard[-1].is_connected)
+            give(ann, SECONDS)
             assert "nothing came" in news.heard[-1].problem
             proxy.heal()
             proxy.cut()
@@ -532,15 +513,24 @@ def test_a_connection_that_died_without_a_word_is_noticed_and_replaced(
     run(scenario())
 
 
-def test_a_registration_is_renewed_for_as_long_as_the_client_lives(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with HubClient(server.url, address=ANN, ttl=1), HubClient(server.url) as bob:
-            end = asyncio.get_running_loop().time() + 2.5
-            while asyncio.get_running_loop().time() < end:
-                assert ANN in [one.address for one in await bob.actors()]
-                await asyncio.sleep(0.05)
+def test_a_registration_is_renewed_for_as_long_as_the_client_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "RENEW_AT", 0.001)  # of its minute
+    clock = ManualClock()
 
-    run(scenario())
+    async def scenario(server: LocalServer) -> None:
+        host = server.server.hub
+        assert host is not None
+        registry = host.hub.floor.registry
+        async with HubClient(server.url, address=ANN, ttl=60), asyncio.timeout(SECONDS):
+            for _ in range(3):
+                clock.advance(50)
+                actor = registry.get(ANN, clock.now())
+                assert actor is not None
+                while actor.expires_at < clock.now() + 60 * SECOND:  # noqa: ASYNC110  # nobody tells of it
+                    await asyncio.sleep(0.01)
+
+    with LocalServer(clock=clock) as own:
+        run(scenario(own))
 
 
 def test_a_server_that_stops_is_waited_for_and_one_that_comes_back_is_found(caplog: pytest.LogCaptureFixture) -> None:
@@ -566,30 +556,13 @@ def test_a_server_that_stops_is_waited_for_and_one_that_comes_back_is_found(capl
     run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("make", "kind", "text"),
-    [
-        (lambda: "http://127.0.0.1:1", ServerUnreachable, "connection refused"),
-        (lambda: "ws://127.0.0.1:1/ws", ServerUnreachable, "connection refused"),
-    ],
-)
-def test_a_first_connection_that_fails_is_told(make: Callable[[], str], kind: type[PenstockError], text: str) -> None:
+def test_a_first_connection_that_fails_is_told() -> None:
     async def scenario() -> None:
-        with pytest.raises(kind, match=text):
-            async with HubClient(make()):
-                pass
+        for url in ("http://127.0.0.1:1", "ws://127.0.0.1:1/ws"):
+            with pytest.raises(ServerUnreachable, match="connection refused"):
+                await HubClient(url).open()
 
     run(scenario())
-
-
-def test_a_server_without_a_hub_is_told() -> None:
-    async def scenario(url: str) -> None:
-        with pytest.raises(FailedPrecondition, match="there is no hub"):
-            async with HubClient(url):
-                pass
-
-    with LocalServer(hub=False) as server:
-        run(scenario(server.url))
 
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -699,8 +672,7 @@ def test_something_that_answers_but_is_no_hub_is_told_in_time() -> None:
         try:
             for path, text in (("mute", "does not answer"), ("chatter", "no hub"), ("other", "no hub")):
                 with pytest.raises((ServerUnreachable, FailedPrecondition), match=text):
-                    async with HubClient(f"ws://127.0.0.1:{port}/{path}", timeout=0.5):
-                        pass
+                    await HubClient(f"ws://127.0.0.1:{port}/{path}", timeout=0.3 if path == "mute" else SECONDS).open()
         finally:
             await runner.cleanup()
 
@@ -794,8 +766,8 @@ def test_a_jwt_says_who_one_is_and_what_one_may(tmp_path: Path) -> None:
 def test_a_reader_that_is_slow_and_asks_for_each_message_gets_all_in_order(server: LocalServer) -> None:
     async def scenario() -> None:
         async with HubClient(server.url) as ann, HubClient(server.url) as bob, ann.subscribe("chat/x", max_waiting=5) as messages:
-            await _publish_all(bob, "chat/x", 400)
-            for number in range(400):
+            await _publish_all(bob, "chat/x", 100)
+            for number in range(100):
                 found = await messages.get(SECONDS)
                 assert (found.data, found.gap) == (number, None)
                 await ann.publish("echo", number)  # answers come, however many messages wait
@@ -828,42 +800,7 @@ def test_a_reader_that_stops_is_cut_off_and_brought_everything_when_it_goes_on()
         run(scenario(server.url))
 
 
-def test_a_client_that_is_told_to_slow_down_does() -> None:
-    async def scenario(url: str) -> None:
-        async with HubClient(url) as hub:
-            found = await asyncio.gather(*[hub.publish("news", number) for number in range(300)])
-            assert len(found) == 300
-
-    with LocalServer(hub_rate_limit=100, hub_rate_burst=100) as server:
-        run(scenario(server.url))
-
-
 # ── durable subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_is_published_while_a_durable_subscriber_is_away_waits_for_it_until_it_is_acked(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with HubClient(server.url) as bob:
-            async with HubClient(server.url, address=ANN) as ann, ann.subscribe("news/#", durable=True) as messages:
-                await bob.publish("news/eu", 1)
-                await bob.publish("news/us", 2)
-                first, second = await messages.get(SECONDS), await messages.get(SECONDS)
-                assert (first.data, second.data) == (1, 2)
-                await first.ack()
-            await bob.publish("news/eu", 3)
-
-            async with HubClient(server.url, address=ANN) as ann, ann.subscribe("news/#", durable=True) as messages:
-                again = [await messages.get(SECONDS) for _ in range(2)]
-                assert sorted(one.data for one in again) == [2, 3]
-                await ann.ack(*again)
-
-            async with HubClient(server.url, address=ANN) as ann, ann.subscribe("news/#", durable=True) as messages:
-                await has_nothing(messages, bob, "news/eu")
-                await ann.unsubscribe("news/#")
-            async with HubClient(server.url, address=ANN) as ann:
-                assert await ann.topics("news") == []
-
-    run(scenario())
 
 
 def test_a_durable_subscription_loses_nothing_over_breaks_and_repeats_nothing_that_waits_or_was_acked(
@@ -875,37 +812,34 @@ def test_a_durable_subscription_loses_nothing_over_breaks_and_repeats_nothing_th
             HubClient(server.url) as bob,
             ann.subscribe("news", durable=True) as messages,
         ):
-            for number in range(20):
+            for number in range(10):
                 await bob.publish("news", number)
             got: list[int] = []
-            for number in range(20, 60):
+            for number in range(10, 30):
                 found = await messages.get(SECONDS)
                 got.append(found.data)
                 await found.ack()
                 await bob.publish("news", number)
-                if number % 10 == 0:
+                if number % 10 == 5:
                     proxy.cut()
             async with asyncio.timeout(SECONDS):
-                while len(set(got)) < 60:
+                while len(set(got)) < 30:
                     found = await messages.get()
                     got.append(found.data)
                     await found.ack()
-            assert sorted(got) == [*range(60)]
+            assert sorted(got) == [*range(30)]
+            await ann.unsubscribe("news")
 
     run(scenario())
 
 
 def test_json_of_every_kind_survives(server: LocalServer) -> None:
-    values: list[Any] = [None, True, 0, -1.5, "", "\u2028 \x00 \ud83d\ude80", [], {}, {"": [[{}]]}, 2**53, "x" * 100_000]
+    values: list[Any] = [None, True, 0, -1.5, "", "\u2028 \x00 \U0001f680", [], {}, {"": [[{}]]}, 2**53, "x" * 100_000]
 
     async def scenario() -> None:
         async with HubClient(server.url) as hub, hub.subscribe("chat/x") as messages:
             for value in values:
-                await hub.publish(
-                    "chat/x", value if not isinstance(value, str) else value.encode("utf-16", "surrogatepass").decode("utf-16")
-                )
-            found = await data(messages, len(values))
-            assert json.dumps(found[:5]) == json.dumps(values[:5])
-            assert found[-1] == values[-1]
+                await hub.publish("chat/x", value)
+            assert json.dumps(await data(messages, len(values))) == json.dumps(values)
 
     run(scenario())

@@ -1,5 +1,6 @@
 """Durable subscriptions of HubClient: what is not acked comes again, to whoever of the same address subscribes next."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -8,7 +9,7 @@ from penstock.client import HubClient
 from penstock.errors import FailedPrecondition
 from penstock.testing.server import LocalServer
 from tests.integration.hub.feed_desk import in_loop
-from tests.integration.hub.wire import opened
+from tests.integration.hub.wire import member, opened
 
 SECONDS = 30.0
 ANN = "@(agent/ann)"
@@ -76,6 +77,31 @@ def test_two_messages_of_the_same_id_are_two_messages(server: LocalServer) -> No
                     assert (message.id, message.data) == ("1", name)
                     await message.ack()
             await ann.unsubscribe("numbered")
+
+    in_loop(scenario())
+
+
+def test_one_of_two_messages_of_the_same_id_is_acked_with_all_its_copies_and_the_other_is_not(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with (
+            HubClient(server.url, address=ANN) as ann,
+            ann.subscribe("copied/#", durable=True) as messages,
+            ann.subscribe("copied/x", durable=True),
+        ):
+            for name in ("one", "two"):
+                async with member(server.url, f"@(browser/{name})") as page:
+                    await page.ask("hub:publish", {"topic": "copied/x", "type": "x", "data": name}, id="1")
+            first, second = [await messages.get(SECONDS) for _ in range(2)]
+            assert (first.id, first.data, second.id, second.data) == ("1", "one", "1", "two")
+            await first.ack()
+            while len(ann._ack_ids.get(second.key, ())) < 2:  # noqa: ASYNC110  # nobody is told how many copies came
+                await asyncio.sleep(0.001)
+
+        async with HubClient(server.url, address=ANN) as ann:
+            async with ann.subscribe("copied/#", durable=True) as messages, ann.subscribe("copied/x", durable=True) as others:
+                assert [(await one.get(SECONDS)).data for one in (messages, others)] == ["two", "two"]
+            for pattern in ("copied/#", "copied/x"):
+                await ann.unsubscribe(pattern)
 
     in_loop(scenario())
 

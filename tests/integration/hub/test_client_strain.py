@@ -2,20 +2,23 @@
 
 import asyncio
 import re
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from penstock.client import ConnectionNews, HubClient, Published, hub_link
+from penstock.client import ConnectionNews, HubClient, Published
 from penstock.errors import FailedPrecondition, ServerUnreachable, Unavailable
+from penstock.hub.client import link
 from penstock.hub.core import messages as wire
+from penstock.hub.core.rules import HubRules
+from penstock.rate_limit import RateLimit
 from penstock.testing.proxy import FaultyProxy
-from penstock.testing.server import LocalServer, ServerProcess
+from penstock.testing.server import LocalServer
+from tests.integration.hub.serving import serving
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -29,6 +32,11 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(within())
 
 
+def give(hub: HubClient, seconds: float) -> None:
+    """Change the timeout of a client that is open: opening it has all the time it needs."""
+    hub._timeout = hub._link._timeout = seconds
+
+
 async def soon(is_so: Callable[[], bool]) -> None:
     """Return when it is so."""
     async with asyncio.timeout(SECONDS):
@@ -40,20 +48,23 @@ async def soon(is_so: Callable[[], bool]) -> None:
 
 
 def test_far_more_than_the_rate_allows_is_published_without_being_cut_off() -> None:
-    async def scenario(url: str) -> None:
+    async def scenario() -> None:
         news: list[ConnectionNews] = []
-        async with HubClient(url, on_connection=news.append, timeout=SECONDS) as hub:
-            found = await asyncio.gather(*(hub.publish("news", number) for number in range(3_000)))
-        assert len({one.message_id for one in found}) == 3_000
+        async with (
+            serving(HubRules(rate=RateLimit(2_000, 100), flood=400)) as running,
+            HubClient(running.url, on_connection=news.append, timeout=SECONDS) as hub,
+        ):
+            found = await asyncio.gather(*(hub.publish("news", number) for number in range(1_500)))
+        assert len({one.message_id for one in found}) == 1_500
         assert [one.is_connected for one in news] == [True]
 
-    with LocalServer(hub_rate_limit=1_000, hub_rate_burst=100) as server:
-        run(scenario(server.url))
+    run(scenario())
 
 
 def test_what_finds_no_turn_in_its_time_says_so() -> None:
     async def scenario(url: str) -> None:
-        async with HubClient(url, timeout=1.0) as hub:
+        async with HubClient(url) as hub:
+            give(hub, 1.0)
             found = await asyncio.gather(*(hub.publish("news", number) for number in range(400)), return_exceptions=True)
             refused = [one for one in found if type(one) is Unavailable]
             unanswered = [one for one in found if isinstance(one, ServerUnreachable)]  # asked in the last moment
@@ -68,18 +79,17 @@ def test_what_finds_no_turn_in_its_time_says_so() -> None:
         run(scenario(server.url))
 
 
-def test_a_hub_that_does_not_answer_is_named_and_for_how_long() -> None:
-    async def scenario(server: ServerProcess) -> None:
-        async with HubClient(server.url, timeout=0.5) as hub:
-            server.process.send_signal(signal.SIGSTOP)
-            try:
+def test_a_hub_that_does_not_answer_is_named_and_for_how_long(server: LocalServer) -> None:
+    async def scenario() -> None:
+        with FaultyProxy("127.0.0.1", server.server.port) as proxy:
+            async with HubClient(f"http://{proxy.address}") as hub:
+                proxy.swallow()
+                give(hub, 0.2)
                 with pytest.raises(ServerUnreachable, match=r"no answer to hub:publish for \d\.\d\d s"):
                     await hub.publish("news", 1)
-            finally:
-                server.process.send_signal(signal.SIGCONT)
+                proxy.cut()
 
-    with ServerProcess() as server:
-        run(scenario(server))
+    run(scenario())
 
 
 def test_more_subscriptions_than_the_rate_allows_at_once_all_come_back_after_a_break() -> None:
@@ -104,7 +114,7 @@ def test_more_subscriptions_than_the_rate_allows_at_once_all_come_back_after_a_b
                 assert count == 2
                 assert len(await hub.topics()) == 40
 
-    with LocalServer(hub_rate_limit=20, hub_rate_burst=10) as server:
+    with LocalServer(hub_rate_limit=100, hub_rate_burst=10) as server:
         run(scenario(server))
 
 
@@ -134,7 +144,9 @@ def test_ending_a_subscription_that_nobody_reads_lets_the_others_go_on(server: L
     run(scenario())
 
 
-def test_a_client_closes_at_once_although_nobody_took_what_came(server: LocalServer) -> None:
+def test_a_client_closes_at_once_although_nobody_took_what_came(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "GOODBYE_SECONDS", SECONDS)
+
     async def scenario() -> None:
         async with (
             HubClient(server.url) as writer,
@@ -145,7 +157,7 @@ def test_a_client_closes_at_once_although_nobody_took_what_came(server: LocalSer
             await soon(lambda: messages.is_full)
             began = time.monotonic()
             await hub.close()
-            assert time.monotonic() - began < hub_link.GOODBYE_SECONDS / 2
+            assert time.monotonic() - began < SECONDS / 2
 
     run(scenario())
 
@@ -218,16 +230,27 @@ def test_a_subscription_that_is_full_again_does_not_keep_the_client_from_coming_
     run(scenario())
 
 
-def test_signs_of_life_are_asked_for_again_on_a_connection_after_one_that_was_not_read(server: LocalServer) -> None:
+def test_signs_of_life_are_asked_for_again_on_a_connection_after_one_that_was_not_read(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "RENEW_AT", 0.01)  # of its minute
+
     async def scenario() -> None:
         news: list[ConnectionNews] = []
+
+        def heard(one: ConnectionNews) -> None:
+            news.append(one)
+            if not one.is_connected:
+                give(hub, SECONDS)
+
         async with (
             HubClient(server.url) as writer,
-            HubClient(server.url, on_connection=news.append, ttl=4, timeout=4.0) as hub,
+            HubClient(server.url, on_connection=heard, ttl=60) as hub,
             hub.subscribe("full", max_waiting=1) as full,
         ):
             await asyncio.gather(*(writer.publish("full", number) for number in range(200)))
             await soon(lambda: full.is_full and hub._link._is_reading_held)
+            give(hub, 0.2)
             await soon(lambda: len(news) == 3)  # it could not renew its registration: the answer was not read
             assert "nothing came from the hub" in news[1].problem
             assert not hub._link._is_reading_held  # or a silent end would be taken for the same

@@ -15,16 +15,15 @@ import pytest
 
 from penstock.access import Keyring
 from penstock.clock import SystemClock
-from penstock.doors.http import HttpLimits
-from penstock.doors.hub.socket import HubSocket
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
-from penstock.hub.core.closing import CLOSES, SLOW_READER
+from penstock.http import HttpLimits
+from penstock.hub.core.close_codes import CLOSES, SLOW_READER
+from penstock.hub.core.effects import Wish
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Wish
-from penstock.rate_limit import RateLimit
+from penstock.hub.server.socket import HubSocket
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.hub.serving import Serving, serving
@@ -72,11 +71,9 @@ def test_a_request_that_does_not_upgrade_is_told_how(server: LocalServer) -> Non
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example.com", "null", "https://app.example.com.evil.com", "http://app.example.com"]
-)
-def test_a_page_of_a_stranger_may_not_connect(server: LocalServer, origin: str) -> None:
-    assert asyncio.run(refused(server.url, Origin=origin)) == (403, "origin_not_allowed")
+def test_a_page_of_a_stranger_may_not_connect(server: LocalServer) -> None:
+    for origin in ("https://evil.example.com", "null", "https://app.example.com.evil.com", "http://app.example.com"):
+        assert asyncio.run(refused(server.url, Origin=origin)) == (403, "origin_not_allowed"), origin
 
 
 def test_a_page_of_the_server_itself_or_of_a_named_origin_may_connect(server: LocalServer) -> None:
@@ -99,9 +96,13 @@ def test_a_server_called_by_a_name_it_was_not_told_refuses(server: LocalServer) 
 
 def test_one_address_may_have_so_many_connections_and_no_more() -> None:
     async def scenario(url: str) -> None:
-        async with connected(url):
+        for _ in range(5):  # a handshake that fails leaves its place free
+            assert await refused(url, Upgrade="h2c") == (426, "upgrade_required")
+        async with connected(url) as first:
             async with connected(url):
-                assert await refused(url) == (429, "too_many_connections")
+                for _ in range(10):
+                    assert await refused(url) == (429, "too_many_connections")
+                await first.nothing_more()
             await comes_back(url)
         assert (await numbers(url))["penstock_hub_connections_refused_total"] >= 1
 
@@ -118,18 +119,6 @@ def test_one_address_may_have_so_many_connections_and_no_more() -> None:
                     await asyncio.sleep(0)
 
     with LocalServer(hub_max_per_address=2) as running:
-        asyncio.run(scenario(running.url))
-
-
-def test_a_handshake_that_fails_leaves_its_place_free() -> None:
-    async def scenario(url: str) -> None:
-        for _ in range(5):
-            async with aiohttp.ClientSession() as session, session.get(f"{url}/ws") as response:
-                assert response.status == 426
-        async with connected(url):
-            pass
-
-    with LocalServer(hub_max_per_address=1) as running:
         asyncio.run(scenario(running.url))
 
 
@@ -152,85 +141,13 @@ def test_the_asyncapi_document_names_this_server(server: LocalServer) -> None:
 # --- what a frame may be ------------------------------------------------------------------------------------------------------
 
 
-def padded(size: int, filler: str = "x") -> str:
-    """A heartbeat of so many bytes, filled up in a field that nobody reads."""
-    shell = '{"type":"hub:heartbeat","id":"padded","payload":{"pad":""}}'
-    count, rest = divmod(size - len(shell), len(filler.encode()))
-    return shell.replace('"pad":""', f'"pad":"{filler * count}{"x" * rest}"')
-
-
-@pytest.mark.parametrize("filler", ["x", "é", "漢", "🙂"])
-def test_a_frame_is_weighed_in_bytes_and_one_too_large_costs_nothing_but_an_error(server: LocalServer, filler: str) -> None:
-    async def scenario() -> None:
-        async with connected(server.url) as wire:
-            fits, exceeds = padded(MEBIBYTE, filler), padded(MEBIBYTE + 1, filler)
-            assert len(fits.encode()) == MEBIBYTE
-            await wire.send(fits)
-            assert (await wire.next())["type"] == "hub:heartbeat_ack"
-            await wire.send(exceeds)
-            error = (await wire.next())["payload"]
-            assert error["code"] == "message_too_large"
-            assert error["details"] == {
-                "reason": "message_too_large",
-                "retryable": False,
-                "size": MEBIBYTE + 1,
-                "limit": MEBIBYTE,
-            }
-            await wire.nothing_more()
-
-    asyncio.run(scenario())
-
-
-def test_a_frame_that_is_announced_beyond_all_measure_is_not_even_read(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with raw(server.url) as socket:
-            await socket.connect()
-            await socket.send(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 4 * MEBIBYTE), b"\x00\x00\x00\x00")
-            assert (await socket.closed())[0] == 1009
-
-    asyncio.run(scenario())
-
-
-def test_fragments_are_weighed_together(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with raw(server.url) as socket:
-            await socket.connect()
-            part = b" " * (300 * 1024)
-            await socket.send(frame(TEXT, part, fin=False), *[frame(0, part, fin=False)] * 3, frame(0, b"{}"))
-            assert (await socket.next())["payload"]["code"] == "message_too_large"
-            await socket.say("hub:heartbeat", {})
-            assert (await socket.next())["type"] == "hub:heartbeat_ack"
-
-    asyncio.run(scenario())
-
-
-def test_a_binary_frame_is_refused_and_the_connection_goes_on(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with connected(server.url) as wire:
-            await wire.socket.send_bytes(b'{"type":"hub:heartbeat"}')
-            assert (await wire.next())["payload"]["details"]["reason"] == "binary_frame"
-            await wire.nothing_more()
-
-    asyncio.run(scenario())
-
-
-def test_a_ping_is_answered_with_what_it_held(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with raw(server.url) as socket:
-            for payload in (b"", b"x", bytes(range(125))):
-                await socket.send(frame(PING, payload))
-                assert await socket.read() == (PONG, payload)
-
-    asyncio.run(scenario())
-
-
 def test_messages_of_every_length_arrive_whole(server: LocalServer) -> None:
     """The headers of frames are made by hand: 7, 16 and 64 bits of length."""
 
     async def scenario() -> None:
         async with member(server.url, "@(test/lengths)") as wire:
             await wire.ask("hub:subscribe", {"topic": "lengths"})
-            for length in [0, 1, *range(0, 300, 7), 65_000, 65_535, 65_536, 70_000, 900_000]:
+            for length in [0, 1, *range(100, 300, 7), 65_000, 65_535, 65_536, 70_000, 900_000]:
                 await wire.say("hub:publish", {"topic": "lengths", "type": "length", "data": "x" * length})
                 assert (await wire.expect("length"))["payload"] == "x" * length
                 await wire.expect("hub:delivery_ack")
@@ -239,16 +156,6 @@ def test_messages_of_every_length_arrive_whole(server: LocalServer) -> None:
 
 
 # --- how connections end ------------------------------------------------------------------------------------------------------
-
-
-def test_a_goodbye_is_answered_before_the_close(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with connected(server.url) as wire:
-            reply = await wire.ask("hub:disconnect", {"reason": "done"})
-            assert reply["type"] == "hub:disconnect_ack"
-            assert await wire.closed() == (1000, "Client requested disconnect")
-
-    asyncio.run(scenario())
 
 
 def test_nothing_is_heard_after_a_goodbye_and_its_close_comes_once(server: LocalServer) -> None:
@@ -268,13 +175,13 @@ def test_nothing_is_heard_after_a_goodbye_and_its_close_comes_once(server: Local
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("payload", [b"", struct.pack("!H", 1000) + b"bye", struct.pack("!H", 4999)])
-def test_a_close_is_answered_by_the_same(server: LocalServer, payload: bytes) -> None:
+def test_a_close_is_answered_by_the_same(server: LocalServer) -> None:
     async def scenario() -> None:
-        async with raw(server.url) as socket:
-            await socket.send(frame(CLOSE, payload))
-            assert await socket.read() == (CLOSE, payload[:2])
-            assert await socket.closed() == (None, "")
+        for payload in (b"", struct.pack("!H", 1000) + b"bye", struct.pack("!H", 4999)):
+            async with raw(server.url) as socket:
+                await socket.send(frame(CLOSE, payload))
+                assert await socket.read() == (CLOSE, payload[:2])
+                assert await socket.closed() == (None, "")
 
     asyncio.run(scenario())
 
@@ -293,41 +200,6 @@ def test_a_client_that_never_says_hello_is_let_go() -> None:
 
     with LocalServer(clock=clock) as running:
         asyncio.run(scenario(running.url))
-
-
-def test_a_client_that_gives_no_sign_of_life_is_let_go_and_one_that_does_is_not() -> None:
-    clock = ManualClock()
-
-    async def scenario(url: str) -> None:
-        async with connected(url) as silent, connected(url) as living:
-            clock.advance(59)
-            await living.ask("hub:heartbeat", {"timestamp": 1})
-            clock.advance(1)
-            assert await silent.closed() == (1000, "Heartbeat timeout")
-            await living.nothing_more()
-
-    with LocalServer(clock=clock, hub_idle=60, hub_heartbeat=30) as running:
-        asyncio.run(scenario(running.url))
-
-
-def test_another_version_is_refused_and_closed(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with opened(server.url) as wire:
-            reply = await wire.ask("hub:connect", {"version": "2.0"})
-            assert reply["payload"]["code"] == "version_mismatch"
-            assert await wire.closed() == (CODES["version_mismatch"], "version_mismatch")
-
-    asyncio.run(scenario())
-
-
-def test_who_is_replaced_is_told_by_whom_and_closed(server: LocalServer) -> None:
-    async def scenario() -> None:
-        async with member(server.url, "@(test/twice)") as first, member(server.url, "@(test/twice)") as second:
-            assert (await first.expect("hub:disconnect"))["payload"]["reason"] == "duplicate_connection"
-            assert await first.closed() == (CODES["duplicate_connection"], "duplicate_connection")
-            await second.nothing_more()
-
-    asyncio.run(scenario())
 
 
 def test_without_a_valid_token_the_connection_ends() -> None:
@@ -353,9 +225,9 @@ def test_without_a_valid_token_the_connection_ends() -> None:
 
 
 def test_a_session_ends_soon_after_its_token_was_revoked(tmp_path: Path) -> None:
-    file = tmp_path / "tokens"
+    file, clock = tmp_path / "tokens", ManualClock()
     keyring = Keyring(file)
-    secrets = {name: keyring.create(name, SystemClock().now()) for name in ("revoked", "kept")}
+    secrets = {name: keyring.create(name, clock.now()) for name in ("revoked", "kept")}
     names = {token.name: token.id for token in keyring.list()}
 
     async def scenario(url: str) -> None:
@@ -364,28 +236,14 @@ def test_a_session_ends_soon_after_its_token_was_revoked(tmp_path: Path) -> None
             member(url, "@(test/two)", token=secrets["kept"]) as other,
         ):
             keyring.revoke(names["revoked"])
+            clock.advance(2)
             assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == "invalid_token"
             assert (await wire.expect("hub:disconnect"))["payload"]["reason"] == "unauthorized"
             assert await wire.closed() == (CODES["unauthorized"], "unauthorized")
             await other.nothing_more()
 
-    with LocalServer(auth="token", token_file=file) as running:
+    with LocalServer(auth="token", token_file=file, clock=clock) as running:
         asyncio.run(scenario(running.url))
-
-
-def test_who_goes_on_after_being_refused_for_its_rate_is_closed() -> None:
-    async def scenario() -> None:
-        rules = HubRules(rate=RateLimit(1, 2), flood=10)
-        async with serving(rules) as running, connected(running.url) as wire, connected(running.url) as other:
-            for _ in range(100):
-                await wire.say("hub:heartbeat", {})
-            assert await wire.closed() == (CODES["rate_limited"], "rate_limited")
-            kinds = [frame["payload"].get("code", frame["type"]) for frame in wire.kept]
-            assert kinds[:2] == ["hub:heartbeat_ack"] * 2
-            assert set(kinds[2:]) == {"rate_limited"}
-            await other.nothing_more()
-
-    asyncio.run(scenario())
 
 
 def test_a_server_that_stops_says_so() -> None:
@@ -411,18 +269,29 @@ def test_a_stop_does_not_wait_for_those_who_do_not_answer() -> None:
             assert (await socket.closed())[0] == 1001
 
     with LocalServer() as running:
-        asyncio.run(asyncio.wait_for(scenario(running), 10))
+        asyncio.run(scenario(running))
 
 
 # --- clients that do not read -------------------------------------------------------------------------------------------------
 
 
-async def flood(url: str, topic: str, megabytes: float) -> None:
-    """Publish so much to a topic."""
-    data = "x" * 10_000
+FLOOD = 150
+"""How many messages of 40,000 bytes are more than the system takes in for a connection that is not read."""
+
+
+async def subscribed(slow: RawSocket) -> None:
+    """Subscribe to what `flood` publishes."""
+    await slow.register("@(test/slow)")
+    await slow.say("hub:subscribe", {"topic": "slow"})
+    assert (await slow.next())["type"] == "hub:subscribed"
+
+
+async def flood(url: str) -> None:
+    """Publish `FLOOD` messages."""
+    data = "x" * 40_000
     async with member(url, "@(test/flood)") as wire:
-        for _ in range(int(megabytes * 100)):
-            await wire.ask("hub:publish", {"topic": topic, "type": "flood", "data": data})
+        for _ in range(FLOOD):
+            await wire.ask("hub:publish", {"topic": "slow", "type": "flood", "data": data})
 
 
 async def no_session(running: Serving) -> None:
@@ -445,15 +314,13 @@ def test_who_does_not_read_is_cut_off_with_its_code_and_the_others_get_everythin
 
     async def scenario() -> None:
         async with serving(HubRules(rate=None)) as running, raw(running.url, receive_buffer=4096) as slow:
-            await slow.register("@(test/slow)")
-            await slow.say("hub:subscribe", {"topic": "slow"})
-            await slow.next()
+            await subscribed(slow)
             (session,) = running.hub.floor.sessions
             async with member(running.url, "@(test/reader)") as reader:
                 await reader.ask("hub:subscribe", {"topic": "slow"})
                 waking = asyncio.create_task(wakes_when_it_is_cut_off(slow, session))
-                flooding = asyncio.create_task(flood(running.url, "slow", 6))
-                for _ in range(600):
+                flooding = asyncio.create_task(flood(running.url))
+                for _ in range(FLOOD):
                     await reader.expect("flood")
                 await flooding
                 assert await waking == ({"flood"}, struct.pack("!H", CODES["slow_reader"]) + b"slow_reader")
@@ -465,14 +332,14 @@ def test_who_does_not_read_is_cut_off_with_its_code_and_the_others_get_everythin
     asyncio.run(scenario())
 
 
-def test_who_does_not_even_take_the_close_is_cut() -> None:
+def test_who_does_not_even_take_the_close_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.server.socket.TAKE_SECONDS", 0.1)
+
     async def scenario() -> None:
         rules = HubRules(max_outbox_bytes=100_000, rate=None)
         async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
-            await slow.register("@(test/slow)")
-            await slow.say("hub:subscribe", {"topic": "slow"})
-            await slow.next()
-            await flood(running.url, "slow", 6)
+            await subscribed(slow)
+            await flood(running.url)
             await no_session(running)
             assert running.hub.numbers.closed["slow_reader"] == 1
 
@@ -481,11 +348,9 @@ def test_who_does_not_even_take_the_close_is_cut() -> None:
 
 async def full(running: Serving, slow: RawSocket) -> HubSocket:
     """Publish to a client that does not read until nothing more can be written to it; returns the server's end of it."""
-    await slow.register("@(test/slow)")
-    await slow.say("hub:subscribe", {"topic": "slow"})
-    await slow.next()
+    await subscribed(slow)
     (session,) = running.hub.floor.sessions
-    await flood(running.url, "slow", 6)
+    await flood(running.url)
     assert len(session.outbox)
     end = session.peer.socket
     assert isinstance(end, HubSocket)
@@ -510,7 +375,7 @@ def test_who_says_close_and_does_not_take_the_answer_is_cut_as_well() -> None:
 
 @pytest.mark.parametrize("how", ["reads on", "stops again", "takes too long"])
 def test_who_reads_on_after_it_was_cut_off_hears_why_within_reason(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.doors.hub.socket.TAKE_SECONDS", 3_600.0)  # the test says when it is time to look
+    monkeypatch.setattr("penstock.hub.server.socket.TAKE_SECONDS", 3_600.0)  # the test says when it is time to look
 
     async def scenario() -> None:
         rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None)
@@ -537,14 +402,13 @@ def test_who_takes_nothing_for_the_span_is_cut_off_though_little_waits() -> None
     async def scenario() -> None:
         rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None)
         async with serving(rules, clock=clock) as running, raw(running.url, receive_buffer=4096) as slow:
-            await slow.register("@(test/slow)")
-            await slow.say("hub:subscribe", {"topic": "slow"})
-            await slow.next()
-            await flood(running.url, "slow", 6)
+            await subscribed(slow)
+            await flood(running.url)
             (session,) = running.hub.floor.sessions
             assert len(session.outbox)
             clock.advance(29)
-            await asyncio.sleep(0.05)  # the clock's news come by way of the loop
+            async with connected(running.url) as other:
+                await other.nothing_more()  # the clock's news come by way of the loop
             assert session.closing is None
             clock.advance(1.1)
             assert (await slow.closed())[0] == CODES["slow_reader"]
@@ -557,10 +421,8 @@ def test_who_says_goodbye_gets_what_waits_before_the_close_if_it_reads_in_time(r
     async def scenario() -> None:
         rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None, leaving=(30 if reads else 0) * SECOND)
         async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
-            await slow.register("@(test/slow)")
-            await slow.say("hub:subscribe", {"topic": "slow"})
-            await slow.next()
-            await flood(running.url, "slow", 6)
+            await subscribed(slow)
+            await flood(running.url)
             (session,) = running.hub.floor.sessions
             await slow.say("hub:disconnect")
             async with asyncio.timeout(30):
@@ -570,7 +432,7 @@ def test_who_says_goodbye_gets_what_waits_before_the_close_if_it_reads_in_time(r
             while (found := await slow.read())[0] != CLOSE:
                 kinds.append(json.loads(found[1])["type"])
             assert found[1][:2] == struct.pack("!H", 1000)
-            assert (kinds == ["flood"] * 600 + ["hub:disconnect_ack"]) is reads
+            assert (kinds == ["flood"] * FLOOD + ["hub:disconnect_ack"]) is reads
 
     asyncio.run(scenario())
 
@@ -579,33 +441,18 @@ def test_who_pauses_for_a_while_gets_everything_after_it() -> None:
     """What the HTTP port does with clients that do not read is not for the hub's, which may rightly be busy now and then."""
 
     async def scenario() -> None:
-        rules, limits = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None), HttpLimits(write_seconds=0.2)
+        rules, limits = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None), HttpLimits(write_seconds=0.05)
         async with serving(rules, limits=limits) as running, raw(running.url, receive_buffer=4096) as slow:
-            await slow.register("@(test/slow)")
-            await slow.say("hub:subscribe", {"topic": "slow"})
-            await slow.next()
-            await flood(running.url, "slow", 6)
-            (session,) = running.hub.floor.sessions
-            assert len(session.outbox)
-            await asyncio.sleep(0.6)  # real time: the port's watch has no other
-            assert [(await slow.next())["type"] for _ in range(600)] == ["flood"] * 600
+            await full(running, slow)
+            await asyncio.sleep(0.2)  # real time: the port's watch has no other
+            assert [(await slow.next())["type"] for _ in range(FLOOD)] == ["flood"] * FLOOD
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("noise", [frame(PING), frame(PONG), frame(BINARY, b"x"), frame(TEXT, b"x")])
-def test_who_floods_is_closed_whatever_it_sends(noise: bytes) -> None:
-    async def scenario() -> None:
-        async with serving(HubRules(flood=100)) as running, raw(running.url) as socket, connected(running.url) as other:
-            await socket.connect()
-            await socket.send(noise * 10_000)
-            assert await socket.closed() == (CODES["rate_limited"], "rate_limited")
-            await other.nothing_more()
+def test_who_asks_and_asks_and_never_reads_the_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.hub.server.socket.TAKE_SECONDS", 0.1)
 
-    asyncio.run(scenario())
-
-
-def test_who_asks_and_asks_and_never_reads_the_answers_is_cut_off() -> None:
     async def scenario() -> None:
         rules = HubRules(max_outbox_bytes=100_000, rate=None)
         async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
@@ -624,15 +471,18 @@ def test_who_asks_and_asks_and_never_reads_the_answers_is_cut_off() -> None:
 
 
 def test_who_does_not_answer_pings_is_gone_and_who_does_stays() -> None:
+    """That they are asked of themselves is in `test_hostile.py`: those that fall silent are let go."""
+
     async def scenario() -> None:
-        async with serving(ping_seconds=0.2) as running, connected(running.url) as living, raw(running.url) as vanished:
+        async with serving() as running, connected(running.url) as living, raw(running.url) as vanished:
             await vanished.connect()
-            listening = asyncio.create_task(living.next(30))  # aiohttp answers pings while it reads
-            assert await vanished.closed() == (None, "")
-            await asyncio.sleep(0.5)
-            listening.cancel()
-            await asyncio.wait([listening])
-            await living.nothing_more()
+            first, second = (session.peer.socket for session in running.hub.floor.sessions)
+            assert isinstance(first, HubSocket)
+            assert isinstance(second, HubSocket)
+            for _ in range(2):
+                assert first.ask()
+                await living.nothing_more()  # aiohttp answers pings while it reads
+            assert [second.ask(), second.ask()] == [True, False]
 
     asyncio.run(scenario())
 
@@ -685,15 +535,16 @@ def test_an_error_inside_the_hub_ends_one_connection_alone_and_its_log_holds_no_
 @pytest.mark.parametrize(
     "noise",
     [
-        frame(PING, b""),
-        frame(PONG, b""),
-        frame(BINARY, b"x"),
-        frame(TEXT, b"x"),
-        frame(TEXT, b'{"type":"hub:heartbeat"}'),
+        pytest.param(frame(PING, b""), id="pings"),
+        pytest.param(frame(PONG, b""), id="pongs", marks=pytest.mark.long),
+        pytest.param(frame(BINARY, b"x"), id="binary", marks=pytest.mark.long),
+        pytest.param(frame(TEXT, b"x"), id="no json", marks=pytest.mark.long),
+        pytest.param(frame(TEXT, b'{"type":"hub:heartbeat"}'), id="heartbeats"),
     ],
-    ids=["pings", "pongs", "binary", "no json", "heartbeats"],
 )
 def test_a_flood_of_frames_leaves_the_others_their_turn(server: LocalServer, noise: bytes) -> None:
+    """The flood has no end: if it took all the hub's time, no heartbeat would be answered."""
+
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             quiet = await stack.enter_async_context(connected(server.url))
@@ -701,16 +552,11 @@ def test_a_flood_of_frames_leaves_the_others_their_turn(server: LocalServer, noi
             for socket in sockets:
                 await socket.connect()
             floods = [asyncio.create_task(_pour(socket, noise * 5_000)) for socket in sockets]
-            loop = asyncio.get_running_loop()
-            waits = []
-            for _ in range(30):
-                asked = loop.time()
+            for _ in range(10):
                 await quiet.ask("hub:heartbeat", {"timestamp": 1})
-                waits.append(loop.time() - asked)
             for task in floods:
                 task.cancel()
             await asyncio.wait(floods)
-            assert sorted(waits)[len(waits) // 2] < 0.5, waits
 
     asyncio.run(scenario())
 

@@ -27,27 +27,38 @@ STRANGE = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def devtools() -> Iterator[str]:
     with chromium() as address:
         yield address
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    """Shared: every test has topics of its own."""
+    with LocalServer() as server:
+        yield server
+
+
 @asynccontextmanager
-async def pages(devtools: str, url: str, count: int = 1, *, topic: str = "chat/#") -> AsyncIterator[list[Page]]:
+async def pages(devtools: str, url: str, topic: str, count: int = 1) -> AsyncIterator[list[Page]]:
     """Pages of the server, each connected and listening to a topic."""
     async with Browser(devtools) as browser:
         opened = [await browser.open(f"{url}/hub") for _ in range(count)]
         for page in opened:
             await page.until("document.querySelector('#status').textContent === 'connected'")
-            await page.type("#pattern", topic)
-            await page.enter()
+            await listen(page, topic)
             await page.until("document.querySelector('#topics .who')")
         yield opened
 
 
-async def publish(page: Page, data: str, *, topic: str = "chat/lobby", kind: str = "line") -> None:
-    for selector, text in (("#topic", topic), ("#type", kind), ("#data", data)):
+async def listen(page: Page, topic: str) -> None:
+    await page.type("#pattern", topic)
+    await page.enter()
+
+
+async def publish(page: Page, data: str, *, topic: str) -> None:
+    for selector, text in (("#topic", topic), ("#type", "line"), ("#data", data)):
         await page.type(selector, text)
     await page.click("#send")
 
@@ -59,14 +70,14 @@ async def shown(page: Page, count: int) -> list[str]:
     return found
 
 
-def test_two_pages_see_what_either_publishes_and_who_is_there(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url, 2) as (ann, bob):
+def test_two_pages_see_what_either_publishes_and_who_is_there(devtools: str, server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with pages(devtools, server.url, "chat/#", 2) as (ann, bob):
             names = [await page.text("#me") for page in (ann, bob)]
             for page, other in ((ann, names[1]), (bob, names[0])):
                 await page.until(f"document.querySelector('#topics').innerText.includes({other!r})")
 
-            await publish(ann, '{"text": "hello"}')
+            await publish(ann, '{"text": "hello"}', topic="chat/lobby")
             await bob.until("document.querySelector('#messages pre')")
             await publish(bob, "good morning", topic="chat/garden")
 
@@ -80,16 +91,15 @@ def test_two_pages_see_what_either_publishes_and_who_is_there(devtools: str) -> 
             await ann.until(f"!document.querySelector('#topics').innerText.includes({names[1]!r})")
             assert ann.problems + bob.problems == []
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
+    asyncio.run(scenario())
 
 
-def test_strange_text_is_shown_as_the_text_it_is(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,), HubClient(url) as hub:
+def test_strange_text_is_shown_as_the_text_it_is(devtools: str, server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with pages(devtools, server.url, "strange") as (page,), HubClient(server.url) as hub:
             for text in STRANGE:
-                await hub.publish("chat/lobby", text, type=text[:200])
-                await hub.publish("chat/lobby", {text: [text]}, type="object")
+                await hub.publish("strange", text, type=text[:200])
+                await hub.publish("strange", {text: [text]}, type="object")
 
             found = await shown(page, 2 * len(STRANGE))
 
@@ -98,10 +108,10 @@ def test_strange_text_is_shown_as_the_text_it_is(devtools: str) -> None:
             assert await page.run("document.querySelectorAll('#messages img, #messages script, #messages h1').length") == 0
             assert page.problems == []
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
+    asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it_missed(devtools: str, tmp_path: Path) -> None:
     port = free_port()
 
@@ -109,7 +119,7 @@ def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it
         return ServerProcess(tmp_path / "data", port=port, hub_history="chat").start()
 
     async def scenario(server: ServerProcess) -> ServerProcess:
-        async with pages(devtools, server.url, topic="chat/lobby") as (page,):
+        async with pages(devtools, server.url, "chat/lobby") as (page,):
             async with HubClient(server.url) as hub:
                 await hub.publish("chat/lobby", "before")
             await shown(page, 1)
@@ -135,87 +145,92 @@ def test_after_the_server_was_killed_a_page_comes_back_and_shows_exactly_what_it
         server.stop()
 
 
-def test_what_cannot_be_brought_back_is_said_on_the_page(devtools: str) -> None:
+def test_a_page_shows_that_the_server_stops_what_it_missed_and_what_cannot_be_brought_back(devtools: str, tmp_path: Path) -> None:
     port = free_port()
 
-    async def scenario() -> None:
-        server = LocalServer(port=port).start()
-        try:
-            async with pages(devtools, server.url, topic="news") as (page,):
-                async with HubClient(server.url) as hub:
-                    await hub.publish("news", "before")
-                await shown(page, 1)
-                await asyncio.to_thread(server.stop)
-                await page.until("!document.querySelector('#now').hidden")
-                await publish(page, "typed without a connection", topic="news")
-                server = await asyncio.to_thread(LocalServer(port=port).start)
-                await page.run("hub.open()")
+    def start() -> LocalServer:
+        return LocalServer(port=port, data_dir=tmp_path, hub_history=("chat",)).start()
 
-                assert await shown(page, 2) == ["typed without a connection", "before"]
-                notice: str = await page.run("document.querySelector('#messages li:nth-child(2)').textContent")
-                assert notice.startswith("Messages of news may be missing here")
+    async def scenario() -> None:
+        server = start()
+        try:
+            async with pages(devtools, server.url, "chat/lobby") as (page,):
+                await listen(page, "news")
+                await page.until("hub.subscriptions.get('news')?.isSubscribed")
+                async with HubClient(server.url) as hub:
+                    await hub.publish("chat/lobby", "chat before")
+                    await hub.publish("news", "news before")
+                await shown(page, 2)
+                await page.run(
+                    "(() => { window.problems = []; new MutationObserver(() => problems.push(byId('problem').textContent))"
+                    ".observe(byId('problem'), { childList: true }); })()"
+                )
+
+                await asyncio.to_thread(server.stop)
+                await page.until("problems.some((text) => text.startsWith('the server is stopping'))")
+                await page.until("problems.includes('the server cannot be reached')")
+                assert not await page.run("document.querySelector('#now').hidden")
+                await publish(page, "typed without a connection", topic="news")
+                server = await asyncio.to_thread(start)
+                async with HubClient(server.url) as hub:
+                    await hub.publish("chat/lobby", "missed")
+                    await page.run("hub.open()")  # as the button "Try now" does, instead of waiting
+
+                found = await shown(page, 4)
+                assert {*found} == {"typed without a connection", "missed", "news before", "chat before"}
+                notices: list[str] = await page.run(
+                    "[...document.querySelectorAll('#messages .notice')].map((one) => one.textContent)"
+                )
+                assert [notice.partition(" may be missing")[0] for notice in notices] == ["Messages of news"]
         finally:
             await asyncio.to_thread(server.stop)
 
     asyncio.run(scenario())
 
 
-def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,), HubClient(url, address=await page.text("#me")):
+def test_a_page_whose_address_is_taken_says_so_and_does_not_fight_for_it(devtools: str, server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with pages(devtools, server.url, "taken") as (page,), HubClient(server.url, address=await page.text("#me")):
             await page.until("document.querySelector('#status').textContent === 'disconnected'")
 
             assert "took this address: choose another one" in await page.text("#problem")
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
+    asyncio.run(scenario())
 
 
-def test_broken_json_is_published_as_text_and_the_page_says_so(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as [page]:
-            await publish(page, '{"id": 1')
-            assert await shown(page, 1) == ['{"id": 1']
+def test_what_is_typed_is_sent_as_it_is_and_what_is_wrong_with_it_is_said(devtools: str, server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with (
+            pages(devtools, server.url, "typed") as (page,),
+            HubClient(server.url) as hub,
+            hub.subscribe("typed") as messages,
+        ):
+            numbers = '{"id": 12345678901234567890, "price": 1.0}'  # a browser cannot hold them
+            await publish(page, numbers, topic="typed")
+            assert await shown(page, 1) == [numbers]
+            assert (await messages.get(60)).data == {"id": 12345678901234567890, "price": 1.0}
+
+            await publish(page, '{"id": 1', topic="typed")
+            assert (await shown(page, 2))[0] == '{"id": 1'
             await page.until(
-                "document.querySelector('#published').textContent === 'reached 1 subscriber, as text: this is no JSON'"
+                "document.querySelector('#published').textContent === 'reached 2 subscribers, as text: this is no JSON'"
             )
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
-
-
-def test_a_bad_topic_is_refused_where_it_was_typed(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,):
-            await page.type("#pattern", "a//#/b")
-            await page.enter()
-
+            await listen(page, "a//#/b")
             assert "topic is required" in await page.until("document.querySelector('#topic-note:not([hidden])')?.textContent")
             assert await page.run("document.querySelectorAll('#topics .topic').length") == 1
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
+    asyncio.run(scenario())
 
 
-def test_numbers_that_a_browser_cannot_hold_are_sent_and_shown_as_they_are(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,), HubClient(url) as hub, hub.subscribe("chat/#") as messages:
-            text = '{"id": 12345678901234567890, "price": 1.0}'
-            await publish(page, text)
-
-            assert await shown(page, 1) == [text]
-            assert (await messages.get(30)).data == {"id": 12345678901234567890, "price": 1.0}
-
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
-
-
-def test_a_topic_that_is_added_while_the_page_connects_is_listened_to_and_one_that_is_added_twice_stays(devtools: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,), HubClient(url) as hub:
+def test_a_topic_that_is_added_while_the_page_connects_is_listened_to_and_one_that_is_added_twice_stays(
+    devtools: str, server: LocalServer
+) -> None:
+    async def scenario() -> None:
+        async with pages(devtools, server.url, "early") as (page,), HubClient(server.url) as hub:
             await page.run(
                 "(() => { const resume = hub.resume; hub.resume = async function (pattern) {"
-                " await resume.call(this, pattern); if (pattern === 'chat/#') await listen('late'); }; start(); })()"
+                " await resume.call(this, pattern); if (pattern === 'early') await listen('late'); }; start(); })()"
             )
             await page.until("hub.isReady")
             await hub.publish("late", "heard")
@@ -223,22 +238,6 @@ def test_a_topic_that_is_added_while_the_page_connects_is_listened_to_and_one_th
 
             assert await page.run("(() => { listen('late'); return hub.subscriptions.get('late').isSubscribed; })()")
             assert page.problems == []
-
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
-
-
-def test_a_server_that_stops_says_so_on_the_page(devtools: str) -> None:
-    async def scenario() -> None:
-        with LocalServer() as server:
-            async with pages(devtools, server.url) as (page,):
-                await page.run(
-                    "(() => { window.problems = []; new MutationObserver(() => problems.push(byId('problem').textContent))"
-                    ".observe(byId('problem'), { childList: true }); })()"
-                )
-                await asyncio.to_thread(server.stop)
-                await page.until("problems.some((text) => text.startsWith('the server is stopping'))")
-                await page.until("byId('problem').textContent === 'the server cannot be reached'")
 
     asyncio.run(scenario())
 
@@ -259,15 +258,14 @@ CONTRAST = """(() => {
 """How well the name of an actor can be read, whatever colour it has: WCAG wants 4.5."""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_names_of_actors_can_be_read_in_every_colour(devtools: str, scheme: str) -> None:
-    async def scenario(url: str) -> None:
-        async with pages(devtools, url) as (page,):
-            await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-            assert await page.run(CONTRAST) >= 4.5
+def test_names_of_actors_can_be_read_in_every_colour(devtools: str, server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with pages(devtools, server.url, "colours") as (page,):
+            for scheme in ("light", "dark"):
+                await page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+                assert await page.run(CONTRAST) >= 4.5, scheme
 
-    with LocalServer() as server:
-        asyncio.run(scenario(server.url))
+    asyncio.run(scenario())
 
 
 @contextmanager
@@ -289,10 +287,10 @@ def website(folder: Path) -> Iterator[str]:
         site.server_close()
 
 
-def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(devtools: str, tmp_path: Path) -> None:
-    async def scenario(url: str, server: ServerProcess) -> None:
-        async with Browser(devtools) as browser:
-            ann, bob = [await browser.open(url) for _ in range(2)]
+def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(devtools: str) -> None:
+    async def scenario(site: str, url: str) -> None:
+        async with Browser(devtools) as browser, HubClient(url) as client:
+            ann, bob = [await browser.open(f"{site}/?hub={quote(url.replace('http', 'ws') + '/ws')}") for _ in range(2)]
             for page in (ann, bob):
                 await page.until("document.querySelector('p').textContent.startsWith('in chat/lobby as')")
             await ann.type("input", "hello <b>bob</b>")
@@ -300,52 +298,32 @@ def test_the_example_chats_from_an_origin_of_its_own_and_misses_nothing(devtools
             for page in (ann, bob):
                 assert (await page.until("document.querySelector('li')?.textContent")).endswith("): hello <b>bob</b>")
 
-            await bob.run("socket.close()")
+            await bob.run("window.old = socket; old.close()")
+            await bob.until("old.readyState === WebSocket.CLOSED")
             await ann.type("input", "are you there?")
             await ann.enter()
-
             await bob.until("document.querySelector('li').textContent.endsWith('are you there?')")
-            assert await bob.run("document.querySelectorAll('li').length") == 2
-            assert ann.problems + bob.problems == []
-
-    with (
-        website(EXAMPLES) as site,
-        ServerProcess(tmp_path / "data", hub_history="chat", hub_origins=site) as server,
-    ):
-        hub = f"ws://127.0.0.1:{server.port}/ws"
-        asyncio.run(scenario(f"{site}/?hub={quote(hub)}", server))
-
-
-def test_the_example_shows_what_others_say_in_other_words_and_only_what_was_said_there(devtools: str) -> None:
-    async def scenario(site: str, url: str) -> None:
-        hub = quote(url.replace("http", "ws") + "/ws")
-        async with Browser(devtools) as browser, HubClient(url) as client:
-            page = await browser.open(f"{site}/?hub={hub}")
-            await page.until("document.querySelector('p').textContent.startsWith('in chat/lobby as')")
+            # What others say in other words is shown as it is, and only what was said there.
             await client.publish("chat/lobby", {"text": "one"})
             await client.broadcast({"text": "to everybody"})
             await client.publish("chat/lobby", "two")
             await client.publish("chat/lobby", None)
-            await page.until("document.querySelectorAll('li').length === 3")
-            await page.run("socket.close()")
-            await page.until("socket.readyState === WebSocket.CLOSED")
-            await client.publish("chat/lobby", {"text": "three"})
-            await page.until("document.querySelectorAll('li').length === 4")
 
-            said = await page.run("[...document.querySelectorAll('li')].map((node) => node.textContent.split('): ')[1])")
-            assert said == ["three", "null", '"two"', "one"]
-            assert page.problems == []
+            await bob.until("document.querySelectorAll('li').length >= 5")
+            said = await bob.run("[...document.querySelectorAll('li')].map((node) => node.textContent.split('): ')[1])")
+            assert said == ["null", '"two"', "one", "are you there?", "hello <b>bob</b>"]
+            assert ann.problems + bob.problems == []
 
     with website(EXAMPLES) as site, LocalServer(hub_history=("chat",), hub_origins=(site,)) as server:
         asyncio.run(scenario(site, server.url))
 
 
-def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect(devtools: str) -> None:
+def test_a_page_of_an_origin_that_was_not_allowed_does_not_connect(devtools: str, server: LocalServer) -> None:
     async def scenario(url: str) -> None:
         async with Browser(devtools) as browser:
             page = await browser.open(url)
 
             assert await page.until("document.querySelector('p').textContent.startsWith('no connection')")
 
-    with website(EXAMPLES) as site, LocalServer() as server:
+    with website(EXAMPLES) as site:
         asyncio.run(scenario(f"{site}/?hub={quote(server.url.replace('http', 'ws') + '/ws')}"))

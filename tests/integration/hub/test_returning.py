@@ -1,6 +1,7 @@
 """Hundreds of clients that drop and return under load: each has every message once and in order, or was told that it has not.
 
-PENSTOCK_RETURNERS is how many clients there are, PENSTOCK_SEED repeats their choices.
+PENSTOCK_RETURNERS is how many clients there are, PENSTOCK_SEED repeats their choices. One client that returns is in
+`test_client.py`, and one that returns after kill -9 in `test_feed_server.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from penstock.testing.server import ServerProcess
 from tests.integration.hub.crowd import joined
 from tests.integration.hub.returning import Publisher, Returner
 from tests.ports import free_port
+
+pytestmark = [pytest.mark.long, pytest.mark.alone]
 
 RETURNERS = int(os.environ.get("PENSTOCK_RETURNERS", "500"))
 SECONDS = 8.0
@@ -113,8 +116,6 @@ def seeded(scene: Callable[[int], None]) -> None:
         raise
 
 
-@pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_who_returns_has_everything_or_was_told() -> None:
     def scene(seed: int) -> None:
@@ -133,9 +134,6 @@ def test_who_returns_has_everything_or_was_told() -> None:
     seeded(scene)
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_who_returns_after_kill_9_has_everything_or_was_told(tmp_path: Path) -> None:
     def scene(seed: int) -> None:

@@ -2,7 +2,7 @@
 
 A client that stopped reading is told the close code 4003 if it reads again within `TAKE_SECONDS`. Beyond that nobody can promise
 it: the code waits behind what the client does not take. Its connection is cut then, and what it finds when it reads at last are
-the first messages without a hole among them, and an end without a word.
+the first messages without a hole among them, and an end without a word. A small version of it is in `test_door.py`.
 
 PENSTOCK_CROWD is how many connections there are.
 """
@@ -26,12 +26,14 @@ import uvloop
 
 from benchmarks.process import resident
 from penstock.clock import monotonic
-from penstock.doors.hub.socket import FULL
 from penstock.durations import SECOND
-from penstock.hub.core.closing import SLOW_READER
+from penstock.hub.core.close_codes import SLOW_READER
 from penstock.hub.core.rules import HubRules
+from penstock.hub.server.socket import FULL
 from penstock.testing.server import ServerProcess
 from tests.integration.hub.crowd import Client, Heard, Json, joined
+
+pytestmark = [pytest.mark.long, pytest.mark.alone]
 
 CONNECTIONS = int(os.environ.get("PENSTOCK_CROWD", "5000"))
 GROUP = 100
@@ -51,7 +53,7 @@ PUBLISHERS = 25
 IDLE_BYTES = 30 * 1000
 """What an idle connection may cost."""
 MARGIN = 64 * 1024 * 1024
-MOST_LATENCY_MS = 1000.0
+MOST_LATENCY_MS = 5000.0
 """Generous: a machine that is busy with other tests must not fail this one."""
 PATIENCE = 60.0
 RULES = HubRules()
@@ -242,9 +244,7 @@ def enough_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("enough_files")
 def test_who_does_not_read_is_cut_off_and_nobody_else_notices() -> None:
     with ServerProcess() as server:

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-SECONDS = 20.0
+SECONDS = 60.0
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MASK = b"\x01\x02\x03\x04"
 

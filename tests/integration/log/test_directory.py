@@ -10,13 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueManager
-from penstock.broker.arrow import DEAD_LETTERS, EVENTS, MESSAGES, event_parts, message_parts, read_events, read_stream
-from penstock.broker.journals import sqlite_reader
 from penstock.errors import (
     BrokerClosed,
     CorruptLog,
@@ -27,6 +26,8 @@ from penstock.errors import (
     TopicNotFound,
     Unavailable,
 )
+from penstock.journal import sqlite_reader
+from penstock.log.arrow import DEAD_LETTERS, EVENTS, MESSAGES, event_parts, message_parts, read_events, read_stream
 from penstock.log.directory import DirectoryLog
 from penstock.log.log import Log, StreamSpan
 from penstock.testing import ManualClock
@@ -352,29 +353,27 @@ def test_damage_is_told_and_nothing_is_repaired(tmp_path: Path, damage: type, er
     assert {name: body for name, body in files(tmp_path).items() if not name.endswith(("-shm", "-wal"))} == before
 
 
-@pytest.mark.parametrize(
-    ("path", "error", "text"),
-    [
-        ("missing", InvalidArgument, "but there is nothing"),
-        ("file", InvalidArgument, "this is a file"),
-        ("empty", InvalidArgument, "with the file FORMAT in it"),
-        ("", InvalidArgument, "path"),
-        (7, InvalidArgument, "path"),
-        (None, InvalidArgument, "path"),
-        ("a\0b", InvalidArgument, "path"),
-    ],
-)
-def test_what_is_no_data_directory_is_refused(tmp_path: Path, path: object, error: type[PenstockError], text: str) -> None:
+def test_what_is_no_data_directory_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(error, match=text):
-        DirectoryLog(tmp_path / path if isinstance(path, str) and path else path)  # type: ignore[arg-type]
+    cases: list[tuple[Any, str]] = [
+        (tmp_path / "missing", "but there is nothing"),
+        (tmp_path / "file", "this is a file"),
+        (tmp_path / "empty", "with the file FORMAT in it"),
+        ("", "path"),
+        (7, "path"),
+        (None, "path"),
+        (tmp_path / "a\0b", "path"),
+    ]
+    for path, text in cases:
+        with subtests.test(path=path), pytest.raises(InvalidArgument, match=text):
+            DirectoryLog(path)
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["empty", "file"]
 
 
-@pytest.mark.parametrize(
-    ("start", "stop", "error"),
-    [
+def test_a_range_that_is_not_there_is_refused_at_once(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    filled(tmp_path)
+    cases: list[tuple[Any, Any, type[PenstockError]]] = [
         (0, 91, OutOfRange),
         (-1, 5, OutOfRange),
         (5, 4, OutOfRange),
@@ -382,20 +381,19 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path, path: object, erro
         ("0", 5, InvalidArgument),
         (0, 5.0, InvalidArgument),
         (0, None, InvalidArgument),
-    ],
-)
-def test_a_range_that_is_not_there_is_refused_at_once(tmp_path: Path, start: int, stop: int, error: type[PenstockError]) -> None:
-    filled(tmp_path)
+    ]
     with DirectoryLog(tmp_path) as log:
         [span] = log.spans(["orders"]).streams
-        with pytest.raises(error):
-            log.messages(span, start, stop)
-        latest = log.spans().events.latest
-        beyond = latest + 1 if stop == 91 else stop
-        with pytest.raises(error):
-            log.events(start if start != 91 else beyond, beyond)
-        with pytest.raises(error):
-            log.dead_letters(start if start != 91 else beyond, beyond)
+        beyond = log.spans().events.latest + 1
+        for start, stop, error in cases:
+            with subtests.test(start=start, stop=stop):
+                with pytest.raises(error):
+                    log.messages(span, start, stop)
+                first, last = (beyond if bound == 91 else bound for bound in (start, stop))
+                with pytest.raises(error):
+                    log.events(first, last)
+                with pytest.raises(error):
+                    log.dead_letters(first, last)
         with pytest.raises(InvalidArgument, match="columns"):
             log.messages(span, 0, 1, columns=["offset", "nonsense"])
         with pytest.raises(FailedPrecondition, match="deleted and made again"):

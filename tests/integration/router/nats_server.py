@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -109,27 +109,20 @@ class NatsDriver:
     """The server's side for the conformance suite, over nats-py."""
 
     can = Abilities()
+    _numbers = count(1)
 
     def __init__(self, server: NatsServer) -> None:
         self._server = server
-        self._queues = 0
         self._stream = ""
         self._client: Client
 
-    @classmethod
-    @contextmanager
-    def serving(cls, folder: Path) -> Iterator[Self]:
-        with NatsServer(folder) as server:
-            yield cls(server)
-
     async def begin(self) -> None:
-        self._queues += 1
-        self._stream = f"Q{self._queues}"
+        self._stream = f"SUITE{next(self._numbers)}"
         await self._connect()
         await self._client.jetstream().add_stream(
             StreamConfig(
                 name=self._stream,
-                subjects=[f"q{self._queues}.>"],
+                subjects=[f"{self._stream}.>"],
                 retention=RetentionPolicy.WORK_QUEUE,
                 storage=StorageType.FILE,
             )
@@ -140,7 +133,7 @@ class NatsDriver:
         await self._client.close()
 
     def open(self, lease_seconds: int) -> Source:
-        uri = f"nats://{self._server.place}/{self._stream}/router?subject=q{self._queues}.>"
+        uri = f"nats://{self._server.place}/{self._stream}/router?subject={self._stream}.>"
         return NatsSource(QueueConfig("q", uri, visibility_timeout=lease_seconds), SystemClock())
 
     def open_elsewhere(self) -> Source:
@@ -152,10 +145,12 @@ class NatsDriver:
     async def send(self, bodies: Sequence[bytes]) -> None:
         stream = self._client.jetstream()
         for body in bodies:
-            await stream.publish(f"q{self._queues}.message", body)
+            await stream.publish(f"{self._stream}.message", body)
 
     async def left(self) -> int:
-        return (await self._client.jetstream().stream_info(self._stream)).state.messages
+        # The consumer's count: a server that was killed may have forgotten that it removed acked messages from the stream.
+        found = await self._client.jetstream().consumer_info(self._stream, "router")
+        return (found.num_pending or 0) + (found.num_ack_pending or 0)
 
     async def stop_server(self) -> None:
         await self._client.close()

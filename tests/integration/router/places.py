@@ -17,8 +17,8 @@ import nats
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 
 from penstock import NewMessage, QueueManager
-from penstock.router_host.local import SETTINGS
-from penstock.router_host.records import dead_letter_queue
+from penstock.router.broker_records import dead_letter_queue
+from penstock.router.sources.local import SETTINGS
 from penstock.testing.proxy import FaultyProxy
 from penstock.testing.server import ServerProcess
 from tests.integration.router.activemq_server import ActiveMqServer, Client
@@ -50,6 +50,11 @@ class Place(ABC):
     @abstractmethod
     def uri(self) -> str:
         """For the router."""
+
+    @property
+    def other_uri(self) -> str:
+        """Another way to write where the same queue is."""
+        return self.uri.replace("127.0.0.1", "localhost")
 
     @abstractmethod
     def fill(self, bodies: Bodies) -> None:
@@ -106,6 +111,7 @@ class OwnQueue(Place):
     """A queue of Penstock in the router's own process. It is filled before the router starts."""
 
     uri = f"penstock:///queues/{QUEUE}"
+    other_uri = f"penstock:///queues/%{ord(QUEUE[0]):X}{QUEUE[1:]}"
     can_be_killed = can_be_watched = False
 
     def fill(self, bodies: Bodies) -> None:
@@ -224,7 +230,7 @@ class ActiveMq(Place):
 
     @property
     def uri(self) -> str:
-        return f"activemq://127.0.0.1:{self._server.port}/{QUEUE}"
+        return self._server.uri(QUEUE)
 
     def fill(self, bodies: Bodies) -> None:
         asyncio.run(self._fill(bodies))

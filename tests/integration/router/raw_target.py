@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from penstock.router.core.outcome import Answer, Failure
+from penstock.http.client.answer import Answer, Failure
+from penstock.http.client.call import HttpCall
+from penstock.http.client.client import HttpTransport
 from penstock.router.options import RouterOptions
-from penstock.router.transports.call import HttpCall
-from penstock.router.transports.http import HttpTransport
 from tests.listening import stop_listening
 
 PATIENCE = 30.0
@@ -56,6 +56,8 @@ class Wire:
 
 
 Talk = Callable[[Wire], Awaitable[None]]
+Play = Callable[[], Awaitable[None]]
+"""A test's coroutine."""
 
 
 class RawTarget:

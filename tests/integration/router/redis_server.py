@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,17 @@ class RedisServer:
         self.port = free_port()
         self._folder = folder
         self._password = password
+        self._databases = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         user = f":{self._password}@" if self._password else ""
         return f"redis://{user}127.0.0.1:{self.port}/0"
+
+    def url_of_next_database(self) -> str:
+        """The address of a database that no other test uses."""
+        return self.url.removesuffix("0") + str(next(self._databases))
 
     def start(self) -> None:
         assert PROGRAM is not None

@@ -51,9 +51,7 @@ class RouterProcess:
         self.data_dir = folder / "data"
         place: list[str] = []
         if config is not None:
-            file = folder / "router.json"
-            file.write_text(json.dumps(config))
-            place = ["--config" if verb == RUN else "--router", str(file)]
+            place = ["--config" if verb == RUN else "--router", str(self._write(config))]
         program = ["-m", "penstock"] if times is None else [str(Path(__file__).with_name("short_times.py"))]
         own = ["--data-dir", str(self.data_dir), "--port", "0", "--native-port", "0"]
         if verb == SERVE:
@@ -88,6 +86,10 @@ class RouterProcess:
     def start(self) -> Self:
         """Return when it serves."""
         self.launch()
+        return self.ready()
+
+    def ready(self) -> Self:
+        """Return when it serves, after `launch`."""
         assert self._ready.wait(START_SECONDS), f"the router did not start:\n{self.log}"
         assert self.port, f"the router did not start:\n{self.log}"
         return self
@@ -138,6 +140,11 @@ class RouterProcess:
                     self._ready.set()
         self._ready.set()
 
+    def _write(self, config: object) -> Path:
+        file = self.folder / "router.json"
+        file.write_text(json.dumps(config))
+        return file
+
     # ── the monitoring API ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, path: str) -> Any:
@@ -157,12 +164,18 @@ class RouterProcess:
         except ValueError:
             return body.decode()
 
+    def configure(self, config: object) -> None:
+        """Give it another configuration, and return when that is taken on."""
+        self._write(config)
+        answer = self.post("/config/reload")
+        assert answer == {"status": "success", "changed": True}, answer
+
     def in_flight(self) -> list[Any]:
         """The messages in the router."""
         found: list[Any] = self.get("/monitoring/in-flight-messages?limit=1000")
         return found
 
-    def until_empty(self, seconds: float = 30) -> None:
+    def until_empty(self, seconds: float = 60) -> None:
         """Return when no message is in the router."""
         until(lambda: not self.in_flight(), seconds, "the router is empty")
 

@@ -11,11 +11,10 @@ import sys
 from functools import partial
 
 from penstock.cli.main import main
-from penstock.router import configuration
+from penstock.router import configuration, host
 from penstock.router.core import outcome
 from penstock.router.options import RouterOptions
 from penstock.router.standby import Standby
-from penstock.router_host import host
 
 VARIABLE = "TIMES"
 

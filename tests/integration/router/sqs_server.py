@@ -12,8 +12,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -142,27 +142,22 @@ def source_of(url: str, endpoint: str, *, lease: int = 60, environment: Mapping[
 
 
 class SqsDriver:
-    """A standard queue for the conformance suite."""
+    """A standard queue for the conformance suite, and a network of its own to it."""
 
-    # Of a real queue only FIFO ones promise order; moto keeps it in every queue.
-    can = Abilities(remembers_after_crash=False, takes_empty=False, takes_binary=False, most_held=1_000)
+    # Of a real queue only FIFO ones promise order; moto keeps it in every queue. It takes seconds for a thousand messages.
+    can = Abilities(remembers_after_crash=False, takes_empty=False, takes_binary=False, most_held=300)
 
-    def __init__(self, server: SqsServer, proxy: FaultyProxy) -> None:
+    def __init__(self, server: SqsServer) -> None:
         self._server = server
-        self._proxy = proxy
+        self._proxy = FaultyProxy("127.0.0.1", server.port)
         self._url = ""
 
-    @classmethod
-    @contextmanager
-    def serving(cls, folder: Path) -> Iterator[Self]:
-        with SqsServer(folder) as server, FaultyProxy("127.0.0.1", server.port) as proxy:
-            yield cls(server, proxy)
-
     async def begin(self) -> None:
+        await asyncio.to_thread(self._proxy.start)
         self._url = await asyncio.to_thread(self._server.create_queue)
 
     async def end(self) -> None:
-        self._proxy.heal()
+        await asyncio.to_thread(self._proxy.stop)
         await asyncio.to_thread(self._server.sqs.delete_queue, QueueUrl=self._url)
 
     def open(self, lease_seconds: int) -> Source:

@@ -1,18 +1,20 @@
-"""The router's HTTP client against every hostile target of `penstock.testing.hostile`, all of them at the same time.
+"""The router's HTTP client against the hostile targets of `penstock.testing`, all of one HTTP version at the same time.
 
 Each call ends once, in one defined way; memory stays bounded; a healthy target is answered all the while; nothing is left open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
-from penstock.router.core.outcome import Answer, Trouble
+from penstock.http.client.answer import Answer, Trouble
 from penstock.testing.hostile import HOSTILE, gzip_bomb
-from tests.integration.router.hostile_server import HostileServer
-from tests.integration.router.hostile_storm import BODY_LIMIT, CALLS, LOOPS, End, Storm, weather
+from penstock.testing.hostile_http2 import HOSTILE_HTTP2
+from tests.integration.router.hostile_storm import BODY_LIMIT, End, Storm, Storming, Version, weather
 
 FINE = Answer(200, b"{}")
 CUT = Answer(200, bytes(BODY_LIMIT))
@@ -109,42 +111,98 @@ ENDS: dict[str, End | set[End]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[HostileServer]:
-    with HostileServer("HTTP_1_1") as server:
-        yield server
+ENDS_HTTP2: dict[str, End | set[End]] = {
+    "HTTP/2: silence instead of settings": Trouble.CONNECT_TIMEOUT,
+    "HTTP/2: HTTP/1.1 where HTTP/2 was agreed on": Trouble.CONNECT_TIMEOUT,  # as a frame it is a very long one, still to come
+    "HTTP/2: garbage": Trouble.CONNECT_TIMEOUT,
+    "HTTP/2: takes no streams": Trouble.TIMEOUT,
+    "HTTP/2: takes no body": Trouble.TIMEOUT,
+    "HTTP/2: never answers": Trouble.TIMEOUT,
+    "HTTP/2: stalls in the headers": Trouble.TIMEOUT,
+    "HTTP/2: stalls in the body": Trouble.TIMEOUT,
+    "HTTP/2: stalls in a frame": Trouble.TIMEOUT,
+    "HTTP/2: endless body": Answer(200, bytes(BODY_LIMIT)),
+    "HTTP/2: body of small frames": Answer(200, b" " * BODY_LIMIT),
+}
+"""What a call over HTTP/2 comes to; BROKEN where nothing is said."""
 
-
-@pytest.fixture(scope="module", params=LOOPS, ids=["asyncio", "uvloop"])
-def after_storm(request: pytest.FixtureRequest, server: HostileServer) -> Storm:
-    return weather("HTTP_1_1", server, request.param)
+# One for each way through the client; what is only malformed is in test_transport and test_transport_http2 as well.
+SOME = [
+    "never answers",
+    "closes at once",
+    "resets instead of answering",
+    "slow headers",
+    "drips for ever",
+    "endless small chunks",
+    "endless headers",
+    "endless 100 Continue",
+    "100 MB",
+    "gzip bomb",
+    "redirect loop",
+    "switching protocols",
+    "two lengths",
+    "garbage for ever",
+    "TLS where plain text is spoken",
+    "plain text where TLS is spoken",
+    "silence where TLS is spoken",
+    "certificate signed by itself",
+    "certificate of another host",
+    "answers before it was asked",
+    "a second answer",
+    "deeply nested answer",
+    "huge Retry-After",
+]
+SOME_HTTP2 = [
+    "HTTP/2: silence instead of settings",
+    "HTTP/2: takes no streams",
+    "HTTP/2: takes no body",
+    "HTTP/2: never answers",
+    "HTTP/2: refuses every stream",
+    "HTTP/2: goes away from every call",
+    "HTTP/2: no status",
+    "HTTP/2: bomb of headers",
+    "HTTP/2: a push",
+    "HTTP/2: a frame too large",
+    "HTTP/2: endless continuation",
+    "HTTP/2: endless empty frames of a body",
+    "HTTP/2: endless body",
+    "HTTP/2: endless PING",
+]
 
 
 def test_the_table_is_whole() -> None:
     assert ENDS.keys() == HOSTILE.keys()
+    assert ENDS_HTTP2.keys() <= HOSTILE_HTTP2.keys()
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_target_ends_a_call_in_a_defined_way_and_once(after_storm: Storm, name: str) -> None:
-    after_storm.check_ends(name, ENDS[name])
+def test_some_hostile_targets(subtests: pytest.Subtests) -> None:
+    first, second = weather({"HTTP_1_1": SOME, "HTTP_2": SOME_HTTP2}, uvloop.run, calls=1, timeout=4)
+    check("HTTP_1_1", first, subtests)
+    check("HTTP_2", second, subtests)
 
 
-def test_no_redirect_is_followed(after_storm: Storm) -> None:
-    for name in ("redirect loop", "redirect to metadata"):
-        assert after_storm.after[name].requests - after_storm.before[name].requests == CALLS
+@pytest.mark.long
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_every_hostile_target(run: Callable[[Storming], list[Storm]], subtests: pytest.Subtests) -> None:
+    # Two calls: what the first left behind must not harm the second. The time is for a busy machine.
+    [storm] = weather({"HTTP_1_1": HOSTILE}, run, calls=2, timeout=10)
+    check("HTTP_1_1", storm, subtests)
+    [storm] = weather({"HTTP_2": HOSTILE_HTTP2}, run, calls=1, timeout=20)
+    check("HTTP_2", storm, subtests)
 
 
-def test_a_certificate_that_is_not_right_gets_no_request(after_storm: Storm) -> None:
-    assert [after_storm.after[name].requests for name, one in HOSTILE.items() if one.tls is not None] == [0, 0, 0]
-
-
-def test_memory_stays_bounded(after_storm: Storm) -> None:
-    after_storm.check_memory()
-
-
-def test_a_healthy_target_is_answered_all_the_while(after_storm: Storm) -> None:
-    after_storm.check_healthy()
-
-
-def test_nothing_is_left_open(after_storm: Storm) -> None:
-    after_storm.check_closed()
+def check(version: Version, storm: Storm, subtests: pytest.Subtests) -> None:
+    for name, calls in storm.ends.items():
+        with subtests.test(name):
+            storm.check_ends(name, ENDS[name] if version == "HTTP_1_1" else ENDS_HTTP2.get(name, Trouble.BROKEN))
+            requests = storm.after[name].requests - storm.before[name].requests
+            if "redirect" in name:
+                assert requests == len(calls), "it is not followed"
+            if "certificate" in name:
+                assert requests == 0
+    with subtests.test(f"memory stays bounded over {version}"):
+        storm.check_memory()
+    with subtests.test(f"a healthy target is answered all the while over {version}"):
+        storm.check_healthy()
+    with subtests.test(f"nothing is left open over {version}"):
+        storm.check_closed()

@@ -9,21 +9,22 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.access import Principal, Verb
-from penstock.doors.http import Gate, HttpDoor, documented
-from penstock.doors.monitoring import monitoring_routes, process_collector
-from penstock.doors.router.door import router_routes, routes_with_server
-from penstock.doors.router.numbers import router_collector
-from penstock.doors.router.trying import LOCAL_CONFIG
-from penstock.doors.router.view import RouterView
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
+from penstock.http import Gate, HttpDoor, documented
+from penstock.http.monitoring import monitoring_routes
 from penstock.router.core.circuit import State
 from penstock.router.core.outcome import Metric, Severity
 from penstock.router.core.snapshot import BreakerState, StandbyState
 from penstock.router.core.warnings import Category
+from penstock.router.monitoring.api import router_routes, routes_with_server
+from penstock.router.monitoring.metrics import router_collector
+from penstock.router.monitoring.sandbox import LOCAL_CONFIG
+from penstock.router.monitoring.view import RouterView
+from penstock.server.process_metrics import process_collector
 from tests.integration.http_client import Answer, Client, connected, run
 from tests.integration.router.small_router import DEAD, GOOD, SmallRouter
-from tests.unit.doors.http.prometheus import Family, parse
+from tests.unit.http.prometheus import Family, parse
 
 ENCODED_DEAD = "https%3A%2F%2Fdead.example%3A443"
 AT = "2026-01-01T00:01:00Z"
@@ -354,37 +355,36 @@ SHAPES: list[tuple[str, str, object, int, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status", "wanted"), SHAPES, ids=[f"{row[0]} {row[1]}" for row in SHAPES])
-def test_every_path_answers_in_its_shape(method: str, path: str, body: object, status: int, wanted: object) -> None:
-    answer = asked(method, path, body, is_development=True)
+def test_every_path_answers_in_its_shape(subtests: pytest.Subtests) -> None:
+    for method, path, body, status, wanted in SHAPES:
+        with subtests.test(f"{method} {path}"):
+            answer = asked(method, path, body, is_development=True)
 
-    assert (answer.status, answer.json()) == (status, wanted)
-    assert answer.headers["content-type"] == "application/json"
+            assert (answer.status, answer.json()) == (status, wanted)
+            assert answer.headers["content-type"] == "application/json"
 
 
 WARNINGS = ["status 404 of <b>/hook</b>", "no pool X"]
 
 
-@pytest.mark.parametrize(
-    ("path", "texts"),
-    [
-        ("", WARNINGS),
-        ("/unacknowledged", WARNINGS[1:]),
-        ("/severity/ERROR", WARNINGS[:1]),
-        ("/severity/warning", WARNINGS[1:]),
-        ("/severity/INFO", []),
-        ("?severity=error", WARNINGS[:1]),
-        ("?category=routing", WARNINGS[1:]),
-        ("?acknowledged=false", WARNINGS[1:]),
-        ("?acknowledged=true", WARNINGS[:1]),
-    ],
-)
-@pytest.mark.parametrize("prefix", ["/monitoring/warnings", "/warnings"])
-def test_warnings_are_listed_newest_first(prefix: str, path: str, texts: list[str]) -> None:
-    view = SmallRouter()
-    view.warnings.acknowledge(view.warnings.all(view.clock.now())[0].warning_id)
+def test_warnings_are_listed_newest_first(subtests: pytest.Subtests) -> None:
+    for prefix in ["/monitoring/warnings", "/warnings"]:
+        for path, texts in [
+            ("", WARNINGS),
+            ("/unacknowledged", WARNINGS[1:]),
+            ("/severity/ERROR", WARNINGS[:1]),
+            ("/severity/warning", WARNINGS[1:]),
+            ("/severity/INFO", []),
+            ("?severity=error", WARNINGS[:1]),
+            ("?category=routing", WARNINGS[1:]),
+            ("?acknowledged=false", WARNINGS[1:]),
+            ("?acknowledged=true", WARNINGS[:1]),
+        ]:
+            with subtests.test(prefix + path):
+                view = SmallRouter()
+                view.warnings.acknowledge(view.warnings.all(view.clock.now())[0].warning_id)
 
-    assert [warning["message"] for warning in asked("GET", prefix + path, view=view).json()] == texts
+                assert [warning["message"] for warning in asked("GET", prefix + path, view=view).json()] == texts
 
 
 @pytest.mark.parametrize(
@@ -624,11 +624,12 @@ def test_a_slow_target_does_not_keep_the_server_from_stopping() -> None:
 DEVELOPMENT = [row for row in SHAPES if row[1].startswith("/api/")] + [("POST", "/api/seed/messages", {}, 200, None)]
 
 
-@pytest.mark.parametrize(("method", "path"), [(row[0], row[1]) for row in DEVELOPMENT])
-def test_what_is_for_trying_is_not_there_in_earnest(method: str, path: str) -> None:
-    answer = asked(method, path, {} if method == "POST" else None)
+def test_what_is_for_trying_is_not_there_in_earnest(subtests: pytest.Subtests) -> None:
+    for method, path in [(row[0], row[1]) for row in DEVELOPMENT]:
+        with subtests.test(f"{method} {path}"):
+            answer = asked(method, path, {} if method == "POST" else None)
 
-    assert answer.status == 404
+            assert answer.status == 404
 
 
 HOSTILE: list[tuple[str, str, object, int, str]] = [
@@ -688,19 +689,18 @@ HOSTILE: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "reason"), HOSTILE, ids=[f"{row[0]} {row[1][:60]} {str(row[2])[:40]}" for row in HOSTILE]
-)
-def test_what_cannot_be_done_is_refused_with_a_reason(method: str, path: str, body: object, status: int, reason: str) -> None:
-    view = SmallRouter()
-    before = view.snapshot()
-    answer = asked(method, path, body, view=view, is_development=True)
+def test_what_cannot_be_done_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
+    for method, path, body, status, reason in HOSTILE:
+        with subtests.test(f"{method} {path[:60]} {str(body)[:40]}"):
+            view = SmallRouter()
+            before = view.snapshot()
+            answer = asked(method, path, body, view=view, is_development=True)
 
-    found = answer.json()
-    assert (answer.status, found["status"], found["reason"]) == (status, "error", reason)
-    assert len(found["message"]) < 400
-    assert (view.snapshot(), len(view.messages), len(view.warnings)) == (before, 3, 2)
-    assert not [told for told in view.told if told[0] in {"update", "send"}]
+            found = answer.json()
+            assert (answer.status, found["status"], found["reason"]) == (status, "error", reason)
+            assert len(found["message"]) < 400
+            assert (view.snapshot(), len(view.messages), len(view.warnings)) == (before, 3, 2)
+            assert not [told for told in view.told if told[0] in {"update", "send"}]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 
 import nats
@@ -31,20 +31,21 @@ from penstock.router.sources.nats_connection import NatsConnection
 from tests.integration.router.nats_server import NatsServer, crash
 from tests.ports import free_port
 
-PATIENCE = 20.0
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    with NatsServer(tmp_path_factory.mktemp("nats")) as running:
-        yield running
+PATIENCE = 50.0
+"""Seconds, less than a lease: what comes within this time did not wait for the end of one."""
+NUMBERS = count(1)
 
 
 @pytest.fixture
-def stream(server: NatsServer, request: pytest.FixtureRequest) -> str:
+def server(shared_nats: NatsServer) -> NatsServer:
+    shared_nats.start()
+    return shared_nats
+
+
+@pytest.fixture
+def stream() -> str:
     """A name that no other test uses."""
-    server.start()
-    return f"S{abs(hash(request.node.nodeid))}"
+    return f"S{next(NUMBERS)}"
 
 
 def source_of(server: NatsServer, stream: str, *, lease: int = 60, options: str | None = None) -> NatsSource:
@@ -134,6 +135,28 @@ def test_a_consumer_that_exists_is_used_as_it_is_and_says_how_long_leases_are(se
     asyncio.run(run())
 
 
+def test_what_nobody_polls_for_any_more_goes_back_and_keeps_its_place(server: NatsServer, stream: str) -> None:
+    async def run() -> None:
+        async with started(source_of(server, stream, lease=1)) as source, client_of(server) as client:
+            poll = asyncio.ensure_future(source.poll(10, PATIENCE))
+            await asyncio.sleep(0)
+            poll.cancel()  # while the request of the poll stays open
+            await send(client, stream, 10)
+
+            async def returned() -> bool:
+                found = await client.jetstream().consumer_info(stream, "router")
+                return not source._buffer and source._credit == 0 and found.num_redelivered == 0 and found.num_ack_pending == 10
+
+            async with asyncio.timeout(PATIENCE):
+                while not await returned():  # noqa: ASYNC110  # the server has no event for it
+                    await asyncio.sleep(0.02)
+            await send(client, stream, 5, 10)
+
+            assert numbers(await take(source, 15)) == list(range(15))
+
+    asyncio.run(run())
+
+
 def test_ids_counts_headers_and_sizes(server: NatsServer, stream: str) -> None:
     large = random.Random(6).randbytes(1_000_000)  # a server's usual limit is 1 MiB
 
@@ -155,22 +178,19 @@ def test_ids_counts_headers_and_sizes(server: NatsServer, stream: str) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("config", "problem"),
-    [
-        (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.NONE), "acks 'none'"),
-        (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.ALL), "acks 'all'"),
-        (ConsumerConfig(durable_name="router", deliver_subject="elsewhere"), "delivers to 'elsewhere'"),
-    ],
-    ids=["none", "all", "push"],
-)
-def test_a_consumer_of_another_kind_is_refused(server: NatsServer, stream: str, config: ConsumerConfig, problem: str) -> None:
+def test_a_consumer_of_another_kind_is_refused(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         async with client_of(server) as client:
             await client.jetstream().add_stream(StreamConfig(name=stream, subjects=[f"{stream}.>"]))
-            await client.jetstream().add_consumer(stream, config)
-        with pytest.raises(FailedPrecondition, match=problem):
-            await source_of(server, stream).start()
+            for config, problem in (
+                (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.NONE), "acks 'none'"),
+                (ConsumerConfig(durable_name="router", ack_policy=AckPolicy.ALL), "acks 'all'"),
+                (ConsumerConfig(durable_name="router", deliver_subject="elsewhere"), "delivers to 'elsewhere'"),
+            ):
+                await client.jetstream().add_consumer(stream, config)
+                with pytest.raises(FailedPrecondition, match=problem):
+                    await source_of(server, stream).start()
+                await client.jetstream().delete_consumer(stream, "router")
 
     asyncio.run(run())
 
@@ -194,7 +214,7 @@ def test_a_consumer_that_is_deleted_is_made_again(server: NatsServer, stream: st
     async def run() -> None:
         async with started(source_of(server, stream)) as source, client_of(server) as client:
             waiting = asyncio.ensure_future(source.poll(1, PATIENCE))
-            await asyncio.sleep(0)
+            await source.depth()  # the request of the poll is at the server now
             await client.jetstream().delete_consumer(stream, "router")
             with pytest.raises(Unavailable, match="consumer"):
                 await waiting
@@ -316,10 +336,8 @@ def test_what_a_killed_process_held_comes_first_at_once_and_in_order(server: Nat
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
             async with started(source_of(server, stream)) as source:
-                began = time.monotonic()
                 rest = await take(source, len(LEFT_BY_VICTIM) + 140)
                 assert numbers(rest) == LEFT_BY_VICTIM + list(range(60, 200))
-                assert time.monotonic() - began < 10, "it does not wait for leases of 60 s"
 
     asyncio.run(run())
 
@@ -349,10 +367,8 @@ def test_what_a_router_holds_that_may_be_dead_is_waited_for(server: NatsServer, 
                 await send(client, stream, 100)
             with victim(server, stream, lease=3) as process:
                 os.kill(process.pid, signal.SIGSTOP)
-                began = time.monotonic()
                 async with started(source_of(server, stream)) as source:
                     (first, *_) = rest = await take(source, 50)
-                    assert 1.5 < time.monotonic() - began < PATIENCE
                     assert first.count == 2
                     # Those whose lease was made longer than this come when that ends, as the dead one said.
                     assert numbers(rest) == [n for n in LEFT_BY_VICTIM if n % 3 != 1 or n >= 50] + list(range(60, 60 + 24))
@@ -392,18 +408,19 @@ def test_what_was_handed_out_and_no_longer_exists_is_forgotten(server: NatsServe
         server.kill()  # it may have deleted what was acked, and not have written down that it was acked
         await asyncio.to_thread(server.start)
         async with started(source_of(server, stream)) as source:
-            began, seen = time.monotonic(), set[int]()
-            while not {1, 4, 5, 6, 7, 8, 9} <= seen:
-                for received in await source.poll(10, 1):
-                    seen.add(int(received.body))
-                    source.ack(received)
-            assert time.monotonic() - began < 3, "nothing is waited for that cannot come"
+            seen = set[int]()
+            async with asyncio.timeout(PATIENCE):  # nothing is waited for that cannot come
+                while not {1, 4, 5, 6, 7, 8, 9} <= seen:
+                    for received in await source.poll(10, 1):
+                        seen.add(int(received.body))
+                        source.ack(received)
             await source.flush()
             assert await source.depth() == Depth(0, 0)
 
     asyncio.run(run())
 
 
+@pytest.mark.long
 def test_many_left_messages_come_in_order(server: NatsServer, stream: str) -> None:
     async def run() -> None:
         async with client_of(server) as client:
@@ -428,30 +445,12 @@ def test_many_left_messages_come_in_order(server: NatsServer, stream: str) -> No
 
 def test_what_came_and_nobody_asked_for_keeps_its_lease(server: NatsServer, stream: str) -> None:
     async def run() -> None:
-        async with started(source_of(server, stream, lease=1)) as source, client_of(server) as client:
+        async with started(source_of(server, stream, lease=2)) as source, client_of(server) as client:
             assert await source.poll(30, 0.05) == []  # its request stays open, also for what would come again
             await send(client, stream, 10)
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(2.5)  # longer than a lease: the server would hand them out again
             messages = await source.poll(30, 1)
             assert [received.count for received in messages] == [1] * 10
-
-    asyncio.run(run())
-
-
-def test_an_idle_source_hands_out_a_new_message_soon(server: NatsServer, stream: str) -> None:
-    async def run() -> None:
-        async with started(source_of(server, stream)) as source, client_of(server) as client:
-            took = []
-            for _ in range(50):
-                waiting = asyncio.ensure_future(source.poll(200, 5))
-                await source.depth()  # the request is at the server now
-                began = time.monotonic()
-                await client.publish(f"{stream}.m", b"1")
-                await client.flush()
-                (received,) = await waiting
-                took.append(time.monotonic() - began)
-                source.ack(received)
-            assert sorted(took)[25] < 0.02
 
     asyncio.run(run())
 
@@ -477,41 +476,6 @@ def test_a_poll_that_is_cancelled_loses_nothing(server: NatsServer, stream: str)
 
 
 # ── servers that go away ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_nothing_is_lost_when_the_server_is_killed_in_the_middle(server: NatsServer, stream: str) -> None:
-    count = 5_000
-
-    async def run() -> None:
-        async with client_of(server) as client, started(source_of(server, stream, lease=3)):
-            await send(client, stream, count)
-        chance, seen = random.Random(6), dict.fromkeys(range(count), 0)
-        async with started(source_of(server, stream)) as source, asyncio.timeout(60):
-            kills = [1_000, 2_500, 4_000]
-            while not all(seen.values()) or await left(source):
-                try:
-                    batch = await source.poll(200, 0.5)
-                except Unavailable:
-                    assert not source.is_healthy
-                    continue
-                if kills and sum(map(bool, seen.values())) >= kills[0]:
-                    del kills[0]
-                    server.kill()
-                    await asyncio.to_thread(server.start)
-                for received in batch:
-                    seen[int(received.body)] += 1
-                    if chance.random() < 0.05:
-                        source.nack(received, 0)
-                    else:
-                        source.ack(received)
-
-    async def left(source: NatsSource) -> bool:
-        try:
-            return await source.depth() != Depth(0, 0)
-        except Unavailable:
-            return True
-
-    asyncio.run(run())
 
 
 def test_a_server_that_hangs_is_given_up(server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
-import ipaddress
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 
 import pytest
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.sources.nats import NatsSource
 from penstock.router.sources.nats_address import NatsAddress, parse_address
+from tests.integration.router.certificate import CertificateFiles
 from tests.integration.router.nats_server import NatsServer
 from tests.ports import free_port
+from tests.together import play_together
 
 
 def connects(uri: str, *, runs: Callable[[Coroutine[None, None, bool]], bool] = asyncio.run) -> bool:
@@ -39,24 +37,21 @@ def connects(uri: str, *, runs: Callable[[Coroutine[None, None, bool]], bool] = 
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("uri", "found"),
-    [
+def test_an_address_is_read(subtests: pytest.Subtests) -> None:
+    for uri, found in [
         ("nats://h/S/C", NatsAddress((("h", 4222),), "S", "C")),
         ("nats://h:1/S/C?subject=orders.*.>", NatsAddress((("h", 1),), "S", "C", "orders.*.>")),
         ("nats://h:1,g,[::1]:3/S/C/", NatsAddress((("h", 1), ("g", 4222), ("::1", 3)), "S", "C")),
         ("nats://u:p%40w:x@h/S/C", NatsAddress((("h", 4222),), "S", "C", user="u", password="p@w:x")),
         ("nats://t%2Fk@h/S/C", NatsAddress((("h", 4222),), "S", "C", token="t/k")),
         ("tls://h/S/C?ca=some.pem", NatsAddress((("h", 4222),), "S", "C", is_tls=True, ca="some.pem")),
-    ],
-)
-def test_an_address_is_read(uri: str, found: NatsAddress) -> None:
-    assert parse_address(uri) == found
+    ]:
+        with subtests.test(uri=uri):
+            assert parse_address(uri) == found
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_a_wrong_address_is_refused_and_shows_no_secret(subtests: pytest.Subtests) -> None:
+    for uri in [
         "",
         "nats:",
         "nats://",
@@ -89,12 +84,11 @@ def test_an_address_is_read(uri: str, found: NatsAddress) -> None:
         "nats://u:hidden@h/S/C?durable=x",
         "nats://u:hidden@h/S/C#x",
         "http://u:hidden@h/S/C",
-    ],
-)
-def test_a_wrong_address_is_refused_and_shows_no_secret(uri: str) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        NatsSource(QueueConfig("q", uri), SystemClock())
-    assert "hidden" not in f"{refused.value} {refused.value.hint}"
+    ]:
+        with subtests.test(uri=uri):
+            with pytest.raises(InvalidArgument) as refused:
+                NatsSource(QueueConfig("q", uri), SystemClock())
+            assert "hidden" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_an_address_shows_no_secret() -> None:
@@ -152,81 +146,57 @@ def test_nobody_there() -> None:
 # ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nats")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "certificate.pem", folder / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return paths
-
-
 def test_tls(tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
-    with NatsServer(tmp_path, "--tls", "--tlscert", str(certificate), "--tlskey", str(key)) as server:
+    files = CertificateFiles(tmp_path)
+    with NatsServer(tmp_path, "--tls", "--tlscert", str(files.certificate), "--tlskey", str(files.key)) as server:
         for scheme in ("tls", "nats"):  # the server asks for it
             for runs in (asyncio.run, uvloop.run):
-                assert connects(f"{scheme}://{server.place}/S/C?subject=s&ca={certificate}", runs=runs)
+                assert connects(f"{scheme}://{server.place}/S/C?subject=s&ca={files.certificate}", runs=runs)
         with pytest.raises(Unavailable, match=r"(?i)certificate"):
             connects(f"tls://{server.place}/S/C?subject=s")
         with pytest.raises(FailedPrecondition, match="file of certificates"):
             connects(f"tls://{server.place}/S/C?subject=s&ca=no-such-file")
 
 
-def test_tls_where_the_server_has_none(tmp_path: Path) -> None:
-    with NatsServer(tmp_path) as server, pytest.raises(FailedPrecondition, match="does not speak TLS"):
-        connects(f"tls://{server.place}/S/C?subject=s")
+def test_tls_where_the_server_has_none(shared_nats: NatsServer) -> None:
+    shared_nats.start()
+    with pytest.raises(FailedPrecondition, match="does not speak TLS"):
+        connects(f"tls://{shared_nats.place}/S/C?subject=s")
 
 
 # ── what is no NATS server ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"220 mail ready\r\n",
-        b"INFO not JSON\r\n",
-        b'INFO {"tls_required": "maybe"}\r\n',
-        b"INFO {}\r\nMSG a 1 -5\r\n\r\n",
-        b"INFO {}\r\nMSG a 1 99999999999\r\n\r\n",
-        b"INFO {}\r\nMSG a 1 x\r\n\r\n",
-        b"INFO {}\r\nMSG 5\r\nhello\r\n",
-        b"INFO {}\r\nHMSG a 1 9 5\r\nhello\r\n",
-        b"INFO {}\r\nHMSG a 1 -9 5\r\nhello\r\n",
-        b"INFO {}\r\n\xff\xfe\r\n",
-        b"INFO {}\r\n-ERR 'maximum connections exceeded'\r\n",
-        b"x" * 3_000_000,
-        b"",
-    ],
-)
-def test_what_does_not_speak_nats_is_unavailable_and_soon(said: bytes) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
-        if said and b"-ERR" not in said:
-            with contextlib.suppress(OSError):
-                await reader.read()  # until the other side gives up
-        writer.close()
+NO_NATS = [
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"220 mail ready\r\n",
+    b"INFO not JSON\r\n",
+    b'INFO {"tls_required": "maybe"}\r\n',
+    b"INFO {}\r\nMSG a 1 -5\r\n\r\n",
+    b"INFO {}\r\nMSG a 1 99999999999\r\n\r\n",
+    b"INFO {}\r\nMSG a 1 x\r\n\r\n",
+    b"INFO {}\r\nMSG 5\r\nhello\r\n",
+    b"INFO {}\r\nHMSG a 1 9 5\r\nhello\r\n",
+    b"INFO {}\r\nHMSG a 1 -9 5\r\nhello\r\n",
+    b"INFO {}\r\n\xff\xfe\r\n",
+    b"INFO {}\r\n-ERR 'maximum connections exceeded'\r\n",
+    b"x" * 3_000_000,
+    b"",
+]
 
-    async def run() -> None:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(20):
+
+def test_what_does_not_speak_nats_is_unavailable_and_soon(subtests: pytest.Subtests) -> None:
+    async def scene(said: bytes) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(said)
+            if said and b"-ERR" not in said:
+                with contextlib.suppress(OSError):
+                    await reader.read()  # until the other side gives up
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(60):
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(Unavailable, match="no connection to NATS"):
                 await NatsSource(QueueConfig("q", f"nats://127.0.0.1:{port}/S/C"), SystemClock()).start()
 
-    asyncio.run(run())
+    play_together({repr(said[:40]): partial(scene, said) for said in NO_NATS}, subtests)

@@ -16,9 +16,9 @@ from penstock.errors import FailedPrecondition, QueueNotFound, SubscriptionNotFo
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.source import Source
+from penstock.router.sources.local import BrokerQueues
 from penstock.router.sources.opening import SourceContext, open_source
-from penstock.router_host.local import BrokerQueues
-from penstock.router_host.remote import ServerQueues
+from penstock.router.sources.remote import ServerQueues
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer
 

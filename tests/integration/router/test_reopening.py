@@ -1,7 +1,8 @@
-"""A router on Penstock's own queues while its configuration changes and its pools are full."""
+"""A router whose queues are opened again: by changes of the configuration while pools are full, and because a server died."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -9,17 +10,21 @@ from penstock import Broker, QueueManager
 from penstock import QueueConfig as Settings
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
+from penstock.http.client.answer import Answer
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
-from penstock.router.core.outcome import Answer
+from penstock.router.core.outcome import Severity
 from penstock.router.options import RouterOptions
 from penstock.router.records import NoRecords
 from penstock.router.router import Router
+from penstock.router.sources.local import BrokerQueues
 from penstock.router.sources.opening import SourceContext, open_source
-from penstock.router_host.local import BrokerQueues
-from tests.unit.router.doubles import Request, ScriptedTransport, body
+from penstock.testing import ManualClock
+from tests.integration.router.nats_server import NatsServer
+from tests.unit.router.doubles import Request, ScriptedTransport, body, until
+from tests.unit.router.worlds import open_calls
 
-SENT = 600
-GROUPS = 50
+SENT = 240
+GROUPS = 40
 
 
 def config(connections: int, concurrency: int) -> RouterConfig:
@@ -75,3 +80,37 @@ def test_messages_that_a_full_pool_has_no_room_for_do_not_die_of_it() -> None:
 
     for group in range(GROUPS):
         assert [number for number in map(int, called) if number % GROUPS == group] == list(range(group, SENT, GROUPS))
+
+
+def test_a_queue_whose_server_dies_is_unhealthy_and_restarted_until_it_is_back(tmp_path: Path) -> None:
+    """An ack that the server did not receive is not lost by the restart."""
+
+    async def play(server: NatsServer) -> None:
+        clock, transport = ManualClock(), ScriptedTransport(open_calls)
+        context = SourceContext(environment={}, clock=SystemClock())
+        router = Router(lambda queue: open_source(queue, context), transport, NoRecords(), clock=clock)
+        place = QueueConfig("orders", f"nats://{server.place}/ORDERS/router?subject=orders.>")
+        await router.apply(RouterConfig((place,), (PoolConfig("P", 2),)))
+        feed = router.feeds["orders"]
+        await until(lambda: feed.source.is_healthy)
+        await feed.source.send(body("first"), "")  # type: ignore[attr-defined]  # it fulfils TakesMessages
+        await until(lambda: transport.open)
+        server.kill()
+        transport.one("first").answer()
+        await until(lambda: feed.trouble)
+        for _ in range(2):
+            clock.advance(60)
+            assert not feed.is_polling(clock.now())
+            await router.restart_unhealthy()
+        warned = [(str(one.category), one.severity) for one in router.warnings.all(clock.now())]
+        assert warned == [("CONSUMER_RESTART", Severity.WARN)] * 2
+        await asyncio.to_thread(server.start)
+        await until(lambda: feed.source.is_healthy)
+        await feed.source.send(body("second"), "")  # type: ignore[attr-defined]  # as above
+        await until(lambda: transport.open)
+        assert feed.is_polling(clock.now())
+        await router.stop(1)
+        assert transport.called == ["first", "second"]
+
+    with NatsServer(tmp_path) as server:
+        asyncio.run(play(server))

@@ -17,8 +17,15 @@ GROUPS = 50
 POOL = "P"
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("kind", [kind for kind, place in PLACES.items() if place.can_be_killed])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind == "nats" else [pytest.mark.long])
+        for kind, place in PLACES.items()
+        if place.can_be_killed
+    ],
+)
 def test_a_server_that_is_killed_under_load_loses_nothing(kind: str, tmp_path: Path) -> None:
     with PLACES[kind](tmp_path / "place") as place, Target(respond(200, after=0.02)) as target:
         place.fill(
@@ -36,7 +43,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(kind: str, tmp_path: P
                 target.wait_for(MESSAGES // share, 60)
                 place.kill()
                 place.start()
-            until(lambda: len({request.message_id for request in target.requests}) == MESSAGES, 90, "all are delivered")
+            until(lambda: len({request.message_id for request in target.requests}) == MESSAGES, 120, "all are delivered")
             router.until_empty()
             # A server that forgot acks when it was killed hands those messages out once more.
             until(lambda: _depth(router, place) == 0, 60, "the queue is empty")
@@ -47,7 +54,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(kind: str, tmp_path: P
         assert counts.keys() == {f"m{number}" for number in range(MESSAGES)}
         # At least once: what the server forgot of its last moments may come again, to a router that remembers what it did.
         redelivered = sum(counts.values()) - MESSAGES
-        assert redelivered <= 100, f"{redelivered} redeliveries"
+        assert redelivered <= MESSAGES // 2, f"{redelivered} redeliveries"
         assert "Traceback" not in router.log, router.log
 
 

@@ -9,6 +9,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -22,10 +23,9 @@ from penstock.testing.sources.driver import some, take
 from tests.integration.router.sqs_server import KEYS, REGION, SqsServer, source_of
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqsServer]:
-    with SqsServer(tmp_path_factory.mktemp("sqs")) as server:
-        yield server
+@pytest.fixture
+def server(shared_sqs: SqsServer) -> SqsServer:
+    return shared_sqs
 
 
 def bodies(received: list[Received]) -> list[str]:
@@ -160,26 +160,6 @@ def test_a_poll_for_many_gets_the_ten_that_sqs_gives_at_a_time_and_all_can_be_se
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("delay", [43_200, 1_000_000])
-def test_the_longest_delay_is_one_that_sqs_takes(server: SqsServer, delay: int) -> None:
-    """Specification 001, "Visibility Timeout Control"."""
-
-    async def scenario() -> None:
-        url = server.create_queue()
-        server.send(url, ["late", "later"])
-        source = source_of(url, server.endpoint, lease=1)
-        await source.start()
-        late, later = await take(source, 2)
-        source.nack(late, delay)
-        source.extend(later, delay)
-        await source.flush()
-        assert list(await source.poll(10, 2)) == []
-        await source.stop()
-        assert server.counts(url) == (1, 1, 0), "what was nacked waits, what was held is given back"
-
-    asyncio.run(scenario())
-
-
 def test_the_queue_is_reached_by_its_own_url_and_by_the_override(server: SqsServer) -> None:
     """Specification 001, configuration: SQS_ENDPOINT_OVERRIDE."""
 
@@ -197,14 +177,14 @@ def test_the_queue_is_reached_by_its_own_url_and_by_the_override(server: SqsServ
     assert asyncio.run(received(source_of(amazon, server.endpoint, environment={"AWS_REGION": ""}))) == ["here"]
 
 
-@pytest.mark.parametrize("name", ["nowhere", "nowhere.fifo"])
-def test_a_queue_that_does_not_exist_is_not_found(server: SqsServer, name: str) -> None:
+def test_a_queue_that_does_not_exist_is_not_found(server: SqsServer) -> None:
     async def scenario() -> None:
-        source = source_of(f"{server.endpoint}/123456789012/{name}", server.endpoint)
-        with pytest.raises(QueueNotFound, match=name) as caught:
-            await source.start()
-        assert caught.value.hint is not None
-        await source.stop()
+        for name in ("nowhere", "nowhere.fifo"):
+            source = source_of(f"{server.endpoint}/123456789012/{name}", server.endpoint)
+            with pytest.raises(QueueNotFound, match=name) as caught:
+                await source.start()
+            assert caught.value.hint is not None
+            await source.stop()
 
     asyncio.run(scenario())
 
@@ -223,38 +203,41 @@ def test_a_queue_that_is_deleted_is_not_found_from_then_on(server: SqsServer) ->
     asyncio.run(scenario())
 
 
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqsServer, dict[str, dict[str, str]]]]:
-    """A server that checks every signature, and the keys of two users: one that may use SQS, and one that may not."""
-    with SqsServer(tmp_path_factory.mktemp("strict-sqs")) as server:
-        iam: Any = Session().create_client(
-            "iam",
-            region_name="us-east-1",
-            endpoint_url=server.endpoint,
-            aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
-        )
-        url = server.create_queue()
-        server.send(url, ["for the right one"])
-        keys: dict[str, dict[str, str]] = {}
-        for user in ("friend", "stranger"):
-            iam.create_user(UserName=user)
-            made = iam.create_access_key(UserName=user)["AccessKey"]
-            keys[user] = {"AWS_ACCESS_KEY_ID": made["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"], "url": url}
-        policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}]}
-        iam.put_user_policy(UserName="friend", PolicyName="sqs", PolicyDocument=json.dumps(policy))
-        iam.close()
+@contextmanager
+def checking_signatures(server: SqsServer) -> Iterator[None]:
+    """From now on the server checks every signature, until the end."""
+    for after in ("0", "inf"):
         connection = http.client.HTTPConnection("127.0.0.1", server.port)
-        connection.request("POST", "/moto-api/reset-auth", "0")
+        connection.request("POST", "/moto-api/reset-auth", after)
         assert connection.getresponse().read()
         connection.close()
-        yield server, keys
+        if after == "0":
+            yield
 
 
-def test_a_server_that_checks_signatures_takes_ours(strict: tuple[SqsServer, dict[str, dict[str, str]]]) -> None:
-    async def scenario() -> None:
-        server, keys = strict
-        source = source_of(keys["friend"]["url"], server.endpoint, environment=keys["friend"])
+def test_a_server_that_checks_signatures_takes_ours_and_wrong_credentials_are_named_and_not_shown(
+    server: SqsServer, subtests: pytest.Subtests
+) -> None:
+    iam: Any = Session().create_client(
+        "iam",
+        region_name="us-east-1",
+        endpoint_url=server.endpoint,
+        aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
+    )
+    url = server.create_queue()
+    server.send(url, ["for the right one"])
+    keys: dict[str, dict[str, str]] = {}
+    for user in ("friend", "stranger"):
+        iam.create_user(UserName=user)
+        made = iam.create_access_key(UserName=user)["AccessKey"]
+        keys[user] = {"AWS_ACCESS_KEY_ID": made["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"]}
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}]}
+    iam.put_user_policy(UserName="friend", PolicyName="sqs", PolicyDocument=json.dumps(policy))
+    iam.close()
+
+    async def take_as_friend() -> None:
+        source = source_of(url, server.endpoint, environment=keys["friend"])
         await source.start()
         (received,) = await take(source, 1)
         assert received.body == b"for the right one"
@@ -263,25 +246,9 @@ def test_a_server_that_checks_signatures_takes_ours(strict: tuple[SqsServer, dic
         assert await source.depth() == Depth(0, 0)
         await source.stop()
 
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"AWS_ACCESS_KEY_ID": "AKIAUNKNOWN"}, "InvalidClientTokenId"),
-        ({"AWS_SECRET_ACCESS_KEY": "not the secret"}, "SignatureDoesNotMatch"),
-        ({"AWS_SESSION_TOKEN": "no such session"}, "InvalidClientTokenId|SignatureDoesNotMatch"),
-        ({}, "AccessDenied"),
-    ],
-)
-def test_wrong_credentials_are_named_and_not_shown(
-    strict: tuple[SqsServer, dict[str, dict[str, str]]], changes: dict[str, str], problem: str
-) -> None:
-    async def scenario() -> None:
-        server, keys = strict
+    async def refused(changes: dict[str, str], problem: str) -> None:
         environment = keys["stranger"] | changes
-        source = source_of(environment["url"], server.endpoint, environment=environment)
+        source = source_of(url, server.endpoint, environment=environment)
         with pytest.raises(FailedPrecondition, match=problem) as caught:
             await source.start()
         assert caught.value.hint is not None
@@ -290,4 +257,14 @@ def test_wrong_credentials_are_named_and_not_shown(
         assert not source.is_healthy
         await source.stop()
 
-    asyncio.run(scenario())
+    wrong: list[tuple[dict[str, str], str]] = [
+        ({"AWS_ACCESS_KEY_ID": "AKIAUNKNOWN"}, "InvalidClientTokenId"),
+        ({"AWS_SECRET_ACCESS_KEY": "not the secret"}, "SignatureDoesNotMatch"),
+        ({"AWS_SESSION_TOKEN": "no such session"}, "InvalidClientTokenId|SignatureDoesNotMatch"),
+        ({}, "AccessDenied"),
+    ]
+    with checking_signatures(server):
+        asyncio.run(take_as_friend())
+        for changes, problem in wrong:
+            with subtests.test(problem):
+                asyncio.run(refused(changes, problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -23,9 +24,8 @@ from tests.integration.router.sqs_server import source_of
 MOMENT = 1_790_000_000
 
 
-@pytest.mark.parametrize(
-    ("uri", "environment", "wanted"),
-    [
+def test_where_the_calls_of_a_queue_go(subtests: pytest.Subtests) -> None:
+    for uri, environment, wanted in [
         ("https://sqs.eu-west-1.amazonaws.com/1/q", {}, ("sqs.eu-west-1.amazonaws.com", "eu-west-1", "/")),
         ("https://sqs.cn-north-1.amazonaws.com.cn/1/q", {}, ("sqs.cn-north-1.amazonaws.com.cn", "cn-north-1", "/")),
         ("https://sqs-fips.us-east-1.amazonaws.com/1/q", {}, ("sqs-fips.us-east-1.amazonaws.com", "us-east-1", "/")),
@@ -51,19 +51,17 @@ MOMENT = 1_790_000_000
             {"SQS_ENDPOINT_OVERRIDE": "https://proxy.example/aws/"},
             ("proxy.example", "eu-west-1", "/aws/"),
         ),
-    ],
-)
-def test_where_the_calls_of_a_queue_go(uri: str, environment: dict[str, str], wanted: tuple[str, str, str]) -> None:
-    address = address_of(uri, environment)
-    assert (address.authority, address.region, address.path) == wanted
-    assert address.queue_url == uri
-    assert not address.is_fifo
-    assert address_of(f"{uri}.fifo", environment).is_fifo
+    ]:
+        with subtests.test(uri=uri, environment=environment):
+            address = address_of(uri, environment)
+            assert (address.authority, address.region, address.path) == wanted
+            assert address.queue_url == uri
+            assert not address.is_fifo
+            assert address_of(f"{uri}.fifo", environment).is_fifo
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_malformed_queue_urls_are_refused_and_passwords_not_shown(subtests: pytest.Subtests) -> None:
+    for uri in [
         "https://",
         "https:///1/q",
         "https://sqs.eu-west-1.amazonaws.com",
@@ -93,22 +91,20 @@ def test_where_the_calls_of_a_queue_go(uri: str, environment: dict[str, str], wa
         "https://[::1/1/q",
         "https://user:hunter2@host/1/q",
         "https://hunter2@host/1/q",
-    ],
-)
-def test_malformed_queue_urls_are_refused_and_passwords_not_shown(uri: str) -> None:
-    context = SourceContext(environment={}, clock=SystemClock())
-    with pytest.raises(InvalidArgument) as caught:
-        open_source(QueueConfig("orders", uri), context)
-    assert "hunter2" not in f"{caught.value} {caught.value.hint}"
+    ]:
+        with subtests.test(ascii(uri)):
+            context = SourceContext(environment={}, clock=SystemClock())
+            with pytest.raises(InvalidArgument) as caught:
+                open_source(QueueConfig("orders", uri), context)
+            assert "hunter2" not in f"{caught.value} {caught.value.hint}"
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["localhost:4566", "ftp://localhost", "http://", "http://u:hunter2@h", "http://h/?a", "http://h:x"]
-)
-def test_a_malformed_override_is_named(endpoint: str) -> None:
-    with pytest.raises(InvalidArgument, match="SQS_ENDPOINT_OVERRIDE") as caught:
-        source_of("https://sqs.eu-west-1.amazonaws.com/1/q", endpoint)
-    assert "hunter2" not in str(caught.value)
+def test_a_malformed_override_is_named(subtests: pytest.Subtests) -> None:
+    for endpoint in ["localhost:4566", "ftp://localhost", "http://", "http://u:hunter2@h", "http://h/?a", "http://h:x"]:
+        with subtests.test(endpoint=endpoint):
+            with pytest.raises(InvalidArgument, match="SQS_ENDPOINT_OVERRIDE") as caught:
+                source_of("https://sqs.eu-west-1.amazonaws.com/1/q", endpoint)
+            assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 43_201])
@@ -131,19 +127,21 @@ def _their_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "get_current_datetime", lambda: moment.replace(tzinfo=None))
 
 
-@pytest.mark.parametrize("token", ["", "a/token+of=a session"])
-@pytest.mark.parametrize(("host", "path"), [("sqs.eu-west-1.amazonaws.com", "/"), ("localhost:4566", "/aws/")])
-@pytest.mark.parametrize("body", [b"{}", '{"a":"grüße"}'.encode(), b"x" * 100_000])
 @pytest.mark.usefixtures("_their_moment")
-def test_our_signature_is_the_one_that_amazons_library_makes(token: str, host: str, path: str, body: bytes) -> None:
-    ours = Signer(host, "eu-west-1").head(Credentials("key", "secret", token), path, "AmazonSQS.X", body, MOMENT * SECOND)
-    fields = {name: value for name, _, value in (line.partition(": ") for line in ours.decode().split("\r\n"))}
-    headers = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.X", "Host": host}
-    theirs: Any = AWSRequest("POST", f"http://{host}{path}", headers=headers, data=body)
-    auth.SigV4Auth(TheirCredentials("key", "secret", token or None), "sqs", "eu-west-1").add_auth(theirs)
-    assert fields["authorization"] == theirs.headers["Authorization"]
-    assert fields["x-amz-date"] == theirs.headers["X-Amz-Date"]
-    assert fields.get("x-amz-security-token") == theirs.headers.get("X-Amz-Security-Token")
+def test_our_signature_is_the_one_that_amazons_library_makes(subtests: pytest.Subtests) -> None:
+    tokens = ("", "a/token+of=a session")
+    places = (("sqs.eu-west-1.amazonaws.com", "/"), ("localhost:4566", "/aws/"))
+    for token, (host, path), body in product(tokens, places, (b"{}", '{"a":"grüße"}'.encode(), b"x" * 100_000)):
+        with subtests.test(token=token, host=host, body=body[:20]):
+            signer = Signer(host, "eu-west-1")
+            ours = signer.head(Credentials("key", "secret", token), path, "AmazonSQS.X", body, MOMENT * SECOND)
+            fields = {name: value for name, _, value in (line.partition(": ") for line in ours.decode().split("\r\n"))}
+            headers = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": "AmazonSQS.X", "Host": host}
+            theirs: Any = AWSRequest("POST", f"http://{host}{path}", headers=headers, data=body)
+            auth.SigV4Auth(TheirCredentials("key", "secret", token or None), "sqs", "eu-west-1").add_auth(theirs)
+            assert fields["authorization"] == theirs.headers["Authorization"]
+            assert fields["x-amz-date"] == theirs.headers["X-Amz-Date"]
+            assert fields.get("x-amz-security-token") == theirs.headers.get("X-Amz-Security-Token")
 
 
 def test_a_signer_makes_a_new_key_for_a_new_day_and_a_new_secret() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,40 +18,40 @@ from penstock.router.sources.sqs import SqsSource
 from penstock.router.sources.sqs_api import SqsApi, address_of
 from tests.integration.router.sqs_script import URL, Answer, Call, always, error, http, scripted, settled, started
 from tests.integration.router.sqs_server import KEYS, source_of
+from tests.together import play_together
 
 # ── errors and HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("answer", "wanted", "text"),
-    [
-        (error(400, "QueueDoesNotExist"), QueueNotFound, "orders"),
-        (error(400, "AWS.SimpleQueueService.NonExistentQueue"), QueueNotFound, "orders"),
-        (error(403, "InvalidClientTokenId", "a-token"), FailedPrecondition, "credentials"),
-        (error(403, "SignatureDoesNotMatch", "a-token"), FailedPrecondition, "credentials"),
-        (error(400, "ExpiredToken", "a-token"), FailedPrecondition, "credentials"),
-        (error(403, "AccessDeniedException", "a-token"), FailedPrecondition, "does not allow GetQueueAttributes"),
-        (error(400, "InvalidAttributeName", "what is this"), FailedPrecondition, "InvalidAttributeName: what is this"),
-        (error(400, "ThrottlingException"), Unavailable, "ThrottlingException"),
-        (error(403, "OverLimit"), Unavailable, "OverLimit"),
-        (error(503, "Whatever"), Unavailable, "503"),
-        ((429, {}), Unavailable, "429"),
-        ((404, {}), FailedPrecondition, "none of SQS's"),
-        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", FailedPrecondition, "none of SQS's"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", Unavailable, "cannot be understood"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", Unavailable, "cannot be understood"),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFF\r\n", Unavailable, "not HTTP"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n", Unavailable, "not HTTP"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", Unavailable, "not HTTP"),
-        (b"x" * 200_000, Unavailable, "no connection"),
-        (None, Unavailable, "closed the connection"),
-    ],
-)
-def test_what_a_server_may_answer_and_what_the_router_is_told(answer: Answer, wanted: type[PenstockError], text: str) -> None:
-    async def scenario() -> None:
+ANSWERS: list[tuple[Answer, type[PenstockError], str]] = [
+    (error(400, "QueueDoesNotExist"), QueueNotFound, "orders"),
+    (error(400, "AWS.SimpleQueueService.NonExistentQueue"), QueueNotFound, "orders"),
+    (error(403, "InvalidClientTokenId", "a-token"), FailedPrecondition, "credentials"),
+    (error(403, "SignatureDoesNotMatch", "a-token"), FailedPrecondition, "credentials"),
+    (error(400, "ExpiredToken", "a-token"), FailedPrecondition, "credentials"),
+    (error(403, "AccessDeniedException", "a-token"), FailedPrecondition, "does not allow GetQueueAttributes"),
+    (error(400, "InvalidAttributeName", "what is this"), FailedPrecondition, "InvalidAttributeName: what is this"),
+    (error(400, "ThrottlingException"), Unavailable, "ThrottlingException"),
+    (error(403, "OverLimit"), Unavailable, "OverLimit"),
+    (error(503, "Whatever"), Unavailable, "503"),
+    ((429, {}), Unavailable, "429"),
+    ((404, {}), FailedPrecondition, "none of SQS's"),
+    (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n", FailedPrecondition, "none of SQS's"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", Unavailable, "cannot be understood"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", Unavailable, "cannot be understood"),
+    (b"HTTP/1.1 200 OK\r\n\r\n{}", Unavailable, "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}", Unavailable, "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", Unavailable, "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFF\r\n", Unavailable, "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno\r\n", Unavailable, "not HTTP"),
+    (b"SSH-2.0-OpenSSH\r\n\r\n", Unavailable, "not HTTP"),
+    (b"x" * 200_000, Unavailable, "no connection"),
+    (None, Unavailable, "closed the connection"),
+]
+
+
+def test_what_a_server_may_answer_and_what_the_router_is_told(subtests: pytest.Subtests) -> None:
+    async def scenario(answer: Answer, wanted: type[PenstockError], text: str) -> None:
         async with scripted(always(answer)) as server:
             source = source_of(URL, server.endpoint, environment={"AWS_SESSION_TOKEN": "a-token"})
             with pytest.raises(wanted, match=text) as caught:
@@ -59,7 +60,7 @@ def test_what_a_server_may_answer_and_what_the_router_is_told(answer: Answer, wa
             assert not [secret for secret in ("a-secret", "a-token") if secret in shown]
             await source.stop()
 
-    asyncio.run(scenario())
+    play_together({repr(row)[:60]: partial(scenario, *row) for row in ANSWERS}, subtests)
 
 
 @pytest.mark.parametrize(

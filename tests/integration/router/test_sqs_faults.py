@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.router.sources.sqs_api import CALL_SECONDS, SqsApi, address_of
 from penstock.testing.sources.driver import take
 from tests.integration.router.sqs_script import URL, Answer, Call, always, error, messages, quiet, scripted, settled, started
 from tests.integration.router.sqs_server import KEYS, source_of
+from tests.together import play_together
 
 
 def received(*names: str) -> list[Received]:
@@ -47,36 +49,27 @@ def test_a_long_poll_asks_for_what_the_specification_says() -> None:
     asyncio.run(scenario())
 
 
-def test_only_after_a_partial_batch_the_next_poll_waits_100_ms() -> None:
+def test_after_a_partial_batch_the_next_poll_of_one_poller_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Specification 001, "Adaptive delays after each poll"."""
+    assert sqs.PARTIAL_PAUSE == 0.1
+    monkeypatch.setattr(sqs, "PARTIAL_PAUSE", 3_600.0)
 
     async def scenario() -> None:
-        async with scripted() as server, started(server) as source:
-            spans = []
-            for found in ("", "abc", "ab"):
+        async with scripted() as server, started(server) as source, asyncio.timeout(60):
+            for found in ("", "abc"):  # neither an empty batch nor a full one makes anybody wait
                 server.answer = always(messages(*found))
-                server.calls.clear()
-                for _ in range(6):
+                for _ in range(3):
                     await source.poll(3, 20)
-                spans.append(server.calls[-1].at - server.calls[0].at)
-        empty, full, in_part = spans
-        assert empty < 0.5
-        assert full < 0.5
-        assert in_part >= 0.5 - 0.01
-
-    asyncio.run(scenario())
-
-
-def test_each_partial_batch_makes_one_poller_wait_not_all() -> None:
-    async def scenario() -> None:
-        async with scripted() as server, started(server) as source:
             server.answer = always(messages("a"))
-            await source.poll(10, 20)
+            await source.poll(3, 20)
             server.answer = always(messages())
-            server.calls.clear()
-            began = asyncio.get_running_loop().time()
-            await asyncio.gather(source.poll(10, 20), source.poll(10, 20))
-            assert sum(call.at - began >= 0.08 for call in server.calls) == 1
+            polls = {asyncio.create_task(source.poll(3, 20)) for _ in range(2)}
+            done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+            assert len(done) == 1
+            await source.poll(3, 20)  # the pause is one poller's, and it has been taken
+            assert not any(poll.done() for poll in waiting)
+            for poll in waiting:
+                poll.cancel()
 
     asyncio.run(scenario())
 
@@ -205,11 +198,8 @@ def test_entries_that_fail_for_now_are_tried_again_and_only_they(code: str, is_f
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    "answer", [error(503, "ServiceUnavailable"), error(400, "RequestThrottled"), (500, {}), None, b"nonsense\r\n\r\n"]
-)
-def test_deletes_that_fail_again_and_again_are_done_when_their_messages_come_again(answer: Answer) -> None:
-    async def scenario() -> None:
+def test_deletes_that_fail_again_and_again_are_done_when_their_messages_come_again(subtests: pytest.Subtests) -> None:
+    async def scenario(answer: Answer) -> None:
         async with scripted() as server, started(server) as source:
             server.answer = always(answer)
             for each in received("a", "b"):
@@ -225,7 +215,14 @@ def test_deletes_that_fail_again_and_again_are_done_when_their_messages_come_aga
             assert names(await source.poll(10, 20)) == ["c"]
             server.answer = quiet
 
-    asyncio.run(scenario())
+    answers: list[Answer] = [
+        error(503, "ServiceUnavailable"),
+        error(400, "RequestThrottled"),
+        (500, {}),
+        None,
+        b"nonsense\r\n\r\n",
+    ]
+    play_together({repr(answer): partial(scenario, answer) for answer in answers}, subtests)
 
 
 def test_a_message_that_comes_again_while_its_delete_is_under_way_is_not_handed_out() -> None:
@@ -340,24 +337,22 @@ def test_the_last_word_on_a_message_is_the_last_that_sqs_hears() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("word", "seconds", "least", "most"),
-    [
-        ("nack", -5, 0, 0),
-        ("nack", 0, 0, 0),
-        ("nack", 30, 30, 30),
-        ("nack", 43_200, 43_180, 43_200),
-        ("nack", 10**9, 43_180, 43_200),
-        ("extend", 0, 1, 1),
-        ("extend", 120, 120, 120),
-        ("extend", 10**9, 43_180, 43_200),
-    ],
-)
-@pytest.mark.parametrize("is_held", [True, False])
-def test_delays_are_clamped_to_what_sqs_takes(word: str, seconds: int, least: int, most: int, is_held: bool) -> None:
+DELAYS = [
+    ("nack", -5, 0, 0),
+    ("nack", 0, 0, 0),
+    ("nack", 30, 30, 30),
+    ("nack", 43_200, 43_180, 43_200),
+    ("nack", 10**9, 43_180, 43_200),
+    ("extend", 0, 1, 1),
+    ("extend", 120, 120, 120),
+    ("extend", 10**9, 43_180, 43_200),
+]
+
+
+def test_delays_are_clamped_to_what_sqs_takes(subtests: pytest.Subtests) -> None:
     """Specification 001, "Visibility Timeout Control"."""
 
-    async def scenario() -> None:
+    async def scenario(word: str, seconds: int, least: int, most: int, is_held: bool) -> None:
         async with scripted() as server, started(server) as source:
             server.answer = always(messages("a"))
             (message,) = await source.poll(1, 20) if is_held else received("a")
@@ -367,7 +362,10 @@ def test_delays_are_clamped_to_what_sqs_takes(word: str, seconds: int, least: in
             (call,) = server.of("ChangeMessageVisibilityBatch")
             assert least <= call.parameters["Entries"][0]["VisibilityTimeout"] <= most
 
-    asyncio.run(scenario())
+    for row in DELAYS:
+        for is_held in (True, False):
+            with subtests.test(row=row, is_held=is_held):
+                asyncio.run(scenario(*row, is_held))
 
 
 # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,33 +4,38 @@ import asyncio
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
-import uvloop
 
-from penstock.router.core.outcome import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.client import HttpTransport
 from penstock.router.options import RouterOptions
-from penstock.router.transports.http import HttpTransport
 from penstock.testing.certificates import Authority, self_signed
-from tests.integration.router.raw_target import PATIENCE, Caller, Everywhere, RawTarget, Talk, Wire, transport, until
+from tests.integration.router.raw_target import PATIENCE, Caller, Everywhere, Play, RawTarget, Talk, Wire, transport, until
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-Play = Callable[[], Awaitable[None]]
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Play], None]:
-    """Run a test in a loop of its own, of both kinds."""
+Rows = Callable[[Mapping[str, Play]], None]
 
-    def runs(play: Play) -> None:
-        async def main() -> None:
-            async with asyncio.timeout(3 * PATIENCE):
-                await play()
 
-        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(main())
+@pytest.fixture
+def run_rows(run: Callable[[Play], None], subtests: pytest.Subtests) -> Rows:
+    """Run several plays at the same time, and report each as a subtest."""
+
+    def runs(plays: Mapping[str, Play]) -> None:
+        failures: list[BaseException | None] = []
+
+        async def play() -> None:
+            failures.extend(await asyncio.gather(*(one() for one in plays.values()), return_exceptions=True))
+
+        run(play)
+        for name, failure in zip(plays, failures, strict=True):
+            with subtests.test(name):
+                if failure is not None:
+                    raise failure
 
     return runs
 
@@ -120,13 +125,9 @@ ANSWERS: dict[str, tuple[bytes, Answer]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("size", [1, 7, 1_000_000])
-def test_an_answer_is_read_however_it_is_split(run: Callable[[Play], None], name: str, size: int) -> None:
-    data, wanted = ANSWERS[name]
-    parts = [data[start : start + size] for start in range(0, len(data), size)]
-
-    async def play() -> None:
+def test_an_answer_is_read_however_it_is_split(run_rows: Rows) -> None:
+    async def play(size: int, data: bytes, wanted: Answer) -> None:
+        parts = [data[start : start + size] for start in range(0, len(data), size)]
         async with RawTarget(says(*parts)) as target:
             caller = Caller(transport(), target.url)
             assert [await caller.one(), await caller.one()] == [wanted, wanted]
@@ -134,7 +135,7 @@ def test_an_answer_is_read_however_it_is_split(run: Callable[[Play], None], name
 
         assert len(target.wires) == 1, "the connection was kept"
 
-    run(play)
+    run_rows({f"{name}, by {size}": partial(play, size, *row) for name, row in ANSWERS.items() for size in (1, 7, 1_000_000)})
 
 
 def test_the_limits_are_of_one_answer_not_of_all_on_a_connection(run: Callable[[Play], None]) -> None:
@@ -161,15 +162,14 @@ CLOSING = {
 }
 
 
-@pytest.mark.parametrize("name", CLOSING)
-def test_an_answer_after_which_the_connection_is_not_used_again(run: Callable[[Play], None], name: str) -> None:
-    async def talk(wire: Wire) -> None:
-        await wire.request()
-        wire.say(CLOSING[name])
-        if name != "has no other end":
-            await wire.closed()
+def test_an_answer_after_which_the_connection_is_not_used_again(run_rows: Rows) -> None:
+    async def play(name: str) -> None:
+        async def talk(wire: Wire) -> None:
+            await wire.request()
+            wire.say(CLOSING[name])
+            if name != "has no other end":
+                await wire.closed()
 
-    async def play() -> None:
         async with RawTarget(talk) as target:
             caller = Caller(transport(), target.url)
             assert [await caller.one() for _ in range(3)] == [Answer(200, b"{}")] * 3
@@ -178,7 +178,7 @@ def test_an_answer_after_which_the_connection_is_not_used_again(run: Callable[[P
 
         assert len(target.wires) == 3
 
-    run(play)
+    run_rows({name: partial(play, name) for name in CLOSING})
 
 
 def test_bytes_that_nobody_asked_for_close_the_connection(run: Callable[[Play], None]) -> None:
@@ -204,23 +204,24 @@ def test_bytes_that_nobody_asked_for_close_the_connection(run: Callable[[Play], 
     run(play)
 
 
-@pytest.mark.parametrize("head", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked", b"X: y"])
-def test_a_body_is_cut_at_the_limit_and_its_connection_closed(run: Callable[[Play], None], head: bytes) -> None:
-    async def talk(wire: Wire) -> None:
-        await wire.request()
-        wire.say(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n")
-        while True:
-            wire.say((b"3e8\r\n" if b"chunked" in head else b"") + b"x" * 1000 + (b"\r\n" if b"chunked" in head else b""))
-            await wire.writer.drain()
+def test_a_body_is_cut_at_the_limit_and_its_connection_closed(run_rows: Rows) -> None:
+    async def play(head: str, chunk: bytes) -> None:
+        async def talk(wire: Wire) -> None:
+            await wire.request()
+            wire.say(b"HTTP/1.1 200 OK\r\n" + head.encode() + b"\r\n\r\n")
+            while True:
+                wire.say(chunk)
+                await wire.writer.drain()
 
-    async def play() -> None:
         async with RawTarget(talk) as target:
             caller = Caller(transport(body_limit=2500), target.url)
             assert await caller.one() == Answer(200, b"x" * 2500)
             await until(lambda: target.open == 0)
             await caller.transport.close()
 
-    run(play)
+    plain = b"x" * 1000
+    rows = {"Content-Length: 1000000": plain, "Transfer-Encoding: chunked": b"3e8\r\n" + plain + b"\r\n", "X: y": plain}
+    run_rows({head: partial(play, head, chunk) for head, chunk in rows.items()})
 
 
 def test_a_body_of_just_the_limit_is_whole_and_its_connection_kept(run: Callable[[Play], None]) -> None:
@@ -429,7 +430,7 @@ def test_a_call_without_an_answer_ends_at_its_time_and_its_connection_is_closed(
             ends = await caller.wait(4)
             assert [trouble(end) for end in ends] == [Trouble.TIMEOUT] * 4
             assert [number for number, _ in caller.ends] == [3, 1, 2, 0]
-            assert 0.35 < loop.time() - start < 2
+            assert loop.time() - start > 0.35
             await until(lambda: target.open == 0)
             assert caller.transport.stats()[0].waiting == 0
             await caller.transport.close()
@@ -524,10 +525,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_is_not_an_answer_is_a_broken_connection(run: Callable[[Play], None], name: str) -> None:
-    async def play() -> None:
-        async with RawTarget(says_and_closes(BROKEN[name])) as target:
+def test_what_is_not_an_answer_is_a_broken_connection(run_rows: Rows) -> None:
+    async def play(said: bytes) -> None:
+        async with RawTarget(says_and_closes(said)) as target:
             caller = Caller(transport(), target.url)
             found = await caller.one()
             assert trouble(found) is Trouble.BROKEN
@@ -536,12 +536,11 @@ def test_what_is_not_an_answer_is_a_broken_connection(run: Callable[[Play], None
             await until(lambda: caller.transport.stats()[0].open == 0)
             await caller.transport.close()
 
-    run(play)
+    run_rows({name: partial(play, said) for name, said in BROKEN.items()})
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "http://h/\r\nX: y", "ftp://127.0.0.1/", "http://u:secret@h/"])
-def test_a_url_that_cannot_be_called_is_malformed(run: Callable[[Play], None], url: str) -> None:
-    async def play() -> None:
+def test_a_url_that_cannot_be_called_is_malformed(run_rows: Rows) -> None:
+    async def play(url: str) -> None:
         caller = Caller(transport(), url)
         found = await caller.one()
         caller.post().cancel()
@@ -551,7 +550,8 @@ def test_a_url_that_cannot_be_called_is_malformed(run: Callable[[Play], None], u
         assert "secret" not in found.text
         assert len(caller.ends) == 1
 
-    run(play)
+    urls = ["", "nonsense", "http://h/\r\nX: y", "ftp://127.0.0.1/", "http://u:secret@h/"]
+    run_rows({url: partial(play, url) for url in urls})
 
 
 def test_a_port_where_nobody_listens_is_unreachable_for_every_call(run: Callable[[Play], None]) -> None:
@@ -568,9 +568,8 @@ def test_a_port_where_nobody_listens_is_unreachable_for_every_call(run: Callable
     run(play)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_connection_that_is_never_made_is_a_connect_timeout(run: Callable[[Play], None], scheme: str) -> None:
-    async def play() -> None:
+def test_a_connection_that_is_never_made_is_a_connect_timeout(run_rows: Rows) -> None:
+    async def play(scheme: str) -> None:
         with socket.socket() as full, socket.socket() as filler:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
@@ -581,7 +580,7 @@ def test_a_connection_that_is_never_made_is_a_connect_timeout(run: Callable[[Pla
             assert {trouble(end) for end in await caller.wait(3)} == {Trouble.CONNECT_TIMEOUT}
             await caller.transport.close()
 
-    run(play)
+    run_rows({scheme: partial(play, scheme) for scheme in ("http", "https")})
 
 
 def test_a_name_that_leads_nowhere_is_unresolved(run: Callable[[Play], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -719,7 +718,7 @@ class Names:
         self.asked: list[str] = []
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("penstock.router.transports.dial.look_up", self.look_up)
+        monkeypatch.setattr("penstock.http.client.dial.look_up", self.look_up)
 
     async def look_up(self, host: str, port: int) -> list[str]:
         self.asked.append(host)

@@ -1,34 +1,23 @@
-"""Where a worker works in these tests: on a broker in this process, and on a server that the tests share."""
+"""Where a worker works in these tests: on a broker in this process, and on the server that the tests share."""
 
 from __future__ import annotations
-
-import itertools
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from penstock import PubSub
 from penstock.testing.server import LocalServer
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalServer]:
-    with LocalServer() as server:
-        yield server
+from tests.integration.worker.doing import Make
 
 
 @pytest.fixture
-def project() -> str:
-    """A project of the server for each test."""
-    return f"project-{next(_numbers)}"
+def server(shared_server: LocalServer) -> LocalServer:
+    return shared_server
 
 
 @pytest.fixture(params=["embedded", "server"])
-def make(request: pytest.FixtureRequest, project: str) -> Callable[[], PubSub]:
+def make(request: pytest.FixtureRequest, project: str) -> Make:
     """Makes a client of either kind, not yet open."""
     if request.param == "embedded":
         return PubSub
-    url = request.getfixturevalue("server").url
+    url = request.getfixturevalue("shared_server").url
     return lambda: PubSub(url, project=project)

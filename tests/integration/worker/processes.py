@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 APP = """
 import asyncio, os, pathlib, signal, time
@@ -50,15 +50,16 @@ class WorkerProcess:
         self.process = subprocess.Popen(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | environment
         )
-        self._lines: queue.Queue[str] = queue.Queue()
+        self._lines: queue.Queue[str | None] = queue.Queue()
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def wait_for(self, words: str) -> str:
-        """The next line that contains these words."""
+        """The next line that contains these words; AssertionError when the worker ends without one."""
         while True:
             line = self._lines.get(timeout=PATIENCE)
+            assert line is not None, f"it ended with {self.wait()} and did not say {words!r}: {self.said}"
             if words in line:
                 return line
 
@@ -87,3 +88,4 @@ class WorkerProcess:
         for line in self.process.stdout:
             self.said.append(line.rstrip())
             self._lines.put(line.rstrip())
+        self._lines.put(None)

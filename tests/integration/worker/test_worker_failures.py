@@ -102,19 +102,18 @@ def test_what_can_never_succeed_is_a_dead_letter_at_once(make: Make) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    ("payload", "error"),
-    [
-        (b"\x00\xff", "the message is not a task call: "),
-        ("hello", "the message is not a task call: "),
-        ({"some": "json"}, "the message is not a task call: "),
-        ({"v": 2, "task": "work"}, "the message is a task call of version 2, this worker reads version 1"),
-        ({"v": 1, "task": "worc"}, "the message calls the task 'worc', which this worker does not know; it knows work"),
-        ({"v": 1, "task": "work", "args": [1, 2, 3]}, "task 'work': too many positional arguments; wanted work(number)"),
-        ({"v": 1, "task": "work", "kwargs": {"numbr": 1}}, "task 'work': missing a required argument: 'number'"),
-    ],
-)
-def test_a_message_that_calls_nothing_is_a_dead_letter_and_the_worker_goes_on(make: Make, payload: Any, error: str) -> None:
+NO_CALLS: list[tuple[Any, str]] = [
+    (b"\x00\xff", "the message is not a task call: "),
+    ("hello", "the message is not a task call: "),
+    ({"some": "json"}, "the message is not a task call: "),
+    ({"v": 2, "task": "work"}, "the message is a task call of version 2, this worker reads version 1"),
+    ({"v": 1, "task": "worc"}, "the message calls the task 'worc', which this worker does not know; it knows work"),
+    ({"v": 1, "task": "work", "args": [1, 2, 3]}, "task 'work': too many positional arguments; wanted work(number)"),
+    ({"v": 1, "task": "work", "kwargs": {"numbr": 1}}, "task 'work': missing a required argument: 'number'"),
+]
+
+
+def test_a_message_that_calls_nothing_is_a_dead_letter_and_the_worker_goes_on(make: Make, subtests: pytest.Subtests) -> None:
     async def scenario() -> None:
         async with make() as pubsub:
             worker = Worker(pubsub=pubsub)
@@ -123,17 +122,20 @@ def test_a_message_that_calls_nothing_is_a_dead_letter_and_the_worker_goes_on(ma
             async def work(number: int) -> None: ...
 
             queue = await pubsub.queue("q").create()
-            await queue.publish(payload, priority=9)
+            errors = {await queue.publish(payload, priority=9): (payload, error) for payload, error in NO_CALLS}
             await work.send(1)
             await worker.start()
-            await done(worker, succeeded=1, dead=1)
+            await done(worker, succeeded=1, dead=len(NO_CALLS))
             await worker.stop()
 
-            [letter] = await queue.dead_letters()
-            assert letter.last_error is not None
-            assert letter.last_error.startswith(error)
-            assert letter.attempts == 1
-            assert letter.message.payload == payload
+            letters = {letter.message.message_id: letter for letter in await queue.dead_letters()}
+            assert letters.keys() == errors.keys()
+            for message_id, (payload, error) in errors.items():
+                with subtests.test(payload=payload):
+                    letter = letters[message_id]
+                    assert (letter.last_error or "").startswith(error)
+                    assert letter.attempts == 1
+                    assert letter.message.payload == payload
 
     run(scenario)
 
@@ -168,38 +170,38 @@ class _Bare(Retry):
         """Without its parent's."""
 
 
-@pytest.mark.parametrize("is_async", [True, False])
-@pytest.mark.parametrize(
-    ("error", "kept"),
-    [
-        (SystemExit(3), "SystemExit: 3"),
-        (asyncio.CancelledError(), "CancelledError"),
-        (KeyError("k"), "KeyError: 'k'"),
-        (_Odd("passes"), "_Odd: passes"),
-        (_Bare(), "the task asked for a retry"),
-    ],
-)
-def test_whatever_a_task_raises_the_worker_goes_on(error: BaseException, kept: str, is_async: bool) -> None:
+def test_whatever_a_task_raises_the_worker_goes_on() -> None:
+    errors: dict[str, tuple[BaseException, str]] = {
+        "exit": (SystemExit(3), "SystemExit: 3"),
+        "cancelled": (asyncio.CancelledError(), "CancelledError"),
+        "key": (KeyError("k"), "KeyError: 'k'"),
+        "odd": (_Odd("passes"), "_Odd: passes"),
+        "bare": (_Bare(), "the task asked for a retry"),
+    }
+
     async def scenario() -> None:
         async with PubSub() as pubsub:
             worker = Worker(pubsub=pubsub)
 
-            def fail() -> None:
-                raise error
+            @worker.task("q", retries=0)
+            def fail(name: str) -> None:
+                raise errors[name][0]
 
-            async def fail_async() -> None:
-                raise error
+            @worker.task("q", retries=0)
+            async def fail_async(name: str) -> None:
+                raise errors[name][0]
 
             @worker.task("q")
             async def work() -> None: ...
 
-            await worker.task("q", name="fail", retries=0)(fail_async if is_async else fail).send()
+            kept = {await task.send(name): errors[name][1] for task in (fail, fail_async) for name in errors}
             await worker.start()
-            await done(worker, dead=1)
+            await done(worker, dead=len(kept))
             await work.send()
             await done(worker, succeeded=1)
             await worker.stop()
-            assert [letter.last_error for letter in await pubsub.queue("q").dead_letters()] == [kept]
+            letters = await pubsub.queue("q").dead_letters()
+            assert {letter.message.message_id: letter.last_error for letter in letters} == kept
 
     run(scenario)
 
@@ -273,12 +275,14 @@ def test_a_thread_beyond_its_time_limit_is_left_behind_and_others_go_on(caplog: 
             worker, free = Worker(pubsub=pubsub, concurrency=1), threading.Event()
 
             @worker.task("q", time_limit=0.05, retries=0)
-            def work(is_stuck: bool) -> None:
-                if is_stuck:
-                    free.wait(20)
+            def stuck() -> None:
+                free.wait(60)
 
-            await work.send(is_stuck=True)
-            await work.send(is_stuck=False)
+            @worker.task("q")
+            def work() -> None: ...
+
+            await stuck.send()
+            await work.send()
             await worker.start()
             await done(worker, dead=1, succeeded=1)
             assert worker.stats.abandoned_threads == 1

@@ -83,7 +83,7 @@ def test_what_does_not_end_in_time_is_cut_short_and_given_back_as_if_never_tried
 
             def thread() -> None:
                 began.set()
-                gate.wait(20)
+                gate.wait(60)
                 ended.set()
 
             function: Any = {"polite": polite, "stubborn": stubborn, "thread": thread}[manner]
@@ -323,7 +323,7 @@ os._exit(0)
 
 
 def test_a_process_that_forks_sends_from_both(server: LocalServer, project: str) -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED, server.url, project], timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", FORKED, server.url, project], timeout=60, check=False)
     assert done.returncode == 0
 
     async def scenario() -> None:

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.access import ANYONE, Principal, Verb
+from penstock.access import ANYONE, Action, Principal, Right, Verb
 from penstock.errors import PermissionDenied
 
 CI = Principal("a0b61e67b45f", "acme", frozenset({Verb.PUBLISH, Verb.CONSUME}), ("orders-*", "audit"))
 
 
-@pytest.mark.parametrize(
-    ("verb", "project", "name", "allowed"),
-    [
+def test_a_token_allows_its_verbs_in_its_project_on_its_names(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Verb, str, str | None, bool]] = [
         (Verb.PUBLISH, "acme", "orders-eu", True),
         (Verb.CONSUME, "acme", "orders-", True),
         (Verb.PUBLISH, "acme", "audit", True),
@@ -32,21 +31,39 @@ CI = Principal("a0b61e67b45f", "acme", frozenset({Verb.PUBLISH, Verb.CONSUME}), 
         (Verb.PUBLISH, "acme", None, True),
         (Verb.READ, "acme", None, False),
         (Verb.PUBLISH, "other", None, False),
-    ],
-)
-def test_a_token_allows_its_verbs_in_its_project_on_its_names(verb: Verb, project: str, name: str | None, allowed: bool) -> None:
-    assert CI.may(verb, project, name) is allowed
-    if allowed:
-        CI.check(verb, project, name)
-    else:
-        with pytest.raises(PermissionDenied):
-            CI.check(verb, project, name)
+    ]
+    for verb, project, name, allowed in rows:
+        with subtests.test(verb=verb, project=project):
+            assert CI.may(verb, project, name) is allowed
+            if allowed:
+                CI.check(verb, project, name)
+            else:
+                with pytest.raises(PermissionDenied):
+                    CI.check(verb, project, name)
 
 
-@pytest.mark.parametrize("verb", Verb)
-def test_anyone_may_do_everything_everywhere(verb: Verb) -> None:
-    assert ANYONE.may(verb, "any", "thing")
-    assert ANYONE.may(verb, "any")
+def test_verbs_include_what_belongs_to_them_and_nothing_else(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Verb, set[Action]]] = [
+        (Verb.METRICS, set()),
+        (Verb.READ, {Verb.METRICS}),
+        (Verb.PUBLISH, set()),
+        (Verb.MANAGE, set()),
+        (Verb.CONSUME, {Right.SEE, Right.PUSH, Right.HOLD, Right.HOLD_EVENTS}),
+    ]
+    for verb, included in rows:
+        with subtests.test(verb=verb):
+            assert Principal("x", None, frozenset({verb})).verbs == {verb} | included
+    # The event log is about all names, so a token for some of them does not hold it.
+    assert not Principal("x", None, frozenset({Verb.CONSUME}), ("a*",)).may(Right.HOLD_EVENTS, "p")
+    with pytest.raises(PermissionDenied, match="this token may not consume from topic t of project p"):
+        Principal("x", None, frozenset({Verb.READ})).check(Right.SEE, "p", "t", kind="topic")
+
+
+def test_anyone_may_do_everything_everywhere(subtests: pytest.Subtests) -> None:
+    for verb in Verb:
+        with subtests.test(verb=verb):
+            assert ANYONE.may(verb, "any", "thing")
+            assert ANYONE.may(verb, "any")
 
 
 def test_a_token_without_a_project_works_in_every_project() -> None:
@@ -71,9 +88,8 @@ def matches(pattern: str, name: str) -> bool:
     return Principal("x", None, frozenset(Verb), (pattern,)).may(Verb.READ, "p", name)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "is_match"),
-    [
+def test_a_star_is_any_text_a_question_mark_any_character_all_else_itself(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool]] = [
         ("*", "", True),
         ("a*b*c", "a-b-b-c", True),
         ("a*b*c", "a-c-b", False),
@@ -87,10 +103,10 @@ def matches(pattern: str, name: str) -> bool:
         ("a|b", "a", False),
         ("a\\", "a\\", True),
         ("**", "x\ny", True),
-    ],
-)
-def test_a_star_is_any_text_a_question_mark_any_character_all_else_itself(pattern: str, name: str, is_match: bool) -> None:
-    assert matches(pattern, name) is is_match
+    ]
+    for pattern, name, is_match in rows:
+        with subtests.test(pattern=pattern, name=name):
+            assert matches(pattern, name) is is_match
 
 
 @given(pattern=st.text("ab*?", max_size=10), name=st.text("ab", max_size=12))

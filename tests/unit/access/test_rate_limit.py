@@ -83,9 +83,8 @@ def test_waiting_as_told_is_always_enough_and_the_rate_is_kept(per_second: float
         assert passed <= burst + (now - NOW) * per_second / SECOND + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("per_second", "burst"), [(0, 1), (-1, 1), (float("nan"), 1), (float("inf"), 1), (True, 1), (1, 0), (1, True)]
-)
-def test_impossible_limits_are_refused(per_second: float, burst: int) -> None:
-    with pytest.raises(InvalidArgument):
-        RateLimit(per_second, burst)
+def test_impossible_limits_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[float, int]] = [(0, 1), (-1, 1), (float("nan"), 1), (float("inf"), 1), (True, 1), (1, 0), (1, True)]
+    for per_second, burst in rows:
+        with subtests.test(per_second=per_second, burst=burst), pytest.raises(InvalidArgument):
+            RateLimit(per_second, burst)

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import Broker, Message, MessageQueue, SubscriptionOptions
-from penstock.api.feed import Feed, Find
-from penstock.api.frames import Limits, receipt
+from penstock.api.embedded import embedded_service
+from penstock.api.feed import Feed
 from penstock.api.service import Service
 from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import BATCH, Find
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
-from penstock.embedded import embedded_service
 from penstock.errors import PenstockError
 from penstock.testing import ManualClock
+from penstock.wire.frames import Limits, receipt
 
 MIB = 1024 * 1024
 
@@ -26,7 +27,7 @@ MIB = 1024 * 1024
 class Basket:
     """A sink."""
 
-    has_room: bool = True
+    room: int = BATCH
     leases: list[Lease] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     ends: list[PenstockError | None] = field(default_factory=list)
@@ -81,7 +82,7 @@ class Stand:
         held: list[int] | None = None,
         has_room: bool = True,
     ) -> Basket:
-        basket = Basket(has_room)
+        basket = Basket(BATCH if has_room else 0)
         limits = Limits(messages, size, ack_deadline, allow_excess, is_paused)
         basket.feed = self.service.feeds.open(find, name, consumer, limits, basket, owner=owner, held=held)
         return basket

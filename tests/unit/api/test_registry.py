@@ -11,9 +11,9 @@ import pytest
 
 from penstock import Broker
 from penstock.access import Principal, Verb
+from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
 from penstock.api.registry import operation
-from penstock.embedded import embedded_service
 from penstock.errors import InvalidArgument, PermissionDenied, Unimplemented
 
 NAMES = sorted(
@@ -85,40 +85,53 @@ def test_there_are_operations() -> None:
     assert len(NAMES) > 40
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOR_EVERYBODY])
-def test_who_may_nothing_is_refused_every_operation(name: str) -> None:
-    with pytest.raises(PermissionDenied):
-        asyncio.run(refusal(name, NOBODY))
+def test_who_may_nothing_is_refused_every_operation(subtests: pytest.Subtests) -> None:
+    for name in [name for name in NAMES if name not in FOR_EVERYBODY]:
+        with subtests.test(name=name), pytest.raises(PermissionDenied):
+            asyncio.run(refusal(name, NOBODY))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in FOR_EVERYBODY])
-def test_who_belongs_to_another_project_is_refused_every_operation(name: str) -> None:
-    with pytest.raises(PermissionDenied):
-        asyncio.run(refusal(name, Principal("red", "red", frozenset(Verb)), "blue"))
+def test_who_belongs_to_another_project_is_refused_every_operation(subtests: pytest.Subtests) -> None:
+    for name in [name for name in NAMES if name not in FOR_EVERYBODY]:
+        with subtests.test(name=name), pytest.raises(PermissionDenied):
+            asyncio.run(refusal(name, Principal("red", "red", frozenset(Verb)), "blue"))
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_who_may_use_other_names_is_refused_every_operation_that_has_a_name(name: str) -> None:
-    with pytest.raises(PermissionDenied):
-        asyncio.run(refusal(name, Principal("other", None, frozenset(Verb), ("other-*",))))
+def test_who_may_use_other_names_is_refused_every_operation_that_has_a_name(subtests: pytest.Subtests) -> None:
+    for name in NAMED:
+        with subtests.test(name=name), pytest.raises(PermissionDenied):
+            asyncio.run(refusal(name, Principal("other", None, frozenset(Verb), ("other-*",))))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arguments_of_every_operation_cross_the_wire(name: str) -> None:
-    given = arguments_of(name)
-    read = operation(name).read_arguments(msgspec.msgpack.encode(given))
-    assert {one: getattr(read, one) for one in operation(name).parameters} == given
+def test_arguments_of_every_operation_cross_the_wire(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            given = arguments_of(name)
+            read = operation(name).read_arguments(msgspec.msgpack.encode(given))
+            assert {one: getattr(read, one) for one in operation(name).parameters} == given
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_argument_that_no_operation_has_is_refused(name: str) -> None:
-    with pytest.raises((msgspec.ValidationError, InvalidArgument)):
-        operation(name).read_arguments(msgspec.msgpack.encode({**arguments_of(name), "extra": 1}))
+def test_an_argument_that_no_operation_has_is_refused(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name), pytest.raises((msgspec.ValidationError, InvalidArgument)):
+            operation(name).read_arguments(msgspec.msgpack.encode({**arguments_of(name), "extra": 1}))
 
 
-@pytest.mark.parametrize(
-    "name", ["", "_name", "_change", "__init__", "__class__", "open", "open_queue", "info.x", "Info", "info ", "mro", "\ud800"]
-)
-def test_only_public_coroutines_are_operations(name: str) -> None:
-    with pytest.raises(Unimplemented):
-        operation(name)
+def test_only_public_coroutines_are_operations(subtests: pytest.Subtests) -> None:
+    rows: list[str] = [
+        "",
+        "_name",
+        "_change",
+        "__init__",
+        "__class__",
+        "open",
+        "open_queue",
+        "info.x",
+        "Info",
+        "info ",
+        "mro",
+        "\ud800",
+    ]
+    for name in rows:
+        with subtests.test(name=name), pytest.raises(Unimplemented):
+            operation(name)

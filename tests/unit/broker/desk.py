@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Broker, MessageQueue
-from penstock.broker import arrow
 from penstock.broker.core.stream import Stream
-from penstock.broker.staging import PartInfo
-from penstock.broker.writes import CommitResult, Writes
+from penstock.log import arrow
+from penstock.log.staging import PartInfo
+from penstock.log.writes import CommitResult, Writes
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -49,11 +49,11 @@ class Desk:
         return self.send(write, part, body_of(*batches), stream=stream)
 
     def send(self, write: str, part: str, body: bytes, *, stream: str | None = "t") -> PartInfo:
-        with self.writes.upload(write, part) as upload:
+        with self.writes.staging.upload(write, part) as upload:
             upload.write(body)
             return self.writes.settle(upload, finder(self.broker), stream=stream)
 
-    def commit(self, write: str, *parts: str, query: str = "q", batch: int = 0) -> CommitResult:
+    def commit(self, write: str, *parts: str, query: str | None = "q", batch: int = 0) -> CommitResult:
         return self.writes.commit(write, parts, query=query, batch=batch, find=finder(self.broker))
 
     def values(self, stream: str = "t") -> list[bytes]:

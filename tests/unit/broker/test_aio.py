@@ -10,22 +10,19 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, Message, MessageQueue
-from penstock.broker.aio import AsyncBroker, Bell, Nudge
-from penstock.broker.bells import Bells
+from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.message import Batch, accept
+from penstock.broker.consumer import AsyncConsumer, Handle, TakenRecord
+from penstock.broker.core.leases import Lease
+from penstock.broker.waiters import Bells
 from penstock.durations import SECOND
 from penstock.errors import SubscriptionNotFound, TopicNotFound
 from penstock.testing import ManualClock
+from penstock.values.message import Batch, accept
 
 
 def batch(*bodies: bytes) -> Batch:
     return accept([Message(body) for body in bodies], 1)
-
-
-@pytest.fixture(params=["memory", "durable"])
-def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return tmp_path / "data" if request.param == "durable" else None
 
 
 async def until_somebody_waits(aio: AsyncBroker) -> None:
@@ -49,11 +46,15 @@ def in_loop(data_dir: Path | None, scenario: Callable[[AsyncBroker], Awaitable[N
     asyncio.run(run())
 
 
+async def taken(aio: AsyncBroker, want: int, wait: int = 0, max_bytes: int = 1024 * 1024) -> list[Lease]:
+    return await AsyncConsumer(aio, Catalog.subscription, "billing").next(want, wait, max_bytes)
+
+
 def test_publishes_in_flight_together_all_get_their_own_places(data_dir: Path | None) -> None:
     async def scenario(aio: AsyncBroker) -> None:
         placed = await asyncio.gather(*(aio.publish(Catalog.topic, "orders", batch(b"a", b"b")) for _ in range(50)))
         assert sorted(one.first for one in placed) == list(range(0, 100, 2))
-        _, leases = await aio.lease(Catalog.subscription, "billing", 1000)
+        leases = await taken(aio, 1000)
         assert len(leases) == 100
 
     in_loop(data_dir, scenario)
@@ -69,10 +70,10 @@ def test_an_error_of_a_publish_reaches_its_caller(data_dir: Path | None) -> None
 
 def test_a_lease_waits_for_a_message_and_wakes_at_once(data_dir: Path | None) -> None:
     async def scenario(aio: AsyncBroker) -> None:
-        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        waiting = asyncio.create_task(taken(aio, 10, 15 * SECOND))
         await until_somebody_waits(aio)
         await aio.publish(Catalog.topic, "orders", batch(b"a"))
-        _, leases = await waiting
+        leases = await waiting
         assert [lease.message.data for lease in leases] == [b"a"]
         assert aio.broker.bells.rings == {}
 
@@ -83,9 +84,9 @@ def test_a_lease_that_finds_nothing_returns_empty_after_its_wait_and_a_cancelled
     data_dir: Path | None,
 ) -> None:
     async def scenario(aio: AsyncBroker) -> None:
-        _, leases = await aio.lease(Catalog.subscription, "billing", 10, wait=1000)
+        leases = await taken(aio, 10, 1000)
         assert leases == []
-        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        waiting = asyncio.create_task(taken(aio, 10, 15 * SECOND))
         await until_somebody_waits(aio)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -97,7 +98,7 @@ def test_a_lease_that_finds_nothing_returns_empty_after_its_wait_and_a_cancelled
 
 def test_a_wait_ends_with_the_error_when_its_subscription_goes(data_dir: Path | None) -> None:
     async def scenario(aio: AsyncBroker) -> None:
-        waiting = asyncio.create_task(aio.lease(Catalog.subscription, "billing", 10, wait=15 * SECOND))
+        waiting = asyncio.create_task(taken(aio, 10, 15 * SECOND))
         await until_somebody_waits(aio)
         await aio.call(MessageQueue(broker=aio.broker).unregister_subscription, "billing")
         with pytest.raises(SubscriptionNotFound):
@@ -112,7 +113,7 @@ def test_what_is_not_in_memory_is_read_without_blocking_the_loop(tmp_path: Path)
             await aio.publish(Catalog.topic, "orders", batch(*[b"x" * 1000] * 100))
         found = 0
         while found < 3000:
-            _, leases = await aio.lease(Catalog.subscription, "billing", 1000, max_bytes=500_000)
+            leases = await taken(aio, 1000, max_bytes=500_000)
             assert 0 < len(leases) <= 501
             found += len(leases)
 
@@ -129,23 +130,6 @@ def test_durable_returns_when_acks_are_on_disk(tmp_path: Path) -> None:
         assert kinds[-1] == "Acked"
 
     in_loop(tmp_path / "data", scenario)
-
-
-def test_a_bell_rung_by_another_thread_wakes_the_loop_and_no_ring_after_the_look_is_lost() -> None:
-    async def run() -> None:
-        bell = Bell()
-        seen = 0
-        for _ in range(200):
-            bell.clear()
-            thread = threading.Thread(target=bell.ring)
-            thread.start()
-            async with asyncio.timeout(30):
-                await bell.wait()
-            thread.join()
-            seen += 1
-        assert seen == 200
-
-    asyncio.run(run())
 
 
 def test_a_bell_rings_those_of_its_queue_only_and_another_one_first_each_time() -> None:
@@ -219,12 +203,29 @@ def test_who_waits_in_the_loop_sees_what_a_jump_of_time_makes_deliverable() -> N
             queue.register_subscription("billing", "orders")
             queue.publish("orders", [Message(b"x")])
             aio = AsyncBroker(broker)
-            _, [first] = await aio.lease(Catalog.subscription, "billing", 1, ack_deadline=SECOND)
-            waiting = asyncio.ensure_future(aio.lease(Catalog.subscription, "billing", 1, wait=30 * SECOND))
+            [first] = await AsyncConsumer(aio, Catalog.subscription, "billing", ack_deadline=SECOND).next(1)
+            waiting = asyncio.ensure_future(taken(aio, 1, 30 * SECOND))
             await until_somebody_waits(aio)
             clock.advance(1)
-            _, [again] = await asyncio.wait_for(waiting, 30)
+            [again] = await asyncio.wait_for(waiting, 30)
             assert (first.attempt, again.attempt) == (1, 2)
             aio.close()
 
     asyncio.run(run())
+
+
+def test_a_record_of_what_was_taken_keeps_no_message_in_memory_and_can_be_undone(data_dir: Path | None) -> None:
+    async def scenario(aio: AsyncBroker) -> None:
+        await aio.publish(Catalog.topic, "orders", batch(b"x" * 1_000, b"y"))
+        record = TakenRecord()
+        task = asyncio.get_running_loop().create_task(taken(aio, 10), context=record.context())
+        assert len(await task) == 2
+        assert {type(one) for _, handles in record._taken for one in handles} == {Handle}  # and no lease, which has its message
+
+        record.undo()
+
+        assert [(lease.message.data, lease.attempt) for lease in await taken(aio, 10)] == [(b"x" * 1_000, 1), (b"y", 1)]
+        record.undo()  # there is nothing left to undo
+        assert await taken(aio, 10) == []
+
+    in_loop(data_dir, scenario)

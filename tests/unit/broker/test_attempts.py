@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker, QueueManager
-from penstock.broker.arrow import EVENTS, read_events
-from penstock.broker.core import events
-from penstock.broker.core.events import Attempted
-from penstock.broker.core.image import State
 from penstock.broker.history import life_of, record, rows
 from penstock.ids import message_id
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import State
+from penstock.journal.core.events import Attempted
+from penstock.log.arrow import EVENTS, read_events
 from penstock.testing import ManualClock
 
 AT = 1_767_225_600_000_000

@@ -12,14 +12,15 @@ import pytest
 
 from penstock import Broker, DeadLetterPolicy, Message, MessageQueue, SubscriptionOptions
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.events import Event
-from penstock.broker.core.policy import subscription_policy
+from penstock.broker.consumer import Consumer
 from penstock.broker.core.queue import Queue
 from penstock.broker.positions import seek, take_snapshot
 from penstock.broker.settlement import release, settle_many
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.journal.core.events import Event
 from penstock.testing import ManualClock
+from penstock.values.policy import subscription_policy
 
 Reopen = Callable[[], Broker]
 
@@ -238,10 +239,10 @@ def test_a_consumers_bytes_are_bounded_and_counted_down(clock: ManualClock) -> N
         queue = shop(broker)
         queue.publish("orders", [Message(b"x" * 40) for _ in range(5)])
 
-        def grant(**limits: int) -> int:
-            with broker.lock:
-                _, leases = broker.grant(Catalog.subscription, "billing", 9, clock.now(), consumer="c", **limits)
-                held.extend(leases)
+        def grant(prefetch_bytes: int | None = None, max_bytes: int | None = None) -> int:
+            consumer = Consumer(broker, Catalog.subscription, "billing", identity="c", prefetch_bytes=prefetch_bytes)
+            leases = consumer.take(9, max_bytes)
+            held.extend(leases)
             return len(leases)
 
         held: list[object] = []

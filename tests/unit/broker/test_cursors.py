@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.broker import cursors as module
 from penstock.broker import retention
-from penstock.broker.core.span import EVENTS
+from penstock.broker.core import cursor as core
 from penstock.broker.cursors import FILE
-from penstock.broker.journals import memory
-from penstock.broker.log import BrokerLog
+from penstock.broker.log_view import BrokerLog
 from penstock.errors import (
     BrokerClosed,
     CorruptLog,
@@ -23,10 +24,13 @@ from penstock.errors import (
     JournalUnavailable,
     OutOfRange,
     PenstockError,
+    PermissionDenied,
     QueueNotFound,
     ResourceExhausted,
     TopicNotFound,
 )
+from penstock.journal import memory
+from penstock.journal.core.span import EVENTS
 from penstock.testing import ManualClock
 
 WEEK = 7 * 86_400
@@ -37,7 +41,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["memory", "durable"])
+@pytest.fixture(params=["durable", pytest.param("memory", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Broker]:
     with Broker(clock=clock, data_dir=tmp_path / "data" if request.param == "durable" else None) as broker:
         yield broker
@@ -93,9 +97,10 @@ def test_a_stream_that_was_made_again_is_not_the_one_that_was_read(broker: Broke
     assert broker.cursors.all()[0].offsets == {"users": 1}
 
 
-@pytest.mark.parametrize(
-    ("name", "offsets", "holds", "error", "text"),
-    [
+def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    broker: Broker, clock: ManualClock, subtests: pytest.Subtests
+) -> None:
+    rows: list[tuple[Any, Any, Any, type[PenstockError], str]] = [
         ("", {"orders": 1}, None, InvalidArgument, "cursor"),
         ("a\nb", {"orders": 1}, None, InvalidArgument, "control characters"),
         ("x" * 2_000, {"orders": 1}, None, InvalidArgument, "cursor"),
@@ -109,21 +114,13 @@ def test_a_stream_that_was_made_again_is_not_the_one_that_was_read(broker: Broke
         ("a", {"queue:orders": 0}, None, QueueNotFound, "orders"),
         ("a", {"": 0}, None, InvalidArgument, "stream"),
         ("a", {"orders": 1}, "yes", InvalidArgument, "holds"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_and_changes_nothing(
-    broker: Broker,
-    clock: ManualClock,
-    name: str,
-    offsets: dict[str, int],
-    holds: bool | None,
-    error: type[PenstockError],
-    text: str,
-) -> None:
+    ]
     filled(broker, "orders")
-    with pytest.raises(error, match=text):
-        broker.cursors.advance(name, offsets, clock.now(), holds)
-    assert broker.cursors.all() == []
+    for name, offsets, holds, error, text in rows:
+        with subtests.test(name=name, offsets=offsets):
+            with pytest.raises(error, match=text):
+                broker.cursors.advance(name, offsets, clock.now(), holds)
+            assert broker.cursors.all() == []
 
 
 def test_a_cursor_that_is_not_there_cannot_be_told_or_deleted(broker: Broker) -> None:
@@ -134,7 +131,7 @@ def test_a_cursor_that_is_not_there_cannot_be_told_or_deleted(broker: Broker) ->
 
 
 def test_there_may_not_be_too_many(broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CURSORS", 3)
+    monkeypatch.setattr(core, "MAX_CURSORS", 3)
     for number in range(3):
         broker.cursors.advance(f"c{number}", {}, clock.now())
     with pytest.raises(ResourceExhausted, match="3 cursors"):
@@ -142,6 +139,54 @@ def test_there_may_not_be_too_many(broker: Broker, clock: ManualClock, monkeypat
     broker.cursors.advance("c1", {EVENTS: 0}, clock.now())
     broker.cursors.delete("c0")
     broker.cursors.advance("one more", {}, clock.now())
+
+
+def test_tokens_and_projects_have_limits_of_their_own(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "MAX_OF_TOKEN", 2)
+    monkeypatch.setattr(core, "MAX_OF_PROJECT", 3)
+    mine, theirs = module.Holder("mine", lambda _: None), module.Holder("theirs", lambda _: None)
+    with Broker(clock=clock, data_dir=tmp_path) as broker:
+        for name in ("acme/1", "acme/2"):
+            broker.cursors.advance(name, {}, clock.now(), caller=mine)
+    with Broker(clock=clock, data_dir=tmp_path) as broker:
+        advance = broker.cursors.advance
+        with pytest.raises(ResourceExhausted, match="this token has made 2 cursors, expected at most 2"):
+            advance("other/3", {}, clock.now(), caller=mine)
+        advance("acme/1", {EVENTS: 0}, clock.now(), caller=theirs)  # whoever moves it, it stays that of its maker
+        advance("acme/3", {}, clock.now(), caller=theirs)
+        with pytest.raises(ResourceExhausted, match="this project has 3 cursors, expected at most 3"):
+            advance("acme/4", {}, clock.now(), caller=theirs)
+        advance("other/1", {}, clock.now(), caller=theirs)
+        broker.cursors.delete("acme/1")
+        advance("acme/4", {}, clock.now(), caller=mine)
+
+
+def test_a_cursor_that_holds_is_changed_only_by_callers_that_may_hold_its_streams(broker: Broker, clock: ManualClock) -> None:
+    asked: list[set[str]] = []
+
+    def refuse(streams: Iterable[str]) -> None:
+        asked.append(set(streams))
+        raise PermissionDenied("consume", "it")
+
+    reader = module.Holder("reader", refuse)
+    cursors = broker.cursors
+    cursors.advance("free", {EVENTS: 0}, clock.now(), caller=reader)
+    cursors.delete("free", caller=reader)
+    cursors.advance("held", {EVENTS: 0}, clock.now(), holds=True)
+    assert asked == []
+    changes: list[Callable[..., object]] = [
+        partial(cursors.advance, "new", {EVENTS: 0}, clock.now(), True),
+        partial(cursors.advance, "held", {}, clock.now(), False),
+        partial(cursors.advance, "held", {EVENTS: 0}, clock.now()),
+        partial(cursors.delete, "held"),
+    ]
+    for change in changes:
+        with pytest.raises(PermissionDenied):
+            change(caller=reader)
+    assert asked == [{EVENTS}] * 4
+    assert [(cursor.name, cursor.offsets, cursor.holds) for cursor in cursors.all()] == [("held", {EVENTS: 0}, True)]
 
 
 # ── on disk ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,23 +209,22 @@ def test_cursors_survive_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
+def test_a_foreign_or_torn_file_is_refused_with_advice(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows = [
         (b"", "it begins with b''"),
         (b"{}", "it begins with"),
         (b"penstock cursors, format 2, crc 00000000\n{}", "it begins with b'penstock cursors, format 2"),
         (b"penstock cursors, format 1, crc 00000000\n{}", "checksum"),
         (b"penstock cursors, format 1, crc a505df1b\n[]", "checksum"),
         (b"penstock cursors, format 1, crc 82f0215c\n123", "checksum"),
-    ],
-)
-def test_a_foreign_or_torn_file_is_refused_with_advice(tmp_path: Path, content: bytes, text: str) -> None:
+    ]
     Broker(data_dir=tmp_path).close()
-    (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(CorruptLog, match=text) as caught:
-        Broker(data_dir=tmp_path)
-    assert "move cursors away" in str(caught.value.hint)
+    for content, text in rows:
+        with subtests.test(content=content):
+            (tmp_path / FILE).write_bytes(content)
+            with pytest.raises(CorruptLog, match=text) as caught:
+                Broker(data_dir=tmp_path)
+            assert "move cursors away" in str(caught.value.hint)
     (tmp_path / FILE).unlink()
     Broker(data_dir=tmp_path).close()
 
@@ -300,7 +344,7 @@ def test_the_first_look_after_a_restart_already_knows_what_is_held(tmp_path: Pat
         broker.cursors.advance("archive", {"orders": 4, EVENTS: 5}, clock.now(), holds=True)
     clock.advance(2 * WEEK)
     with Broker(clock=clock, data_dir=tmp_path) as broker:
-        later(broker, clock, 0)
+        later(broker, clock, 3_600)  # until then the clock may be wrong
         assert BrokerLog(broker).span("orders").earliest == 4
         assert broker.journal.event_range()[0] <= 5
         broker.cursors.delete("archive")

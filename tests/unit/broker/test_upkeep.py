@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions, queue_manager
+from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, SubscriptionOptions
+from penstock.api import queue_manager
 from penstock.broker import retention
 from penstock.broker.core.queue import Queue
 from penstock.errors import CorruptLog

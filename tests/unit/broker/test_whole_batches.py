@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Broker, Message, MessageQueue
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.message import Batch, accept
+from penstock.values.message import Batch, accept
 
 PRODUCER = "client-1"
 
@@ -23,7 +23,7 @@ def send(broker: Broker, count: int, sequence: int) -> list[str]:
     return broker.publish(Catalog.topic, "t", whole(count, sequence), broker.clock.now()).message_ids()
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", pytest.param("disk", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
     with Broker(data_dir=tmp_path / "data" if request.param == "disk" else None) as opened:
         MessageQueue(broker=opened).register_topic("t")

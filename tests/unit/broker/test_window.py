@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueManager, SubscriptionOptions
-from penstock.broker import window
+from penstock.broker import retention, window
+from penstock.broker.core import leases
+from penstock.broker.core.pages import OVERHEAD
 from penstock.broker.core.stream import Stream
-from penstock.broker.journal import Journal
+from penstock.journal.journal import Journal
 from penstock.testing import ManualClock
 
 MB = 1024 * 1024
@@ -96,6 +99,21 @@ def test_many_small_messages_round_the_wanted_one_are_read_with_it(reopen: Reope
     ]
 
 
+def test_small_messages_count_with_what_they_cost_beside_their_bytes(reopen: Reopen) -> None:
+    broker = reopen()
+    queue = MessageQueue(broker=broker)
+    queue.register_topic("orders")
+    queue.register_subscription("billing", "orders", SubscriptionOptions(max_messages=100_000))
+    for _ in range(20):
+        queue.publish("orders", [Message(b"x") for _ in range(1_000)])
+    resident = len(orders(broker).pages.span(0, 20_000))
+    assert 10_000 <= resident <= BUDGET // OVERHEAD
+    stats = queue.stats("billing")
+    assert (stats.backlog, stats.backlog_bytes) == (20_000, 20_000)
+    assert sum(len(queue.pull("billing", 1_000)) for _ in range(20)) == 20_000
+    assert orders(broker).pages.size <= BUDGET
+
+
 def test_one_message_that_is_larger_than_what_is_read_at_once_is_read_alone(
     reopen: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,3 +168,43 @@ def test_the_age_counts_what_is_leased(reopen: Reopen, clock: ManualClock) -> No
     assert queue.stats("billing").oldest_age_seconds == 2 * MINUTE
     queue.ack(second.ack_id)
     assert queue.stats("billing").oldest_age_seconds == MINUTE
+
+
+def consume(queue: MessageQueue, size: int) -> None:
+    """Publish a message, deliver it, fail it once, and settle it."""
+    queue.publish("orders", [Message(bytes(size))])
+    queue.nack(queue.pull("billing")[0].ack_id)
+    queue.ack(queue.pull("billing")[0].ack_id)
+
+
+@pytest.mark.parametrize("place", ["memory", "durable"])
+def test_a_queue_that_is_always_empty_takes_memory_in_bytes_not_in_messages(
+    place: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "HISTORY_BYTES", BUDGET)
+    monkeypatch.setattr(leases, "_LEFTOVER_BYTES", MB)
+    data_dir = tmp_path if place == "durable" else None
+    with Broker(data_dir=data_dir, clock=clock, window_bytes=BUDGET) as broker:
+        queue = backlog(broker, clock, 0)
+        for size in (MB, 100_000):
+            count = 12 * MB // size
+            tracemalloc.start()
+            try:
+                for _ in range(count):
+                    consume(queue, size)
+                kept, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert orders(broker).pages.size <= BUDGET
+            assert kept < BUDGET + 3 * MB, f"{kept} bytes after {count} messages of {size}"
+
+
+def test_large_messages_that_are_consumed_at_once_are_not_read_from_the_disk(
+    reopen: Reopen, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = reopen()
+    queue = backlog(broker, clock, 0)
+    refuse_to_read(broker.journal, monkeypatch)
+    for _ in range(8):
+        consume(queue, MB)
+        assert orders(broker).pages.size <= BUDGET

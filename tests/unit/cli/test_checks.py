@@ -42,6 +42,17 @@ def test_an_extra_is_judged_by_what_the_package_lists(requirements: list[str], l
     assert (found.hint is None) == ("installed" not in found.text and "old" not in found.text)
 
 
+def test_a_server_whose_log_api_is_off_is_told_how_to_turn_it_on() -> None:
+    [missing] = checks.check_extras(["no-such-library; extra == 'arrow'"])
+    assert "the log API of a server, which is off without it" in missing.text
+    assert missing.hint == "pip install 'penstock[arrow]'"
+
+    assert checks.judge_log_api(True).hint is None
+    off = checks.judge_log_api(False)
+    assert off.text.startswith("off")
+    assert "pip install 'penstock[arrow]'" in (off.hint or "")
+
+
 def test_the_installed_package_lists_its_extras() -> None:
     assert {"extra server", "extra arrow"} <= {found.check for found in checks.check_extras()}
     assert list(checks.check_extras(["x; extra == 'dev'", "y"])) == []

@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import pytest
 
@@ -55,6 +56,7 @@ def test_the_grammar_is_read_from_argparse() -> None:
     assert found["pull"].flags[1].help == "how many"
 
 
+@cache
 def whole() -> list[Entry]:
     return list(entries(parser_of([command.name for command in COMMANDS])))
 

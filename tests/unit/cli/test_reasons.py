@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.api.values import TraceEvent, Unsettled
 from penstock.cli.bench import Result, percentile, report
 from penstock.cli.explain import State, advice, in_words
 from penstock.cli.reasons import NOT_HERE, ended_by, kept_by
 from penstock.cli.trace import timeline
-from penstock.subscription import Explanation
+from penstock.values.subscription import Explanation
+from penstock.wire.results import TraceEvent, Unsettled
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=90)

@@ -70,16 +70,18 @@ def test_while_a_batch_is_in_flight_messages_gather_until_it_is_done() -> None:
     assert names(sent(batching)) == ["bc"]
 
 
-@pytest.mark.parametrize(("now", "expected"), [(14, []), (15, ["b"]), (16, ["b"])])
-def test_while_a_batch_is_in_flight_messages_gather_for_max_wait_at_most(now: int, expected: list[str]) -> None:
-    batching = rules()
-    add(batching, "a")
-    sent(batching)
+def test_while_a_batch_is_in_flight_messages_gather_for_max_wait_at_most(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, list[str]]] = [(14, []), (15, ["b"]), (16, ["b"])]
+    for now, expected in rows:
+        with subtests.test(now=now, expected=expected):
+            batching = rules()
+            add(batching, "a")
+            sent(batching)
 
-    assert add(batching, "b", now=5) == [True], "the timer is news"
-    sent(batching, now=5)
-    assert batching.next_due() == 15
-    assert names(sent(batching, now=now)) == expected
+            assert add(batching, "b", now=5) == [True], "the timer is news"
+            sent(batching, now=5)
+            assert batching.next_due() == 15
+            assert names(sent(batching, now=now)) == expected
 
 
 def test_a_timer_that_finds_a_younger_batch_waits_for_that_one() -> None:
@@ -317,30 +319,29 @@ def test_abandoning_gives_everything_back_that_is_not_in_flight() -> None:
 # ── flow control ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("limits", "sizes", "lacking"),
-    [
+def test_beyond_the_limits_a_message_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, int], list[int], str | None]] = [
         ({"max_outstanding_messages": 2}, [1], None),
         ({"max_outstanding_messages": 2}, [1, 1], "messages"),
         ({"max_outstanding_bytes": 10}, [10], "bytes"),
         ({"max_outstanding_bytes": 10}, [9], None),
         ({"max_outstanding_bytes": 10}, [], None),
-    ],
-)
-def test_beyond_the_limits_a_message_is_refused(limits: dict[str, int], sizes: list[int], lacking: str | None) -> None:
-    batching = rules(is_refusing=True, **limits)
-    for size in sizes:
-        batching.add("k", "a", 0, size=size, now=0)
+    ]
+    for limits, sizes, lacking in rows:
+        with subtests.test(limits=limits, sizes=sizes):
+            batching = rules(is_refusing=True, **limits)
+            for size in sizes:
+                batching.add("k", "a", 0, size=size, now=0)
 
-    assert batching.lacking(1, 1) == lacking
-    if lacking is None:
-        batching.add("k", "b", 0, size=1, now=0)
-    else:
-        with pytest.raises(ResourceExhausted, match=f"Flow control: max {lacking} exceeded"):
-            batching.add("new", "b", 0, size=1, now=0)
-        with pytest.raises(ResourceExhausted):
-            batching.check_batch({"new"}, messages=1, size=1)
-        assert set(batching._lanes) == {"k"}, "what is refused leaves no trace"
+            assert batching.lacking(1, 1) == lacking
+            if lacking is None:
+                batching.add("k", "b", 0, size=1, now=0)
+            else:
+                with pytest.raises(ResourceExhausted, match=f"Flow control: max {lacking} exceeded"):
+                    batching.add("new", "b", 0, size=1, now=0)
+                with pytest.raises(ResourceExhausted):
+                    batching.check_batch({"new"}, messages=1, size=1)
+                assert set(batching._lanes) == {"k"}, "what is refused leaves no trace"
 
 
 def test_a_lone_message_passes_whatever_the_limits() -> None:
@@ -374,20 +375,27 @@ def test_bytes_in_flight_are_limited_too() -> None:
 # ── trying again ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "error", [InvalidArgument("bad"), TopicNotFound("t"), ServerUnreachable("here", "nobody is there"), PenstockError("odd")]
-)
-def test_what_cannot_pass_is_not_tried_again(error: PenstockError) -> None:
-    assert Patience(until=1 << 60).pause(error, now=0) is None
+def test_what_cannot_pass_is_not_tried_again(subtests: pytest.Subtests) -> None:
+    rows: list[PenstockError] = [
+        InvalidArgument("bad"),
+        TopicNotFound("t"),
+        ServerUnreachable("here", "nobody is there"),
+        PenstockError("odd"),
+    ]
+    for error in rows:
+        with subtests.test(error=error):
+            assert Patience(until=1 << 60).pause(error, now=0) is None
 
 
-@pytest.mark.parametrize("error", [Unavailable("not now"), JournalUnavailable("disk", "full"), SubscriptionFull("s", "t")])
-def test_what_may_pass_is_tried_again_with_growing_pauses(error: PenstockError) -> None:
-    patience = Patience(until=1 << 60)
+def test_what_may_pass_is_tried_again_with_growing_pauses(subtests: pytest.Subtests) -> None:
+    rows: list[PenstockError] = [Unavailable("not now"), JournalUnavailable("disk", "full"), SubscriptionFull("s", "t")]
+    for error in rows:
+        with subtests.test(error=error):
+            patience = Patience(until=1 << 60)
 
-    pauses = [patience.pause(error, now=0) for _ in range(8)]
-    assert pauses[:3] == [MIN_PAUSE, 2 * MIN_PAUSE, 4 * MIN_PAUSE]
-    assert pauses[-1] == MAX_PAUSE
+            pauses = [patience.pause(error, now=0) for _ in range(8)]
+            assert pauses[:3] == [MIN_PAUSE, 2 * MIN_PAUSE, 4 * MIN_PAUSE]
+            assert pauses[-1] == MAX_PAUSE
 
 
 def test_who_calls_too_often_waits_as_long_as_they_are_told() -> None:
@@ -395,6 +403,8 @@ def test_who_calls_too_often_waits_as_long_as_they_are_told() -> None:
     assert Patience(until=1 << 60).pause(RateLimited(0), now=0) == 1
 
 
-@pytest.mark.parametrize(("now", "expected"), [(0, MIN_PAUSE), (SECOND - MIN_PAUSE - 1, MIN_PAUSE), (SECOND - MIN_PAUSE, None)])
-def test_patience_ends(now: int, expected: int | None) -> None:
-    assert Patience(until=SECOND).pause(Unavailable("not now"), now=now) == expected
+def test_patience_ends(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, int | None]] = [(0, MIN_PAUSE), (SECOND - MIN_PAUSE - 1, MIN_PAUSE), (SECOND - MIN_PAUSE, None)]
+    for now, expected in rows:
+        with subtests.test(now=now, expected=expected):
+            assert Patience(until=SECOND).pause(Unavailable("not now"), now=now) == expected

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.api import frames
-from penstock.api.frames import Hello, Limits, Ping, Welcome
 from penstock.api.operations import Operations
-from penstock.broker.core.message import Message
-from penstock.client.links.address import Address, text_of
 from penstock.client.links.connection import Connection, ConnectionLost, Request
 from penstock.client.links.remote import RemoteLink
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, RateLimited, ServerUnreachable, Unavailable
+from penstock.values.message import Message
+from penstock.wire import frames
+from penstock.wire.address import Address, text_of
+from penstock.wire.frames import Hello, Limits, Ping, Welcome
 from tests.integration.client.quiet import run, until
 from tests.listening import stop_listening
 
@@ -30,9 +30,8 @@ WELCOME = Welcome(1, "test", "penstock", 1_000_000, is_durable=True)
 # ── addresses ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
+def test_an_address_is_what_people_write(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, tuple[str, str, int]]] = [
         ("http://queue.example", ("http", "queue.example", 8085)),
         ("http://queue.example/", ("http", "queue.example", 8085)),
         ("https://queue.example:443", ("https", "queue.example", 443)),
@@ -45,36 +44,52 @@ WELCOME = Welcome(1, "test", "penstock", 1_000_000, is_durable=True)
         ("http://[::1]:8085", ("http", "::1", 8085)),
         ("[fe80::1]", ("http", "fe80::1", 8085)),
         ("penstock://[::1]", ("penstock", "::1", 8087)),
-    ],
-)
-def test_an_address_is_what_people_write(text: str, wanted: tuple[str, str, int]) -> None:
-    address = Address.parse(text)
-    assert (address.scheme, address.host, address.port) == wanted
-    assert address.has_tls is (wanted[0] in {"https", "penstocks"})
+    ]
+    for text, wanted in rows:
+        with subtests.test(text=text, wanted=wanted):
+            address = Address.parse(text)
+            assert (address.scheme, address.host, address.port) == wanted
+            assert address.has_tls is (wanted[0] in {"https", "penstocks"})
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["", None, 8085, b"host", "::1", "host:0", "host:65536", "host:http", "ftp://host", "http://", "http://[::1", "http://host/path",
-     "http://host?x=1", "http://host#x", "http://user:secret@host", "://host", " "],
-)  # fmt: skip
-def test_an_address_that_is_none_says_what_was_wanted(wrong: object) -> None:
-    with pytest.raises(InvalidArgument, match=r"server (is|has) .*wanted") as told:
-        Address.parse(wrong)
-    assert "http://HOST:8085" in str(told.value.hint)
+def test_an_address_that_is_none_says_what_was_wanted(subtests: pytest.Subtests) -> None:
+    rows: list[object] = [
+        "",
+        None,
+        8085,
+        b"host",
+        "::1",
+        "host:0",
+        "host:65536",
+        "host:http",
+        "ftp://host",
+        "http://",
+        "http://[::1",
+        "http://host/path",
+        "http://host?x=1",
+        "http://host#x",
+        "http://user:secret@host",
+        "://host",
+        " ",
+    ]
+    for wrong in rows:
+        with subtests.test(wrong=wrong):
+            with pytest.raises(InvalidArgument, match=r"server (is|has) .*wanted") as told:
+                Address.parse(wrong)
+            assert "http://HOST:8085" in str(told.value.hint)
 
 
-@pytest.mark.parametrize("wrong", ["http://user:hush@host", "http://hush@host", "http://host?token=hush", "host/#hush"])
-def test_a_secret_in_an_address_is_not_repeated(wrong: str) -> None:
-    with pytest.raises(InvalidArgument) as told:
-        Address.parse(wrong)
-    assert "hush" not in str(told.value)
-    assert "PENSTOCK_TOKEN" in str(told.value.hint)
+def test_a_secret_in_an_address_is_not_repeated(subtests: pytest.Subtests) -> None:
+    for wrong in ("http://user:hush@host", "http://hush@host", "http://host?token=hush", "host/#hush"):
+        with subtests.test(wrong=wrong):
+            with pytest.raises(InvalidArgument) as told:
+                Address.parse(wrong)
+            assert "hush" not in str(told.value)
+            assert "PENSTOCK_TOKEN" in str(told.value.hint)
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
+def test_a_failure_is_told_in_words(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[BaseException, str]] = [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)"), "connection refused"),
         (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] …"), "connection refused"),
         (OSError(-2, "Name or service not known"), "name or service not known"),
@@ -83,10 +98,10 @@ def test_a_secret_in_an_address_is_not_repeated(wrong: str) -> None:
         (ConnectionResetError("it was cut"), "it was cut"),
         (EOFError(), "EOFError"),
         (Unavailable("the disk is full"), "the disk is full"),
-    ],
-)
-def test_a_failure_is_told_in_words(error: BaseException, text: str) -> None:
-    assert text_of(error) == text
+    ]
+    for error, text in rows:
+        with subtests.test(error=error, text=text):
+            assert text_of(error) == text
 
 
 # ── a server by a script ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,38 +186,25 @@ GARBAGE = {
 }
 
 
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_a_greeting_that_is_garbage_is_told_as_such(garbage: bytes) -> None:
+def test_a_greeting_that_is_garbage_is_told_as_such(subtests: pytest.Subtests) -> None:
+    welcomes = [b"\xc0", b"\x01", frames.encode({"version": "one"}), frames.encode({}), b"\xc1"]
+
     async def answer(client: Scripted, request: frames.Request) -> None:
-        client.say(garbage)
+        client.say(said if said in GARBAGE.values() else frames.framed((0, call_of(request), msgspec.Raw(said))))
 
     async def scenario() -> None:
         async with Server(answer, greets=False) as server:
             with pytest.raises(ServerUnreachable, match="does not speak Penstock's native protocol"):
                 await RemoteLink(server.address).start()
 
-    run(scenario)
+    for said in [*GARBAGE.values(), *welcomes]:
+        with subtests.test(said=said):
+            run(scenario)
 
 
-@pytest.mark.parametrize(
-    "result", [b"\xc0", b"\x01", frames.encode({"version": "one"}), frames.encode({}), b"\xc1"], ids=lambda data: data.hex()[:8]
-)
-def test_a_welcome_that_is_none_is_told_as_such(result: bytes) -> None:
+def test_after_garbage_it_connects_again_and_publishes_the_same_once_more(subtests: pytest.Subtests) -> None:
     async def answer(client: Scripted, request: frames.Request) -> None:
-        client.say(frames.framed((0, call_of(request), msgspec.Raw(result))))
-
-    async def scenario() -> None:
-        async with Server(answer, greets=False) as server:
-            with pytest.raises(ServerUnreachable, match="does not speak Penstock's native protocol"):
-                await RemoteLink(server.address).start()
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_after_garbage_it_connects_again_and_publishes_the_same_once_more(garbage: bytes) -> None:
-    async def answer(client: Scripted, request: frames.Request) -> None:
-        client.say(garbage if client.number == 1 else frames.done(call_of(request), ["id"]))
+        client.say(GARBAGE[said] if client.number == 1 else frames.done(call_of(request), ["id"]))
 
     async def scenario() -> None:
         async with Server(answer) as server:
@@ -214,7 +216,9 @@ def test_after_garbage_it_connects_again_and_publishes_the_same_once_more(garbag
             assert one == two, "the server must know it again"
             await link.close()
 
-    run(scenario)
+    for said in GARBAGE:
+        with subtests.test(said):
+            run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -488,22 +492,20 @@ def test_who_is_silent_is_left_after_two_signs_of_life_that_did_not_come() -> No
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    ("reply", "problem"),
-    [
-        (b"SSH-2.0-OpenSSH\r\n", "it does not speak HTTP"),
-        (b"", "it does not speak HTTP"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "it answers 404 to GET /native"),
-        (b"HTTP/1.1 200 OK\r\n\r\n<html>", "names no port"),
-        (b"HTTP/1.1 200 OK\r\n\r\n[]", "names no port"),
-        (b'HTTP/1.1 200 OK\r\n\r\n{"port": "none", "tls": false}', "names no port"),
-        (b"HTTP/1.1 200 OK\r\n\r\n" + b"{" * 20_000, "names no port"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{" + b"}" * 4, "names no port"),
-        (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "names no port"),
-    ],
-    ids=range(9),
-)
-def test_what_answers_http_and_is_no_penstock_is_told_as_such(reply: bytes, problem: str) -> None:
+NO_PENSTOCK = {
+    b"SSH-2.0-OpenSSH\r\n": "it does not speak HTTP",
+    b"": "it does not speak HTTP",
+    b"HTTP/1.1 404 Not Found\r\n\r\n": "it answers 404 to GET /native",
+    b"HTTP/1.1 200 OK\r\n\r\n<html>": "names no port",
+    b"HTTP/1.1 200 OK\r\n\r\n[]": "names no port",
+    b'HTTP/1.1 200 OK\r\n\r\n{"port": "none", "tls": false}': "names no port",
+    b"HTTP/1.1 200 OK\r\n\r\n" + b"{" * 20_000: "names no port",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n{" + b"}" * 4: "names no port",
+    b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe": "names no port",
+}
+
+
+def test_what_answers_http_and_is_no_penstock_is_told_as_such(subtests: pytest.Subtests) -> None:
     async def scenario() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -512,11 +514,13 @@ def test_what_answers_http_and_is_no_penstock_is_told_as_such(reply: bytes, prob
 
         listener = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
-        with pytest.raises(ServerUnreachable, match=problem):
+        with pytest.raises(ServerUnreachable, match=NO_PENSTOCK[reply]):
             await RemoteLink(f"http://127.0.0.1:{port}").start()
         listener.close()
 
-    run(scenario)
+    for reply in NO_PENSTOCK:
+        with subtests.test(reply=reply[:60]):
+            run(scenario)
 
 
 def test_an_http_answer_is_whole_when_its_length_says_so_also_if_nobody_hangs_up() -> None:
@@ -543,9 +547,8 @@ def test_an_http_answer_is_whole_when_its_length_says_so_also_if_nobody_hangs_up
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    "options", [{"give_up_seconds": -1}, {"ping_seconds": 0}, {"ping_seconds": 61}, {"give_up_seconds": "1"}]
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
-        RemoteLink("http://localhost", **options)
+def test_options_that_make_no_sense_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, Any]] = [{"give_up_seconds": -1}, {"ping_seconds": 0}, {"ping_seconds": 61}, {"give_up_seconds": "1"}]
+    for options in rows:
+        with subtests.test(options=options), pytest.raises(InvalidArgument):
+            RemoteLink("http://localhost", **options)

@@ -38,27 +38,36 @@ def test_a_delivery_is_held_until_it_is_settled_once() -> None:
     assert len(holdings) == 0
 
 
-@pytest.mark.parametrize(
-    ("now", "is_lost"), [(DEADLINE - 1, False), (DEADLINE, True), (DEADLINE + 1, True)], ids=["before", "at", "after"]
-)
-def test_a_lease_is_lost_when_its_deadline_has_come(now: int, is_lost: bool) -> None:
-    delivery = Delivery(is_worked_on=False)
-    holdings = held(delivery)
-    plan = holdings.plan(now)
-    assert plan.lost == ([delivery] if is_lost else [])
-    assert len(holdings) == (0 if is_lost else 1)
-    assert plan.extend == {}
+def test_a_lease_is_lost_when_its_deadline_has_come(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, int, bool]] = [
+        ("before", DEADLINE - 1, False),
+        ("at", DEADLINE, True),
+        ("after", DEADLINE + 1, True),
+    ]
+    for title, now, is_lost in rows:
+        with subtests.test(title):
+            delivery = Delivery(is_worked_on=False)
+            holdings = held(delivery)
+            plan = holdings.plan(now)
+            assert plan.lost == ([delivery] if is_lost else [])
+            assert len(holdings) == (0 if is_lost else 1)
+            assert plan.extend == {}
 
 
-@pytest.mark.parametrize(
-    ("now", "is_extended"),
-    [(DEADLINE // 2 - 1, False), (DEADLINE // 2, True), (DEADLINE // 2 + 1, True), (DEADLINE - 1, True), (DEADLINE, False)],
-)
-def test_a_lease_that_is_worked_on_is_extended_when_half_of_it_is_over(now: int, is_extended: bool) -> None:
-    delivery = Delivery()
-    plan = held(delivery).plan(now)
-    assert plan.extend == ({DEADLINE: [1]} if is_extended else {})
-    assert delivery.deadline == (now + DEADLINE if is_extended else DEADLINE)
+def test_a_lease_that_is_worked_on_is_extended_when_half_of_it_is_over(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, bool]] = [
+        (DEADLINE // 2 - 1, False),
+        (DEADLINE // 2, True),
+        (DEADLINE // 2 + 1, True),
+        (DEADLINE - 1, True),
+        (DEADLINE, False),
+    ]
+    for now, is_extended in rows:
+        with subtests.test(now=now, is_extended=is_extended):
+            delivery = Delivery()
+            plan = held(delivery).plan(now)
+            assert plan.extend == ({DEADLINE: [1]} if is_extended else {})
+            assert delivery.deadline == (now + DEADLINE if is_extended else DEADLINE)
 
 
 def test_a_lease_that_nobody_works_on_is_left_alone() -> None:
@@ -122,20 +131,18 @@ def test_it_wants_to_be_asked_four_times_in_the_life_of_a_lease_and_not_all_the_
     assert held().plan(0).wait == DEADLINE // 4
 
 
-@pytest.mark.parametrize(
-    ("delivery", "now", "wait"),
-    [
-        (Delivery(is_worked_on=False), 55 * SECOND, 5 * SECOND),
-        (Delivery(is_worked_on=False), DEADLINE - 1, MIN_INTERVAL),
-        (Delivery(), 25 * SECOND, 5 * SECOND),
-        (Delivery(), 30 * SECOND, 15 * SECOND),
-        (Delivery(deadline=LIMIT), LIMIT - SECOND, SECOND),
-        (Delivery(is_worked_on=False, deadline=600 * SECOND), 0, 15 * SECOND),
-    ],
-    ids=["runs out soon", "at once", "to be extended soon", "just extended", "at its limit", "long"],
-)
-def test_it_says_when_something_is_due_before_that(delivery: Delivery, now: int, wait: int) -> None:
-    assert held(delivery).plan(now).wait == wait
+def test_it_says_when_something_is_due_before_that(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Delivery, int, int]] = [
+        ("runs out soon", Delivery(is_worked_on=False), 55 * SECOND, 5 * SECOND),
+        ("at once", Delivery(is_worked_on=False), DEADLINE - 1, MIN_INTERVAL),
+        ("to be extended soon", Delivery(), 25 * SECOND, 5 * SECOND),
+        ("just extended", Delivery(), 30 * SECOND, 15 * SECOND),
+        ("at its limit", Delivery(deadline=LIMIT), LIMIT - SECOND, SECOND),
+        ("long", Delivery(is_worked_on=False, deadline=600 * SECOND), 0, 15 * SECOND),
+    ]
+    for title, delivery, now, wait in rows:
+        with subtests.test(title):
+            assert held(delivery).plan(now).wait == wait
 
 
 def test_a_lease_of_another_length_is_extended_in_the_middle_of_its_own_life() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.api.frames import Body, Nack, Opened, Parcel, receipt
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_ack_id, parse_message_id
+from penstock.wire.frames import Body, Nack, Opened, Parcel, receipt
 
 NOW = 1_767_225_600_000_000
 
@@ -60,12 +60,14 @@ def test_it_says_all_about_itself() -> None:
     assert repr(one) == f"<IncomingMessage {one.id} attempt 2, 5 bytes>"
 
 
-@pytest.mark.parametrize("attributes", [None, {}, {"a": "1"}])
-def test_attributes_cannot_be_changed(attributes: dict[str, str] | None) -> None:
-    one = message(attributes=attributes)
-    assert one.attributes == (attributes or {})
-    with pytest.raises(TypeError):
-        one.attributes["b"] = "2"  # type: ignore[index]  # that is the point
+def test_attributes_cannot_be_changed(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, str] | None] = [None, {}, {"a": "1"}]
+    for attributes in rows:
+        with subtests.test(attributes=attributes):
+            one = message(attributes=attributes)
+            assert one.attributes == (attributes or {})
+            with pytest.raises(TypeError):
+                one.attributes["b"] = "2"  # type: ignore[index]  # that is the point
 
 
 def test_nothing_of_it_can_be_set() -> None:
@@ -75,16 +77,19 @@ def test_nothing_of_it_can_be_set() -> None:
             setattr(one, name, None)
 
 
-@pytest.mark.parametrize(("data", "value"), [(b'{"a": [1, null]}', {"a": [1, None]}), (b'"x"', "x"), (b"0", 0)])
-def test_json_is_read(data: bytes, value: object) -> None:
-    assert message(data=data).json() == value
+def test_json_is_read(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[bytes, object]] = [(b'{"a": [1, null]}', {"a": [1, None]}), (b'"x"', "x"), (b"0", 0)]
+    for data, value in rows:
+        with subtests.test(data=data, value=value):
+            assert message(data=data).json() == value
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"nope"])
-def test_what_is_no_json_says_so_with_the_id(data: bytes) -> None:
-    one = message(data=data)
-    with pytest.raises(InvalidArgument, match=f"the data of message {one.id} is not JSON"):
-        one.json()
+def test_what_is_no_json_says_so_with_the_id(subtests: pytest.Subtests) -> None:
+    for data in (b"", b"{", b"\xff", b"nope"):
+        with subtests.test(data=data):
+            one = message(data=data)
+            with pytest.raises(InvalidArgument, match=f"the data of message {one.id} is not JSON"):
+                one.json()
 
 
 def test_the_first_call_counts_and_later_ones_do_nothing() -> None:
@@ -111,24 +116,28 @@ def test_a_deadline_moves_as_often_as_wanted_and_0_gives_back() -> None:
     assert holder.told == [30, 600, 0]
 
 
-@pytest.mark.parametrize("seconds", [-1, -0.001, 600.001, 601, float("nan"), float("inf"), None, "10", True])
-def test_a_deadline_that_cannot_be_is_refused_in_the_words_of_the_specification(seconds: Any) -> None:
-    holder = Holder()
-    one = message(holder)
-    text = f"Ack deadline must be between 0 and 600 seconds, got {seconds!r}"
-    with pytest.raises(InvalidArgument) as refused:
-        one.modify_ack_deadline(seconds)
-    assert str(refused.value) == text
-    with pytest.raises(InvalidArgument, match="Ack deadline must be between 0 and 600 seconds"):
-        asyncio.run(one.modify_ack_deadline_with_response(seconds))
-    assert (holder.told, one.is_settled, refused.value.code) == ([], False, 3)
+def test_a_deadline_that_cannot_be_is_refused_in_the_words_of_the_specification(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = [-1, -0.001, 600.001, 601, float("nan"), float("inf"), None, "10", True]
+    for seconds in rows:
+        with subtests.test(seconds=seconds):
+            holder = Holder()
+            one = message(holder)
+            text = f"Ack deadline must be between 0 and 600 seconds, got {seconds!r}"
+            with pytest.raises(InvalidArgument) as refused:
+                one.modify_ack_deadline(seconds)
+            assert str(refused.value) == text
+            with pytest.raises(InvalidArgument, match="Ack deadline must be between 0 and 600 seconds"):
+                asyncio.run(one.modify_ack_deadline_with_response(seconds))
+            assert (holder.told, one.is_settled, refused.value.code) == ([], False, 3)
 
 
-@pytest.mark.parametrize("seconds", [0.001, 1, 599.999, 600, timedelta(seconds=30)])
-def test_a_deadline_may_be_anything_up_to_600_seconds(seconds: Any) -> None:
-    holder = Holder()
-    message(holder).modify_ack_deadline(seconds)
-    assert holder.told == [seconds.total_seconds() if isinstance(seconds, timedelta) else seconds]
+def test_a_deadline_may_be_anything_up_to_600_seconds(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = [0.001, 1, 599.999, 600, timedelta(seconds=30)]
+    for seconds in rows:
+        with subtests.test(seconds=seconds):
+            holder = Holder()
+            message(holder).modify_ack_deadline(seconds)
+            assert holder.told == [seconds.total_seconds() if isinstance(seconds, timedelta) else seconds]
 
 
 @pytest.mark.parametrize("response", [*AckResponse])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.core.policy import FlowControl
 from penstock.client.options import MAX_BYTES, MAX_MESSAGES, CloseBehavior, SubscriberOptions
 from penstock.errors import InvalidArgument
+from penstock.values.policy import FlowControl
 
 YEAR = 366 * 86_400
 
@@ -29,9 +29,8 @@ def test_a_limit_that_is_given_is_taken_and_the_other_stays() -> None:
     assert (options.max_messages, options.max_bytes) == (MAX_MESSAGES, 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_boundary_is_allowed(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Any]] = [
         ("ack_deadline", 0.001),
         ("ack_deadline", 600),
         ("ack_deadline", timedelta(milliseconds=1)),
@@ -46,15 +45,14 @@ def test_a_limit_that_is_given_is_taken_and_the_other_stays() -> None:
         ("close_behavior", "nack"),
         ("close_behavior", CloseBehavior.WAIT),
         ("message_ordering", True),
-    ],
-)
-def test_a_boundary_is_allowed(name: str, value: Any) -> None:
-    assert getattr(SubscriberOptions(**{name: value}), name) == value
+    ]
+    for name, value in rows:
+        with subtests.test(name=name, value=value):
+            assert getattr(SubscriberOptions(**{name: value}), name) == value
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_what_makes_no_sense_is_refused_by_its_name(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Any]] = [
         ("flow_control", None),
         ("flow_control", 100),
         ("flow_control", {"max_messages": 1}),
@@ -80,11 +78,10 @@ def test_a_boundary_is_allowed(name: str, value: Any) -> None:
         ("close_behavior", "drop"),
         ("close_behavior", None),
         ("close_behavior", 0),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_its_name(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=name):
-        SubscriberOptions(**{name: value})
+    ]
+    for name, value in rows:
+        with subtests.test(name=name, value=value), pytest.raises(InvalidArgument, match=name):
+            SubscriberOptions(**{name: value})
 
 
 def test_options_cannot_be_changed_in_place() -> None:

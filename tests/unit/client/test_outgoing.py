@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from penstock import Message
-from penstock.broker.core.message import accept
 from penstock.client.core.batching import BatchLimits
 from penstock.client.outgoing import json_bytes, outgoing
 from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
 from penstock.errors import InvalidArgument, InvalidPriority
+from penstock.values.message import accept
 
 LARGEST = 10 * 1024 * 1024
 
@@ -31,9 +31,8 @@ class Number(IntEnum):
     NINE = 9
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
+def test_what_no_broker_would_take_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"data": "text"}, "Message data must be bytes, not str"),
         ({"data": None}, "Message data must be bytes"),
         ({"data": 7}, "Message data must be bytes"),
@@ -68,17 +67,17 @@ class Number(IntEnum):
         ({"producer_id": "", "sequence": 1}, "producer_id"),
         ({"producer_id": "p", "sequence": -1}, "sequence"),
         ({"producer_id": "p", "sequence": True}, "sequence"),
-    ],
-)
-def test_what_no_broker_would_take_is_refused(arguments: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
-        outgoing(**{"data": b"x", **arguments})
+    ]
+    for arguments, problem in rows:
+        with subtests.test(arguments=arguments, problem=problem), pytest.raises(InvalidArgument, match=problem):
+            outgoing(**{"data": b"x", **arguments})
 
 
-@pytest.mark.parametrize("priority", [-1, 10, "5", True, 5.0, None])
-def test_a_priority_is_a_whole_number_from_0_to_9(priority: Any) -> None:
-    with pytest.raises(InvalidPriority):
-        outgoing(b"x", priority=priority)
+def test_a_priority_is_a_whole_number_from_0_to_9(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = [-1, 10, "5", True, 5.0, None]
+    for priority in rows:
+        with subtests.test(priority=priority), pytest.raises(InvalidPriority):
+            outgoing(b"x", priority=priority)
 
 
 def test_a_refusal_says_what_to_do() -> None:
@@ -91,9 +90,8 @@ def test_a_refusal_says_what_to_do() -> None:
     assert "publish_json" in (value.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_what_a_broker_takes_it_takes_from_the_wire_as_well(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, Any]] = [
         {"data": b"x" * LARGEST},
         {"data": b"", "attributes": {"a": ""}},
         {"data": bytearray(b"x"), "attributes": MappingProxyType({"a": "b"})},
@@ -101,16 +99,16 @@ def test_a_refusal_says_what_to_do() -> None:
         {"data": b"x", "ttl": timedelta(milliseconds=1500), "deliver_at": datetime(2030, 1, 1, 0, 0, 0, 123457, tzinfo=UTC)},
         {"data": b"x", "ttl": 7, "deliver_at": 1_900_000_000, "priority": Number.NINE},
         {"data": b"x", "producer_id": Word.KEY, "sequence": Number.NINE},
-    ],
-)
-def test_what_a_broker_takes_it_takes_from_the_wire_as_well(arguments: dict[str, Any]) -> None:
-    message, size = outgoing(**arguments)
-    carried = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Message)
+    ]
+    for arguments in rows:
+        with subtests.test(arguments=arguments):
+            message, size = outgoing(**arguments)
+            carried = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Message)
 
-    before = accept([Message(**{**arguments, "attributes": arguments.get("attributes") or {}})], now=0)
-    after = accept([carried], now=0)
-    assert after == before
-    assert size == before.size
+            before = accept([Message(**{**arguments, "attributes": arguments.get("attributes") or {}})], now=0)
+            after = accept([carried], now=0)
+            assert after == before
+            assert size == before.size
 
 
 def test_attributes_are_copied() -> None:
@@ -127,16 +125,15 @@ class Order:
     at: datetime
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_json(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, str]] = [
         (None, "null"),
         ({"a": [1, 2.5, "ü", True]}, '{"a":[1,2.5,"ü",true]}'),
         (Order(7, datetime(2026, 1, 1, tzinfo=UTC)), '{"number":7,"at":"2026-01-01T00:00:00Z"}'),
-    ],
-)
-def test_json(value: object, text: str) -> None:
-    assert json_bytes(value) == text.encode()
+    ]
+    for value, text in rows:
+        with subtests.test(value=value, text=text):
+            assert json_bytes(value) == text.encode()
 
 
 def recursive() -> list[Any]:
@@ -145,10 +142,11 @@ def recursive() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {"a": object()}, {(1, 2): 3}, "\ud800", recursive()])
-def test_what_json_cannot_hold_is_refused(value: object) -> None:
-    with pytest.raises(InvalidArgument, match="JSON"):
-        json_bytes(value)
+def test_what_json_cannot_hold_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[object] = [float("nan"), float("inf"), object(), {"a": object()}, {(1, 2): 3}, "\ud800", recursive()]
+    for value in rows:
+        with subtests.test(value=value), pytest.raises(InvalidArgument, match="JSON"):
+            json_bytes(value)
 
 
 def test_json_is_read_by_everybody() -> None:
@@ -158,9 +156,8 @@ def test_json_is_read_by_everybody() -> None:
 # ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_bad_options_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, Any]] = [
         {"max_messages": 0},
         {"max_messages": 1_001},
         {"max_messages": 1.5},
@@ -174,20 +171,22 @@ def test_json_is_read_by_everybody() -> None:
         {"give_up_seconds": float("inf")},
         {"flow_control": {"max_outstanding_messages": 1}},
         {"flow_control": None},
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(options))):
-        PublishOptions(**options)
+    ]
+    for options in rows:
+        with subtests.test(options=options), pytest.raises(InvalidArgument, match=next(iter(options))):
+            PublishOptions(**options)
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [{"max_outstanding_messages": 0}, {"max_outstanding_bytes": 0}, {"max_outstanding_bytes": "1"}, {"on_limit": "drop"}],
-)
-def test_bad_flow_control_is_refused(limits: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(limits))):
-        PublisherFlowControl(**limits)
+def test_bad_flow_control_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, Any]] = [
+        {"max_outstanding_messages": 0},
+        {"max_outstanding_bytes": 0},
+        {"max_outstanding_bytes": "1"},
+        {"on_limit": "drop"},
+    ]
+    for limits in rows:
+        with subtests.test(limits=limits), pytest.raises(InvalidArgument, match=next(iter(limits))):
+            PublisherFlowControl(**limits)
 
 
 def test_options_may_be_given_as_a_timedelta() -> None:
@@ -196,16 +195,15 @@ def test_options_may_be_given_as_a_timedelta() -> None:
     assert (options.max_seconds, options.give_up_seconds) == (1.0, 60.0)
 
 
-@pytest.mark.parametrize(
-    ("flow_control", "limits"),
-    [
+def test_options_become_the_limits_of_batches(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[PublisherFlowControl, BatchLimits]] = [
         (PublisherFlowControl(), BatchLimits(100, 1 << 20, 10_000, 10_000, 100 << 20)),
         (PublisherFlowControl(on_limit=OnLimit.IGNORE, max_outstanding_messages=1), BatchLimits(100, 1 << 20, 10_000)),
         (
             PublisherFlowControl(max_outstanding_messages=5, max_outstanding_bytes=6, on_limit=OnLimit.ERROR),
             BatchLimits(5, 6, 10_000, 5, 6, True),
         ),
-    ],
-)
-def test_options_become_the_limits_of_batches(flow_control: PublisherFlowControl, limits: BatchLimits) -> None:
-    assert PublishOptions(flow_control=flow_control).limits == limits
+    ]
+    for flow_control, limits in rows:
+        with subtests.test(flow_control=flow_control, limits=limits):
+            assert PublishOptions(flow_control=flow_control).limits == limits

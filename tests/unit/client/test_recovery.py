@@ -34,12 +34,14 @@ def test_a_success_makes_the_next_failure_a_first_one() -> None:
     assert recovery.failed(AWAY) == MINIMUM
 
 
-@pytest.mark.parametrize(("lasted", "wait"), [(MAXIMUM - 1, 4 * MINIMUM), (MAXIMUM, MINIMUM), (MAXIMUM + 1, MINIMUM)])
-def test_a_stream_that_was_open_for_long_fails_anew(lasted: int, wait: int) -> None:
-    recovery = Recovery()
-    recovery.failed(AWAY)
-    recovery.failed(AWAY)
-    assert recovery.failed(AWAY, lasted) == wait
+def test_a_stream_that_was_open_for_long_fails_anew(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, int]] = [(MAXIMUM - 1, 4 * MINIMUM), (MAXIMUM, MINIMUM), (MAXIMUM + 1, MINIMUM)]
+    for lasted, wait in rows:
+        with subtests.test(lasted=lasted, wait=wait):
+            recovery = Recovery()
+            recovery.failed(AWAY)
+            recovery.failed(AWAY)
+            assert recovery.failed(AWAY, lasted) == wait
 
 
 def test_who_is_told_when_to_come_back_does_not_come_before() -> None:
@@ -48,11 +50,16 @@ def test_who_is_told_when_to_come_back_does_not_come_before() -> None:
     assert recovery.failed(RateLimited(0.001)) == 2 * MINIMUM
 
 
-@pytest.mark.parametrize(
-    "error", [SubscriptionNotFound("s"), FailedPrecondition("detached"), PermissionDenied("consume", "s"), PenstockError("?")]
-)
-def test_what_does_not_pass_is_not_tried_again(error: PenstockError) -> None:
-    assert Recovery().failed(error) is None
+def test_what_does_not_pass_is_not_tried_again(subtests: pytest.Subtests) -> None:
+    rows: list[PenstockError] = [
+        SubscriptionNotFound("s"),
+        FailedPrecondition("detached"),
+        PermissionDenied("consume", "s"),
+        PenstockError("?"),
+    ]
+    for error in rows:
+        with subtests.test(error=error):
+            assert Recovery().failed(error) is None
 
 
 @pytest.mark.parametrize("error", [AWAY, ServerUnreachable("http://nowhere", "refused")])

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.api.frames import Body, Limits, Nack, Opened, Parcel, receipt
 from penstock.client.core.holdings import Holdings
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.client.settler import Settler
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, PermissionDenied, Unavailable
+from penstock.wire.frames import Body, Limits, Nack, Opened, Parcel, receipt
 from tests.conformance.stream_drivers import in_loop
 
 OPENED = Opened(1, 1, None, False, False)
@@ -152,26 +152,24 @@ async def test_a_channel_that_refuses_ends_nothing(caplog: pytest.LogCaptureFixt
     assert "1 acks and 0 nacks have no effect" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("error", "failed", "response"),
-    [
-        (None, [], AckResponse.SUCCESS),
-        (None, [1], AckResponse.INVALID),
-        (PermissionDenied("consume", "s"), [], AckResponse.PERMISSION_DENIED),
-        (FailedPrecondition("detached"), [], AckResponse.FAILED_PRECONDITION),
-        (Unavailable("away"), [], AckResponse.OTHER),
-        (PenstockError("?"), [], AckResponse.OTHER),
-    ],
-    ids=["in time", "too late", "not allowed", "detached", "lost on its way", "unknown"],
-)
 @in_loop
-async def test_each_outcome_has_its_response(error: PenstockError | None, failed: list[int], response: AckResponse) -> None:
-    desk = Desk()
-    desk.settler.use(ScriptedChannel(error, failed))
-    assert await desk.messages[0].ack_with_response() is response
-    assert await desk.messages[1].nack_with_response() is response
-    assert await desk.messages[2].modify_ack_deadline_with_response(30) is response
-    assert [*desk.holdings.by_receipt] == [desk.messages[2].receipt, desk.messages[3].receipt]
+async def test_each_outcome_has_its_response(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, PenstockError | None, list[int], AckResponse]] = [
+        ("in time", None, [], AckResponse.SUCCESS),
+        ("too late", None, [1], AckResponse.INVALID),
+        ("not allowed", PermissionDenied("consume", "s"), [], AckResponse.PERMISSION_DENIED),
+        ("detached", FailedPrecondition("detached"), [], AckResponse.FAILED_PRECONDITION),
+        ("lost on its way", Unavailable("away"), [], AckResponse.OTHER),
+        ("unknown", PenstockError("?"), [], AckResponse.OTHER),
+    ]
+    for title, error, failed, response in rows:
+        with subtests.test(title):
+            desk = Desk()
+            desk.settler.use(ScriptedChannel(error, failed))
+            assert await desk.messages[0].ack_with_response() is response
+            assert await desk.messages[1].nack_with_response() is response
+            assert await desk.messages[2].modify_ack_deadline_with_response(30) is response
+            assert [*desk.holdings.by_receipt] == [desk.messages[2].receipt, desk.messages[3].receipt]
 
 
 @in_loop

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import OPTIONS, Settings, find_file, load
-from penstock.config.together import is_loopback
+from penstock.config.combinations import is_loopback
 from penstock.errors import InvalidArgument
 from tests.docs.pages import ROOT, table_rows
 
@@ -39,9 +39,8 @@ def test_without_any_source_everything_is_the_default() -> None:
     assert set(origins.values()) == {"default"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "environ", "text", "port", "origin"),
-    [
+def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, object], dict[str, str], str, int, str]] = [
         ({"port": "1"}, {"PENSTOCK_PORT": "2"}, "[server]\nport = 3", 1, "--port"),
         ({"port": None}, {"PENSTOCK_PORT": "2"}, "[server]\nport = 3", 2, "PENSTOCK_PORT"),
         ({}, {"PENSTOCK_PORT": ""}, "[server]\nport = 3", 3, "[server] port"),
@@ -51,15 +50,13 @@ def test_without_any_source_everything_is_the_default() -> None:
         ({}, {"PENSTOCK_PORT": "2"}, "", 2, "PENSTOCK_PORT"),
         ({}, {"penstock_port": "2"}, "", 8085, "default"),
         ({}, {}, "[server]\n[limits]", 8085, "default"),
-    ],
-)
-def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
-    flags: dict[str, object], environ: dict[str, str], text: str, port: int, origin: str, tmp_path: Path
-) -> None:
-    settings, origins = load(flags, environ, written(tmp_path, text))
+    ]
+    for flags, environ, text, port, origin in rows:
+        with subtests.test(flags=flags, environ=environ):
+            settings, origins = load(flags, environ, written(tmp_path, text))
 
-    assert settings.port == port
-    assert origins["port"].endswith(origin)
+            assert settings.port == port
+            assert origins["port"].endswith(origin)
 
 
 # A right value of each option that is not its default: as text, as a file says it, and as the settings have it.
@@ -86,6 +83,8 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "push_allow": ("*.example.com", '["*.example.com"]', ("*.example.com",)),
     "max_request_bytes": ("1MiB", '"1MiB"', 2**20),
     "max_connections": ("7", "7", 7),
+    "max_queues": ("30000", "30000", 30_000),
+    "metrics_max_series": ("0", "0", 0),
     "rate_limit": ("2.5", "2.5", 2.5),
     "rate_burst": ("9", "9", 9),
     "router": ("router.json", '"router.json"', "router.json"),
@@ -136,38 +135,40 @@ def test_the_table_above_has_every_option_but_those_of_tls() -> None:
     assert {option.name for option in OPTIONS} - set(VALUES) == {"tls_cert", "tls_key"}
 
 
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.name in VALUES], ids=lambda option: option.name)
-def test_every_option_is_read_from_every_source(option: Any, tmp_path: Path) -> None:
-    text, toml, value = VALUES[option.name]
-    section, _, key = option.key.partition(".")
-    file = written(tmp_path, f"[{section}]\n{key} = {toml}\n")
-    in_file = tmp_path / value if isinstance(value, Path) else value
+def test_every_option_is_read_from_every_source(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for option in [option for option in OPTIONS if option.name in VALUES]:
+        with subtests.test(option=option.name):
+            text, toml, value = VALUES[option.name]
+            section, _, key = option.key.partition(".")
+            file = written(tmp_path, f"[{section}]\n{key} = {toml}\n")
+            in_file = tmp_path / value if isinstance(value, Path) else value
 
-    for flags, environ, chosen, origin, wanted in (
-        ({option.name: text}, {}, None, option.flag, value),
-        ({}, {option.variable: text}, None, option.variable, value),
-        ({}, {}, file, f"{file}: [{section}] {key}", in_file),
-    ):
-        settings, origins = load(flags, {**environ, **NEEDED.get(option.name, {})}, chosen)
-        assert getattr(settings, option.name) == wanted
-        assert origins[option.name] == origin
+            for flags, environ, chosen, origin, wanted in (
+                ({option.name: text}, {}, None, option.flag, value),
+                ({}, {option.variable: text}, None, option.variable, value),
+                ({}, {}, file, f"{file}: [{section}] {key}", in_file),
+            ):
+                settings, origins = load(flags, {**environ, **NEEDED.get(option.name, {})}, chosen)
+                assert getattr(settings, option.name) == wanted
+                assert origins[option.name] == origin
 
 
-@pytest.mark.parametrize("source", ["flag", "environment", "file"])
-def test_certificate_and_key_are_read_and_must_exist(source: str, tmp_path: Path) -> None:
-    for name in ("cert.pem", "key.pem"):
-        (tmp_path / name).touch()
-    paths = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
-    file = written(tmp_path, '[security]\ntls_cert = "cert.pem"\ntls_key = "key.pem"') if source == "file" else None
-    flags = {name: str(path) for name, path in paths.items()} if source == "flag" else {}
-    environ = {f"PENSTOCK_{name.upper()}": str(path) for name, path in paths.items()} if source == "environment" else {}
+def test_certificate_and_key_are_read_and_must_exist(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for source in ("flag", "environment", "file"):
+        with subtests.test(source=source):
+            for name in ("cert.pem", "key.pem"):
+                (tmp_path / name).touch()
+            paths = {"tls_cert": tmp_path / "cert.pem", "tls_key": tmp_path / "key.pem"}
+            file = written(tmp_path, '[security]\ntls_cert = "cert.pem"\ntls_key = "key.pem"') if source == "file" else None
+            flags = {name: str(path) for name, path in paths.items()} if source == "flag" else {}
+            environ = {f"PENSTOCK_{name.upper()}": str(path) for name, path in paths.items()} if source == "environment" else {}
 
-    settings, _ = load(flags, environ, file)
-    assert (settings.tls_cert, settings.tls_key) == (paths["tls_cert"], paths["tls_key"])
-    assert settings.url(8085) == "https://127.0.0.1:8085"
+            settings, _ = load(flags, environ, file)
+            assert (settings.tls_cert, settings.tls_key) == (paths["tls_cert"], paths["tls_key"])
+            assert settings.url(8085) == "https://127.0.0.1:8085"
 
-    paths["tls_key"].unlink()
-    assert "key.pem', wanted a file that exists" in refusal(flags, environ, file)
+            paths["tls_key"].unlink()
+            assert "key.pem', wanted a file that exists" in refusal(flags, environ, file)
 
 
 def test_what_depends_on_other_settings_is_filled_in() -> None:
@@ -182,9 +183,8 @@ def test_what_depends_on_other_settings_is_filled_in() -> None:
     assert Settings(public_url="https://p.example/").url(80) == "https://p.example"
 
 
-@pytest.mark.parametrize(
-    ("flags", "environ", "said"),
-    [
+def test_a_wrong_value_is_told_with_its_origin(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, object], dict[str, str], str]] = [
         ({"port": "70000"}, {}, "--port is '70000', wanted a whole number from 0 to 65535"),
         ({}, {"PENSTOCK_GRPC_PORT": "off"}, "PENSTOCK_GRPC_PORT is 'off', wanted a whole number"),
         ({"tls_cert": "pyproject.toml"}, {}, "--tls-cert is set without tls_key"),
@@ -217,15 +217,14 @@ def test_what_depends_on_other_settings_is_filled_in() -> None:
         ({}, {"PENSTOCK_HUB_JWT_AUDIENCE": "me"}, "PENSTOCK_HUB_JWT_AUDIENCE is set, and there is no key"),
         ({"hub_jwt_max_age": "1h"}, {}, "--hub-jwt-max-age is set, and there is no key"),
         ({"hub_jwks_url": "http://a.example/keys"}, {}, "--hub-jwks-url begins with http: on the way somebody could put other"),
-    ],
-)
-def test_a_wrong_value_is_told_with_its_origin(flags: dict[str, object], environ: dict[str, str], said: str) -> None:
-    assert said in refusal(flags, environ)
+    ]
+    for flags, environ, said in rows:
+        with subtests.test(flags=flags, environ=environ):
+            assert said in refusal(flags, environ)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_wrong_file_is_told_with_its_key(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("[server]\nprot = 1", "penstock.toml: [server] prot is not a setting | did you mean [server] port?"),
         ("port = 1", "penstock.toml: port is not a setting | did you mean [server] port?"),
         ("[sever]\nport = 1", "penstock.toml: sever is not a setting | did you mean [server]"),
@@ -244,10 +243,10 @@ def test_a_wrong_value_is_told_with_its_origin(flags: dict[str, object], environ
         ("[server\nport = 1", "penstock.toml is not a TOML file: Expected ']'"),
         ("[server]\nport = 1\nport = 2\n", "(at line 3, column 9)"),
         (f"x = {'[' * 5000}", "penstock.toml is not a TOML file"),
-    ],
-)
-def test_a_wrong_file_is_told_with_its_key(text: str, said: str, tmp_path: Path) -> None:
-    assert said in refusal({}, {}, written(tmp_path, text))
+    ]
+    for text, said in rows:
+        with subtests.test(text=text, said=said):
+            assert said in refusal({}, {}, written(tmp_path, text))
 
 
 def test_a_file_that_is_missing_a_folder_or_no_text_is_told(tmp_path: Path) -> None:
@@ -258,47 +257,44 @@ def test_a_file_that_is_missing_a_folder_or_no_text_is_told(tmp_path: Path) -> N
     assert "is not a TOML file" in refusal({}, {}, tmp_path / "binary")
 
 
-@pytest.mark.parametrize(
-    ("flags", "environ", "text", "memory", "data_dir"),
-    [
+def test_the_higher_source_chooses_between_memory_and_disk(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, object], dict[str, str], str, bool, Path | None]] = [
         ({"memory": True}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\ndata_dir = 'f'", True, None),
         ({"data_dir": "d"}, {"PENSTOCK_MEMORY": "1"}, "", False, Path("d")),
         ({}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\nmemory = true", False, Path("e")),
         ({"memory": True}, {"PENSTOCK_DATA_DIR": "e", "PENSTOCK_MEMORY": "0"}, "", True, None),
         ({"data_dir": "d"}, {"PENSTOCK_DATA_DIR": "e"}, "[storage]\nmemory = true", False, Path("d")),
         ({"memory": False}, {"PENSTOCK_MEMORY": "1", "PENSTOCK_DATA_DIR": "e"}, "", False, Path("e")),
-    ],
-)
-def test_the_higher_source_chooses_between_memory_and_disk(
-    flags: dict[str, object], environ: dict[str, str], text: str, memory: bool, data_dir: Path | None, tmp_path: Path
-) -> None:
-    settings, _ = load(flags, environ, written(tmp_path, text))
+    ]
+    for flags, environ, text, memory, data_dir in rows:
+        with subtests.test(flags=flags, environ=environ):
+            settings, _ = load(flags, environ, written(tmp_path, text))
 
-    assert (settings.memory, settings.data_dir) == (memory, data_dir)
+            assert (settings.memory, settings.data_dir) == (memory, data_dir)
 
 
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "192.168.0.1", "example.com", "localhost.example.com", "127.1", "::ffff:10.0.0.1", "0"]
-)
-def test_listening_beyond_this_machine_needs_tokens_or_a_word(host: str) -> None:
-    said = refusal({"host": host}, {})
+def test_listening_beyond_this_machine_needs_tokens_or_a_word(subtests: pytest.Subtests) -> None:
+    rows: list[str] = ["0.0.0.0", "::", "192.168.0.1", "example.com", "localhost.example.com", "127.1", "::ffff:10.0.0.1", "0"]
+    for host in rows:
+        with subtests.test(host=host):
+            said = refusal({"host": host}, {})
 
-    assert said.startswith(f"--host is {host!r}: others could reach this server")
-    assert "--auth token" in said
-    assert "--insecure" in said
-    assert load({"host": host, "auth": "token"}, {})[0].host == host
-    assert load({"host": host, "insecure": True}, {})[0].host == host
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"])
-def test_a_loopback_address_is_known(host: str) -> None:
-    assert is_loopback(host)
-    assert load({"host": host}, {})[0].host == host
+            assert said.startswith(f"--host is {host!r}: others could reach this server")
+            assert "--auth token" in said
+            assert "--insecure" in said
+            assert load({"host": host, "auth": "token"}, {})[0].host == host
+            assert load({"host": host, "insecure": True}, {})[0].host == host
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
+def test_a_loopback_address_is_known(subtests: pytest.Subtests) -> None:
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST"):
+        with subtests.test(host=host):
+            assert is_loopback(host)
+            assert load({"host": host}, {})[0].host == host
+
+
+def test_options_of_the_hub_that_go_together(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, object]] = [
         {"hub_jwks_url": "http://127.0.0.1:9000/keys"},
         {"hub_jwks_url": "http://[::1]/keys"},
         {"hub_jwks_url": "http://a.example/keys", "insecure": True},
@@ -306,11 +302,10 @@ def test_a_loopback_address_is_known(host: str) -> None:
         {"hub_idle": "1s", "hub_heartbeat": "0.5"},
         {"hub_history": "chat,chat-room,chat_room/eu"},
         {"hub_bind": "#=orders"},
-    ],
-    ids=str,
-)
-def test_options_of_the_hub_that_go_together(flags: dict[str, object]) -> None:
-    load(flags, {})
+    ]
+    for flags in rows:
+        with subtests.test(flags=str(flags)):
+            load(flags, {})
 
 
 def test_what_kubernetes_says_about_a_service_called_penstock_is_no_setting() -> None:
@@ -339,12 +334,11 @@ def test_the_file_is_the_flags_or_the_variables_or_the_one_that_lies_here(
     assert find_file("a.toml", environ) == Path("a.toml")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("port", 70_000), ("port", "80"), ("auth", "basic"), ("port", None), ("push_allow", "*")]
-)
-def test_settings_made_in_python_are_checked_too(name: str, value: Any) -> None:
-    with pytest.raises(InvalidArgument, match=name):
-        Settings(**{name: value})
+def test_settings_made_in_python_are_checked_too(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Any]] = [("port", 70_000), ("port", "80"), ("auth", "basic"), ("port", None), ("push_allow", "*")]
+    for name, value in rows:
+        with subtests.test(name=name, value=value), pytest.raises(InvalidArgument, match=name):
+            Settings(**{name: value})
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -52,25 +52,39 @@ KINDS: dict[str, Kind[Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("1.5", 1.5), ("500ms", 0.5), ("30s", 30), ("5m", 300), ("2h", 7_200), ("30d", 2_592_000), (" 30 s ", 30)],
-)
-def test_a_duration_is_seconds_or_has_a_unit(text: str, seconds: float) -> None:
-    assert duration_seconds(text) == seconds
+def test_a_duration_is_seconds_or_has_a_unit(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, float]] = [
+        ("90", 90),
+        ("1.5", 1.5),
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7_200),
+        ("30d", 2_592_000),
+        (" 30 s ", 30),
+    ]
+    for text, seconds in rows:
+        with subtests.test(text=text, seconds=seconds):
+            assert duration_seconds(text) == seconds
 
 
-@pytest.mark.parametrize(
-    ("text", "octets"),
-    [("0", 0), ("65536", 65_536), ("10MB", 10_000_000), ("64KiB", 65_536), ("1.5 MiB", 1_572_864), ("1gb", 10**9), ("7B", 7)],
-)
-def test_a_size_is_bytes_or_has_a_unit(text: str, octets: int) -> None:
-    assert size_bytes(text) == octets
+def test_a_size_is_bytes_or_has_a_unit(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, int]] = [
+        ("0", 0),
+        ("65536", 65_536),
+        ("10MB", 10_000_000),
+        ("64KiB", 65_536),
+        ("1.5 MiB", 1_572_864),
+        ("1gb", 10**9),
+        ("7B", 7),
+    ]
+    for text, octets in rows:
+        with subtests.test(text=text, octets=octets):
+            assert size_bytes(text) == octets
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "value"),
-    [
+def test_text_is_read(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, object]] = [
         *(("flag", text, True) for text in ("1", "true", "TRUE", "yes", "on")),
         *(("flag", text, False) for text in ("0", "false", "No", "off")),
         ("port", "0", 0),
@@ -92,15 +106,14 @@ def test_a_size_is_bytes_or_has_a_unit(text: str, octets: int) -> None:
         ("number", "2.5", 2.5),
         ("ports", "1, 2,,3", (1, 2, 3)),
         ("ports", "", ()),
-    ],
-)
-def test_text_is_read(kind: str, text: str, value: object) -> None:
-    assert KINDS[kind].read(text, "it", is_text=True) == value
+    ]
+    for kind, text, value in rows:
+        with subtests.test(kind=kind, text=text):
+            assert KINDS[kind].read(text, "it", is_text=True) == value
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
+def test_text_that_is_none_of_the_kind_is_refused_with_its_origin_and_what_was_wanted(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         *(("flag", text) for text in ("", "2", "truth", "ja")),
         *(("port", text) for text in ("-1", "65536", "70000", "80.0", "8_085", "\uff18\uff10", "0x50", "eighty", "", "9" * 5000)),
         *(("path", text) for text in ("", " ", "a\0b")),
@@ -154,34 +167,39 @@ def test_text_is_read(kind: str, text: str, value: object) -> None:
         *(("duration", text) for text in ("", "-1s", "1 week", "s", "1d1h", "2d", "nan", "1e3", "9" * 400)),
         *(("size", text) for text in ("", "-1", "10 M", "1.5B", "10TB", "0", "2GiB", "1,000")),
         ("ports", "1,70000"),
-    ],
-)
-def test_text_that_is_none_of_the_kind_is_refused_with_its_origin_and_what_was_wanted(kind: str, text: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        KINDS[kind].read(text, "--thing", is_text=True)
+    ]
+    for kind, text in rows:
+        with subtests.test(kind=kind, text=text):
+            with pytest.raises(InvalidArgument) as caught:
+                KINDS[kind].read(text, "--thing", is_text=True)
 
-    assert str(caught.value).startswith("--thing is ")
-    assert KINDS[kind].wanted in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "value", [None, object(), b"bytes", {}, {1}, 1j, float("nan"), float("inf"), 1 << 200, -1, [None], [[]], ()]
-)
-def test_a_typed_value_of_another_type_is_refused_and_nothing_else_is_raised(kind: str, value: object) -> None:
-    if kind == "ports" and value == ():
-        return
-    with pytest.raises(InvalidArgument):
-        KINDS[kind].read(value, "key")
+            assert str(caught.value).startswith("--thing is ")
+            assert KINDS[kind].wanted in str(caught.value)
+            assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"), [("port", "8085"), ("flag", "true"), ("flag", 1), ("port", True), ("number", "1"), ("ports", "1")]
-)
-def test_a_file_that_can_say_a_number_must_say_it(kind: str, value: object) -> None:
-    with pytest.raises(InvalidArgument):
-        KINDS[kind].read(value, "key")
+def test_a_typed_value_of_another_type_is_refused_and_nothing_else_is_raised(subtests: pytest.Subtests) -> None:
+    values = [None, object(), b"bytes", {}, {1}, 1j, float("nan"), float("inf"), 1 << 200, -1, [None], [[]], ()]
+    for name, kind in KINDS.items():
+        with subtests.test(name):
+            for value in values:
+                if name != "ports" or value != ():
+                    with pytest.raises(InvalidArgument):
+                        kind.read(value, "key")
+
+
+def test_a_file_that_can_say_a_number_must_say_it(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, object]] = [
+        ("port", "8085"),
+        ("flag", "true"),
+        ("flag", 1),
+        ("port", True),
+        ("number", "1"),
+        ("ports", "1"),
+    ]
+    for kind, value in rows:
+        with subtests.test(kind=kind, value=value), pytest.raises(InvalidArgument):
+            KINDS[kind].read(value, "key")
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:

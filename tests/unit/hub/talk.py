@@ -9,13 +9,13 @@ from typing import Any
 
 from penstock.durations import SECOND
 from penstock.hub.core.binding import Binding
+from penstock.hub.core.effects import Append, Release, Retain, Verify, Wish
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.identity import ANYBODY, Identity
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Append, Release, Retain, Verify, Wish
 
 HUB = "@(cloudflare/signal-hub)"
 START = 1_700_000_000 * SECOND
@@ -62,13 +62,16 @@ class Talk:
         """A connection that has said nothing."""
         return self.hub.open(self.now)
 
-    def meet(self, *, identity: Identity = ANYBODY, original: bool | None = None, **envelope: object) -> Session:
-        """A session that is connected; what it was told is forgotten."""
+    def meet(
+        self, *, identity: Identity = ANYBODY, original: bool | None = None, resume: Session | None = None, **envelope: object
+    ) -> Session:
+        """A session that is connected, and may continue another; what it was told is forgotten."""
         session = self.open()
         is_original = self.original if original is None else original
+        resumed = {} if resume is None else {"resume": resume.session_id}
         if is_original:
-            envelope["metadata"] = {"protocolVersion": "0.1.0", "authToken": "bearer t"}
-        wish = self.say(session, "hub:connect", None if is_original else {"version": "1.0"}, **envelope)
+            envelope["metadata"] = {"protocolVersion": "0.1.0", "authToken": "bearer t", **resumed}
+        wish = self.say(session, "hub:connect", None if is_original else {"version": "1.0", **resumed}, **envelope)
         assert isinstance(wish, Verify)
         self.hub.verified(session, wish, identity, self.now)
         self.forget(session)
@@ -82,9 +85,10 @@ class Talk:
         capabilities: Sequence[str] = ("chat",),
         identity: Identity = ANYBODY,
         original: bool | None = None,
+        resume: Session | None = None,
     ) -> Session:
         """A session that is registered; what it was told is forgotten."""
-        session = self.meet(identity=identity, original=original)
+        session = self.meet(identity=identity, original=original, resume=resume)
         wanted: Frame = {"actorAddress": address, "capabilities": capabilities}
         self.say(session, "hub:register", wanted if ttl is None else wanted | {"ttl": ttl})
         assert session.actor is not None, self.heard(session)

@@ -9,9 +9,8 @@ from penstock.hub.core.address import EVERYONE, HUB, MAX_ADDRESS, address_of, is
 LONGEST = f"@(a/{'b' * (MAX_ADDRESS - 5)})"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_an_address_is_a_kind_and_a_name_in_lower_case(subtests: pytest.Subtests) -> None:
+    rows: list[str] = [
         "@(browser/client-ui)",
         "@(a/b)",
         "@(0/1)",
@@ -20,15 +19,14 @@ LONGEST = f"@(a/{'b' * (MAX_ADDRESS - 5)})"
         HUB,
         EVERYONE,
         LONGEST,
-    ],
-)
-def test_an_address_is_a_kind_and_a_name_in_lower_case(text: str) -> None:
-    assert is_address(text)
+    ]
+    for text in rows:
+        with subtests.test(text=text):
+            assert is_address(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_anything_else_is_none(subtests: pytest.Subtests) -> None:
+    rows: list[str] = [
         "",
         "@",
         "@()",
@@ -55,28 +53,27 @@ def test_an_address_is_a_kind_and_a_name_in_lower_case(text: str) -> None:
         "@(@(a/b))",
         f"@(a/{'b' * (MAX_ADDRESS - 4)})",
         "@(" + "a" * 100_000,
-    ],
-)
-def test_anything_else_is_none(text: str) -> None:
-    assert not is_address(text)
+    ]
+    for text in rows:
+        with subtests.test(text=text):
+            assert not is_address(text)
 
 
 def test_the_longest_address_is_as_long_as_may_be() -> None:
     assert len(LONGEST) == MAX_ADDRESS
 
 
-@pytest.mark.parametrize(
-    ("named", "address"),
-    [
+def test_what_a_token_names_is_made_an_address_and_nothing_is_repaired(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("browser/ui", "@(browser/ui)"),
         ("@(browser/ui)", "@(browser/ui)"),
         ("", "@()"),
         ("@(browser/ui", "@(browser/ui"),
         ("@browser/ui", "@(@browser/ui)"),
-    ],
-)
-def test_what_a_token_names_is_made_an_address_and_nothing_is_repaired(named: str, address: str) -> None:
-    assert address_of(named) == address
+    ]
+    for named, address in rows:
+        with subtests.test(named=named):
+            assert address_of(named) == address
 
 
 @given(st.from_regex(r"[a-z0-9-]{1,20}/[a-z0-9-]{1,20}", fullmatch=True))

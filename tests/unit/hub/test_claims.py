@@ -40,19 +40,18 @@ def test_a_right_token_says_who_its_bearer_is_and_what_it_may_do() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "address"),
-    [
+def test_the_actor_is_that_of_actor_id_or_else_of_sub(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"actorId": "browser/client-ui"}, "@(browser/client-ui)"),
         ({"actorId": "@(browser/client-ui)"}, "@(browser/client-ui)"),
         ({"actorId": None, "sub": "service/billing"}, "@(service/billing)"),
         ({"actorId": None, "sub": "@(service/billing)"}, "@(service/billing)"),
         ({"actorId": "browser/ui", "sub": "user-17"}, "@(browser/ui)"),
         ({"actorId": "browser/ui", "sub": "service/other"}, "@(browser/ui)"),
-    ],
-)
-def test_the_actor_is_that_of_actor_id_or_else_of_sub(changes: dict[str, Any], address: str) -> None:
-    assert identity(**changes).address == address
+    ]
+    for changes, address in rows:
+        with subtests.test(changes=changes):
+            assert identity(**changes).address == address
 
 
 def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows_none() -> None:
@@ -65,9 +64,8 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
     assert not strict.may_subscribe("orders")
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason", "said"),
-    [
+def test_claims_that_let_nobody_in(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str, str]] = [
         ({"iss": "other"}, "wrong_issuer", "the token was issued by 'other', wanted 'signal-hub'"),
         ({"iss": None}, "wrong_issuer", "issued by None"),
         ({"iss": "x" * 500}, "wrong_issuer", "xxx..."),
@@ -105,15 +103,14 @@ def test_a_token_that_says_nothing_of_topics_allows_all_and_an_empty_list_allows
         ({"iat": [NOW]}, "malformed_claims", "at `$.iat`"),
         ({"actorId": 7}, "malformed_claims", "at `$.actorId`"),
         ({"iss": ["signal-hub"]}, "malformed_claims", "at `$.iss`"),
-    ],
-    ids=str,
-)
-def test_claims_that_let_nobody_in(changes: dict[str, Any], reason: str, said: str) -> None:
-    found = refusal(**changes)
+    ]
+    for changes, reason, said in rows:
+        with subtests.test(changes=changes):
+            found = refusal(**changes)
 
-    assert found.reason == reason
-    assert said in found.message
-    assert len(found.message) < 400
+            assert found.reason == reason
+            assert said in found.message
+            assert len(found.message) < 400
 
 
 def test_null_is_no_list_of_topics() -> None:
@@ -121,20 +118,32 @@ def test_null_is_no_list_of_topics() -> None:
         parse_claims(json.dumps({**claims(), "publish": None}).encode())
 
 
-@pytest.mark.parametrize(
-    "payload", [b"", b"{", b"[]", b"null", b'"text"', b"\xff", b'{"iss":"\xff"}', b"[" * 100_000, b'{"iss":"\\ud800"}', b"{}x"]
-)
-def test_what_is_no_object_is_refused(payload: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
-        parse_claims(payload)
-    assert caught.value.reason == "malformed_claims"
+def test_what_is_no_object_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[bytes] = [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff",
+        b'{"iss":"\xff"}',
+        b"[" * 100_000,
+        b'{"iss":"\\ud800"}',
+        b"{}x",
+    ]
+    for payload in rows:
+        with subtests.test(payload=payload):
+            with pytest.raises(Refusal) as caught:
+                parse_claims(payload)
+            assert caught.value.reason == "malformed_claims"
 
 
-@pytest.mark.parametrize("name", ["exp", "iat", "nbf"])
-def test_clocks_may_differ_by_the_leeway(name: str) -> None:
-    edge: dict[str, Any] = {"exp": NOW - 29.999, "iat": NOW + 30, "nbf": NOW + 30}
+def test_clocks_may_differ_by_the_leeway(subtests: pytest.Subtests) -> None:
+    for name in ("exp", "iat", "nbf"):
+        with subtests.test(name=name):
+            edge: dict[str, Any] = {"exp": NOW - 29.999, "iat": NOW + 30, "nbf": NOW + 30}
 
-    assert identity(**{name: edge[name]}).address == "@(browser/ui)"
+            assert identity(**{name: edge[name]}).address == "@(browser/ui)"
 
 
 def test_a_session_lasts_as_long_as_its_token_is_good_and_never_longer_than_it_may_be_old() -> None:
@@ -148,18 +157,24 @@ def test_an_expired_token_is_told_since_when() -> None:
     assert refusal(exp=NOW - 60).details == {"reason": "expired_token", "retryable": False, "expiredAt": (NOW - 60) * 1000}
 
 
-@pytest.mark.parametrize(
-    ("audience", "is_for"),
-    [("hub", True), (["other", "hub"], True), ("other", False), ([], False), (None, False), ("hubs", False)],
-)
-def test_the_audience_counts_if_one_is_asked_for(audience: Any, is_for: bool) -> None:
-    demands = Demands(issuer="signal-hub", audience="hub")
+def test_the_audience_counts_if_one_is_asked_for(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, bool]] = [
+        ("hub", True),
+        (["other", "hub"], True),
+        ("other", False),
+        ([], False),
+        (None, False),
+        ("hubs", False),
+    ]
+    for audience, is_for in rows:
+        with subtests.test(audience=audience):
+            demands = Demands(issuer="signal-hub", audience="hub")
 
-    if is_for:
-        assert identity(demands=demands, aud=audience).address == "@(browser/ui)"
-    else:
-        assert refusal(demands=demands, aud=audience).reason == "wrong_audience"
-    assert identity(aud=audience).address == "@(browser/ui)"
+            if is_for:
+                assert identity(demands=demands, aud=audience).address == "@(browser/ui)"
+            else:
+                assert refusal(demands=demands, aud=audience).reason == "wrong_audience"
+            assert identity(aud=audience).address == "@(browser/ui)"
 
 
 @given(

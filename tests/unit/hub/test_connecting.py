@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
+from penstock.hub.core.effects import Retain, Verify
 from penstock.hub.core.identity import ANYBODY, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import State
-from penstock.hub.core.wish import Verify
 from penstock.rate_limit import RateLimit
 from tests.unit.hub.talk import HUB, START, Talk, pick
 
@@ -124,9 +125,8 @@ def test_a_session_is_addressed_by_its_token_then_by_what_it_claims_then_by_its_
     assert (reply["to"], reply["payload"]["actorIdentity"]) == (to, actor_identity)
 
 
-@pytest.mark.parametrize(
-    ("payload", "metadata", "is_spoken"),
-    [
+def test_the_major_version_has_to_be_one_that_is_spoken(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, object, bool]] = [
         ({}, None, True),
         (None, None, True),
         ({"version": "1"}, None, True),
@@ -144,21 +144,25 @@ def test_a_session_is_addressed_by_its_token_then_by_what_it_claims_then_by_its_
         (None, {"protocolVersion": "0.9"}, True),
         (None, {"protocolVersion": "1.0"}, False),
         (None, {"protocolVersion": ""}, False),
-    ],
-)
-def test_the_major_version_has_to_be_one_that_is_spoken(payload: object, metadata: object, is_spoken: bool) -> None:
-    talk = Talk()
-    session = talk.open()
+    ]
+    for payload, metadata, is_spoken in rows:
+        with subtests.test(payload=payload, metadata=metadata):
+            talk = Talk()
+            session = talk.open()
 
-    wish = talk.say(session, "hub:connect", payload, metadata=metadata)
+            wish = talk.say(session, "hub:connect", payload, metadata=metadata)
 
-    assert isinstance(wish, Verify) is is_spoken
-    if not is_spoken:
-        (reply,) = talk.heard(session)
-        error = reply["payload"]
-        assert (reply["type"], error["code"], error["details"]["reason"]) == ("hub:error", "version_mismatch", "version_mismatch")
-        assert error["details"]["supported"] == ["1.0", "0.1.0"]
-        assert (session.state, session.closing) == (State.DISCONNECTING, closing.WRONG_VERSION)
+            assert isinstance(wish, Verify) is is_spoken
+            if not is_spoken:
+                (reply,) = talk.heard(session)
+                error = reply["payload"]
+                assert (reply["type"], error["code"], error["details"]["reason"]) == (
+                    "hub:error",
+                    "version_mismatch",
+                    "version_mismatch",
+                )
+                assert error["details"]["supported"] == ["1.0", "0.1.0"]
+                assert (session.state, session.closing) == (State.DISCONNECTING, close_codes.WRONG_VERSION)
 
 
 def test_metadata_that_nests_without_end_is_not_the_originals() -> None:
@@ -171,16 +175,123 @@ def test_metadata_that_nests_without_end_is_not_the_originals() -> None:
     assert isinstance(wish, Verify)
 
 
-def test_nothing_but_connect_and_a_ping_is_heard_before_connecting() -> None:
+# --- without hub:connect ------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_token_is_needed_nothing_but_connect_and_a_ping_is_heard_before_connecting() -> None:
+    """Decision 63: with authentication, `unauthorized` and what to send."""
     talk = Talk()
     session = talk.open()
 
     for kind in ("hub:heartbeat", "hub:register", "hub:publish", "hub:disconnect", "hub:metrics"):
         error = talk.refused(session, kind, {}, id="x")
         assert (error["code"], error["details"]["reason"]) == ("unauthorized", "not_connected")
-        assert error["resolution"] == "send hub:connect first"
+        assert "hub:connect" in error["resolution"]
+        assert "payload.jwt" in error["resolution"]
     assert talk.ask(session, "ping") == {"type": "pong"}
-    assert session.state is State.CONNECTING
+    assert (session.state, len(talk.hub.floor.registry)) == (State.CONNECTING, 0)
+
+
+def unasked(**rules: Any) -> Talk:
+    """A hub that asks nobody for a token. Any: rules are of all kinds."""
+    return Talk(HubRules(rate=None, anonymous=True, **rules))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind"), [(None, "hub:delivery_ack"), ({"protocolVersion": "0.1.0"}, "hub:published")], ids=["ours", "original"]
+)
+def test_the_first_message_registers_an_anonymous_actor_where_nobody_is_asked_for_a_token(metadata: object, kind: str) -> None:
+    """Decision 63."""
+    talk = unasked()
+    subscriber, publisher = talk.open(), talk.open()
+
+    assert talk.ask(subscriber, "hub:subscribe", {"topic": "x"}, metadata=metadata)["type"] == "hub:subscribed"
+    reply = talk.ask(publisher, "hub:publish", {"topic": "x", "type": "t", "data": 1}, metadata=metadata)
+
+    assert (reply["type"], reply["payload"]["subscriberCount"]) == (kind, 1)
+    (message,) = talk.heard(subscriber)
+    assert (message["payload"], message["from"], message["to"]) == (1, publisher.name, subscriber.name)
+    assert publisher.name.startswith("@(anonymous/")
+    assert subscriber.name != publisher.name
+    assert talk.ask(publisher, "hub:publish", {"topic": "x", "type": "t"})["to"] == publisher.name
+
+    talk.hub.closed(subscriber, talk.now)
+    talk.hub.closed(publisher, talk.now)
+    assert (len(talk.hub.floor.registry), len(talk.hub.floor.table)) == (0, 0)
+
+
+@pytest.mark.parametrize("claimed", [A, "browser-ui"], ids=["taken", "no address"])
+def test_an_anonymous_actor_has_the_address_that_it_claims_unless_that_is_taken_or_is_none(claimed: str) -> None:
+    talk = unasked()
+    first, second = talk.open(), talk.open()
+    assert talk.ask(first, "hub:subscribe", {"topic": "x"}, sender=A)["to"] == A
+
+    for _ in range(2):  # it sends the same `from` each time
+        reply = talk.ask(second, "hub:publish", {"topic": "x", "type": "t"}, sender=claimed)
+        assert (reply["type"], reply["to"]) == ("hub:delivery_ack", second.name)
+        (message,) = talk.heard(first)
+        assert (message["from"], message["to"]) == (second.name, A)
+
+    assert second.name.startswith("@(anonymous/")
+    assert first.is_open
+    for other in ("@(browser/other)", HUB):
+        assert talk.refused(second, "hub:heartbeat", sender=other)["details"]["reason"] == "from_mismatch"
+
+
+def test_an_anonymous_actor_cannot_claim_the_address_of_the_hub_or_later_that_of_another_actor() -> None:
+    talk = unasked()
+    session = talk.open()
+    talk.subscribe(session, "x")
+
+    assert talk.refused(session, "hub:heartbeat", sender=A)["details"]["reason"] == "from_mismatch"
+    assert talk.refused(talk.open(), "hub:heartbeat", sender=HUB)["details"]["reason"] == "reserved_address"
+
+
+def test_who_begins_with_register_is_that_actor() -> None:
+    talk = unasked()
+    session = talk.open()
+
+    reply = talk.ask(session, "hub:register", {"actorAddress": A, "capabilities": ["x"]}, sender=A)
+
+    assert (reply["type"], reply["to"], len(talk.hub.floor.registry)) == ("hub:registered", A, 1)
+    assert talk.refused(session, "hub:connect")["details"]["reason"] == "already_connected"
+
+
+def test_an_anonymous_actor_stays_as_long_as_its_connection_whatever_it_does_not_say() -> None:
+    """It knows of no renewal and of no sign of life; WebSocket's own pings find those who vanish."""
+    talk = unasked(idle=60 * SECOND)
+    session, publisher = talk.open(), talk.connect()
+    talk.subscribe(session, "x")
+    talk.later(24 * 3600 * SECOND)
+    assert (session.is_open, publisher.is_open) == (True, False)
+
+    talk.publish(talk.connect(), "x", "still")
+
+    assert talk.messages(session) == ["still"]
+
+
+def test_who_has_no_address_of_its_own_cannot_subscribe_durably() -> None:
+    talk = unasked()
+
+    error = talk.refused(talk.open(), "hub:subscribe", {"topic": "x", "durable": True})
+
+    assert (error["code"], error["details"]["reason"]) == ("unauthorized", "anonymous")
+    assert len(talk.hub.floor.durable) == 0
+    assert isinstance(talk.say(talk.open(), "hub:subscribe", {"topic": "x", "durable": True}, sender=A), Retain)
+
+
+def test_where_there_is_no_room_for_an_anonymous_actor_it_is_told_and_may_try_again() -> None:
+    talk = unasked(max_actors=1)
+    first, second = talk.open(), talk.open()
+    talk.subscribe(first, "x")
+    assert talk.refused(second, "hub:subscribe", {"topic": "x"})["details"]["reason"] == "registry_full"
+
+    talk.hub.closed(first, talk.now)
+
+    assert talk.subscribe(second, "x")["topic"] == "x"
+
+
+# --- hub:connect, and after ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("original", [False, True])
@@ -226,7 +337,7 @@ def test_who_disconnects_is_told_that_all_is_cleaned_up_and_heard_no_more(origin
     reply = talk.ask(session, "hub:disconnect", {"reason": "bye"}, id="d")
 
     assert pick(reply, "type", "correlationId", "payload") == {"type": kind, "correlationId": "d", "payload": payload}
-    assert (session.state, session.closing) == (State.DISCONNECTING, closing.GOODBYE)
+    assert (session.state, session.closing) == (State.DISCONNECTING, close_codes.GOODBYE)
     assert (len(talk.hub.floor.table), len(talk.hub.floor.registry)) == (0, 0)
     assert talk.say(session, "hub:heartbeat") is None
     talk.hub.reject(session, refusal(), talk.now)
@@ -234,7 +345,7 @@ def test_who_disconnects_is_told_that_all_is_cleaned_up_and_heard_no_more(origin
 
     talk.hub.closed(session, talk.now)
     talk.hub.closed(session, talk.now)
-    assert (session.state, dict(talk.hub.numbers.closed)) == (State.DISCONNECTED, {closing.GOODBYE.reason: 1})
+    assert (session.state, dict(talk.hub.numbers.closed)) == (State.DISCONNECTED, {close_codes.GOODBYE.reason: 1})
     assert talk.hub.floor.sessions == {}
 
 
@@ -242,8 +353,8 @@ def refusal(*, retryable: bool = False) -> Refusal:
     return Refusal("unauthorized", "no", reason="bad_signature", resolution="get another", retryable=retryable)
 
 
-@pytest.mark.parametrize(("retryable", "close"), [(False, closing.UNAUTHORIZED), (True, closing.FAILED)])
-def test_who_is_not_let_in_is_told_why_and_closed(retryable: bool, close: closing.Close) -> None:
+@pytest.mark.parametrize(("retryable", "close"), [(False, close_codes.UNAUTHORIZED), (True, close_codes.FAILED)])
+def test_who_is_not_let_in_is_told_why_and_closed(retryable: bool, close: close_codes.Close) -> None:
     talk = Talk()
     session = talk.open()
     wish = talk.say(session, "hub:connect", {"jwt": "x"}, id="c")
@@ -296,7 +407,7 @@ def test_a_session_whose_token_runs_out_is_warned_then_heard_no_more_then_closed
 
     (goodbye,) = talk.heard(session)
     assert (goodbye["type"], goodbye["payload"]["reason"]) == ("hub:disconnect", "unauthorized")
-    assert session.closing is closing.UNAUTHORIZED
+    assert session.closing is close_codes.UNAUTHORIZED
 
 
 def test_a_session_whose_token_has_run_out_may_still_leave() -> None:
@@ -396,7 +507,7 @@ def test_who_is_too_full_to_be_told_what_a_token_does_not_allow_any_more_is_cut_
 
     talk.hub.verified(session, wish, known(subscribe=()), talk.now)
 
-    assert (session.closing, session.subscriptions) == (closing.SLOW_READER, {})
+    assert (session.closing, session.subscriptions) == (close_codes.SLOW_READER, {})
 
 
 # --- timeouts, and the end of the server --------------------------------------------------------------------------------------
@@ -411,7 +522,7 @@ def test_who_does_not_connect_in_time_is_closed() -> None:
     assert session.is_open
     talk.later(1)
 
-    assert session.closing is closing.NOT_CONNECTED
+    assert session.closing is close_codes.NOT_CONNECTED
 
 
 def test_who_says_nothing_is_closed_and_anything_said_counts() -> None:
@@ -423,7 +534,7 @@ def test_who_says_nothing_is_closed_and_anything_said_counts() -> None:
 
     talk.later(SECOND)
 
-    assert (silent.closing, alive.closing, unreadable.closing) == (closing.SILENT, None, None)
+    assert (silent.closing, alive.closing, unreadable.closing) == (close_codes.SILENT, None, None)
     talk.later(SECOND)
     assert talk.hub.dirty.count(silent) == 1
 
@@ -444,7 +555,7 @@ def test_when_the_server_stops_everybody_is_told_once_and_nobody_of_the_others_l
             "hub:disconnect",
             {"reason": "server_shutdown", "message": "the server is stopping; come back in a moment"},
         )
-        assert session.closing is closing.STOPPING
+        assert session.closing is close_codes.STOPPING
     floor = talk.hub.floor
     assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
 
@@ -452,9 +563,8 @@ def test_when_the_server_stops_everybody_is_told_once_and_nobody_of_the_others_l
 # --- frames that are no requests, and too many --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_what_is_no_envelope_is_refused_in_the_originals_words(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("", "invalid_json"),
         ("{", "invalid_json"),
         ("nonsense", "invalid_json"),
@@ -478,20 +588,20 @@ def test_when_the_server_stops_everybody_is_told_once_and_nobody_of_the_others_l
         ('{"type":"ping","timestamp":0}', "invalid_envelope"),
         ('{"type":"ping","timestamp":1e308}', "invalid_envelope"),
         ('{"type":"ping","timestamp":"now"}', "invalid_envelope"),
-    ],
-)
-def test_what_is_no_envelope_is_refused_in_the_originals_words(text: str, reason: str) -> None:
-    talk = Talk()
-    session = talk.meet()
+    ]
+    for text, reason in rows:
+        with subtests.test(text=text):
+            talk = Talk()
+            session = talk.meet()
 
-    assert talk.hub.receive(session, text, talk.now) is None
+            assert talk.hub.receive(session, text, talk.now) is None
 
-    (reply,) = talk.heard(session)
-    error = reply["payload"]
-    assert (error["code"], error["message"]) == ("internal_error", "Invalid SharedMessage structure")
-    assert error["details"]["reason"] == reason
-    assert error["details"]["problem"]
-    assert session.is_open
+            (reply,) = talk.heard(session)
+            error = reply["payload"]
+            assert (error["code"], error["message"]) == ("internal_error", "Invalid SharedMessage structure")
+            assert error["details"]["reason"] == reason
+            assert error["details"]["problem"]
+            assert session.is_open
 
 
 def test_a_request_of_no_known_type_is_refused_with_all_there_are() -> None:
@@ -505,10 +615,8 @@ def test_a_request_of_no_known_type_is_refused_with_all_there_are() -> None:
     assert "hub:subscribe" in error["resolution"]
 
 
-@pytest.mark.parametrize("original", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "payload", "message", "reason"),
-    [
+def test_a_payload_of_another_kind_is_refused_with_what_is_wrong(subtests: pytest.Subtests) -> None:
+    kinds: list[tuple[str, object, str, str]] = [
         ("hub:register", {}, "the payload of hub:register is not as wanted", "invalid_payload"),
         ("hub:heartbeat", 7, "the payload of hub:heartbeat is not as wanted", "invalid_payload"),
         ("hub:list_actors", {"limit": 1001}, "the payload of hub:list_actors is not as wanted", "invalid_payload"),
@@ -516,20 +624,19 @@ def test_a_request_of_no_known_type_is_refused_with_all_there_are() -> None:
         ("hub:subscribe", {"topic": []}, "topic is required", "invalid_topic"),
         ("hub:publish", {"topic": "x", "type": 7}, "payload.type is required", "missing_type"),
         ("hub:send", {"type": {}}, "payload.type is required", "missing_type"),
-    ],
-)
-def test_a_payload_of_another_kind_is_refused_with_what_is_wrong(
-    original: bool, kind: str, payload: object, message: str, reason: str
-) -> None:
-    talk = Talk(original=original)
-    session = talk.connect(A)
+    ]
+    for original in (False, True):
+        for kind, payload, message, reason in kinds:
+            with subtests.test(original=original, kind=kind):
+                talk = Talk(original=original)
+                session = talk.connect(A)
 
-    error = talk.refused(session, kind, payload)
+                error = talk.refused(session, kind, payload)
 
-    assert error["code"] == "internal_error"
-    assert error["message"].startswith(message)
-    assert error["details"]["reason"] == reason
-    assert error["details"]["problem"]
+                assert error["code"] == "internal_error"
+                assert error["message"].startswith(message)
+                assert error["details"]["reason"] == reason
+                assert error["details"]["problem"]
 
 
 def test_a_payload_that_nests_without_end_is_refused() -> None:
@@ -640,7 +747,7 @@ def test_who_keeps_sending_is_closed_whatever_it_sends(is_connected: bool, is_re
         else:
             talk.hub.reject(session, refusal(), talk.now)
 
-    assert session.closing is closing.FLOODING
+    assert session.closing is close_codes.FLOODING
     codes = [frame["payload"]["code"] for frame in talk.heard(session) if frame["type"] == "hub:error"]
     assert codes == [*([] if is_readable else ["unauthorized"] * 2), *["rate_limited"] * 3]
 
@@ -655,7 +762,7 @@ def test_one_that_is_refused_more_often_than_not_is_closed_though_some_come_thro
             for _ in range(most):
                 talk.say(session, "ping")
 
-    assert (often.closing, rarely.closing) == (closing.FLOODING, None)
+    assert (often.closing, rarely.closing) == (close_codes.FLOODING, None)
 
 
 @pytest.mark.parametrize("sender", [None, A])

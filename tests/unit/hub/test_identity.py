@@ -7,9 +7,8 @@ import pytest
 from penstock.hub.core.identity import ANYBODY, Identity
 
 
-@pytest.mark.parametrize(
-    ("allowed", "topic", "may"),
-    [
+def test_one_may_publish_to_what_ones_patterns_cover(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[tuple[str, ...] | None, str, bool]] = [
         (None, "orders", True),
         ((), "orders", False),
         (("orders",), "orders", True),
@@ -25,15 +24,14 @@ from penstock.hub.core.identity import ANYBODY, Identity
         (("#",), "anything/at/all", True),
         (("+/eu",), "orders/eu", True),
         (("+/eu",), "orders/us", False),
-    ],
-)
-def test_one_may_publish_to_what_ones_patterns_cover(allowed: tuple[str, ...] | None, topic: str, may: bool) -> None:
-    assert Identity(publish=allowed).may_publish(topic) is may
+    ]
+    for allowed, topic, may in rows:
+        with subtests.test(allowed=allowed, topic=topic):
+            assert Identity(publish=allowed).may_publish(topic) is may
 
 
-@pytest.mark.parametrize(
-    ("allowed", "wanted", "may"),
-    [
+def test_one_may_subscribe_to_no_more_than_a_pattern_of_ones_own_covers(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[tuple[str, ...] | None, str, bool]] = [
         (None, "#", True),
         ((), "orders", False),
         (("orders",), "orders", True),
@@ -60,12 +58,10 @@ def test_one_may_publish_to_what_ones_patterns_cover(allowed: tuple[str, ...] | 
         (("#",), "+/#", True),
         (("+/#",), "#", True),  # a topic has one level at least
         (("orders/eu", "orders/us"), "orders/+", False),
-    ],
-)
-def test_one_may_subscribe_to_no_more_than_a_pattern_of_ones_own_covers(
-    allowed: tuple[str, ...] | None, wanted: str, may: bool
-) -> None:
-    assert Identity(subscribe=allowed).may_subscribe(wanted) is may
+    ]
+    for allowed, wanted, may in rows:
+        with subtests.test(allowed=allowed, wanted=wanted):
+            assert Identity(subscribe=allowed).may_subscribe(wanted) is may
 
 
 def test_what_one_may_publish_says_nothing_of_what_one_may_see() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.durations import SECOND
-from penstock.hub.core.depth import is_deeper
 from penstock.hub.core.messages import Position, Published
+from penstock.hub.core.nesting import is_deeper
 from penstock.hub.core.positions import Positions
-from penstock.hub.core.seen import Seen
+from penstock.hub.core.repeats import Seen
 
 ANSWER = Published("x", 1, delivered=True, timestamp=0)
 
@@ -20,49 +20,51 @@ ANSWER = Published("x", 1, delivered=True, timestamp=0)
 # --- seen ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("wait", "is_known"), [(0, True), (10, True), (59, True), (60, False), (-1, False)])
-def test_a_publish_is_remembered_for_a_while(wait: int, is_known: bool) -> None:
-    seen = Seen(60 * SECOND, 10)
-    seen.note(("a", "1"), 100 * SECOND, ANSWER)
+def test_a_publish_is_remembered_for_a_while(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, bool]] = [(0, True), (10, True), (59, True), (60, False), (-1, False)]
+    for wait, is_known in rows:
+        with subtests.test(wait=wait):
+            seen = Seen(60 * SECOND, 10)
+            seen.note(("a", "s", "1", 0), 100 * SECOND, ANSWER)
 
-    heard = seen.find(("a", "1"), (100 + wait) * SECOND)
+            heard = seen.find(("a", "s", "1", 0), (100 + wait) * SECOND)
 
-    assert (heard is not None) is is_known
-    assert seen.find(("b", "1"), 100 * SECOND) is None
+            assert (heard is not None) is is_known
+            assert seen.find(("b", "s", "1", 0), 100 * SECOND) is None
 
 
 def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
     seen = Seen(60 * SECOND, 2)
     for name in ("1", "2", "1", "3"):
-        seen.note(("a", name), 0)
+        seen.note(("a", "s", name, 0), 0)
 
     assert len(seen) == 2
-    assert [name for name in "123" if seen.find(("a", name), 0)] == ["1", "3"]
+    assert [name for name in "123" if seen.find(("a", "s", name, 0), 0)] == ["1", "3"]
 
 
 def test_what_is_too_old_is_forgotten_whenever_something_is_noted() -> None:
     seen = Seen(60 * SECOND, 100)
     for at in (0, 10, 50, 70):
-        seen.note(("a", str(at)), at * SECOND)
+        seen.note(("a", "s", str(at), 0), at * SECOND)
 
     assert len(seen) == 2
-    seen.note(("a", "back"), 20 * SECOND)
+    seen.note(("a", "s", "back", 0), 20 * SECOND)
     assert len(seen) == 1, "instants that lie in the future are none: the clock was set back"
 
 
 def test_a_hub_may_remember_nothing() -> None:
     seen = Seen(60 * SECOND, 0)
-    seen.note(("a", "1"), 0)
+    seen.note(("a", "s", "1", 0), 0)
 
-    assert (len(seen), seen.find(("a", "1"), 0)) == (0, None)
+    assert (len(seen), seen.find(("a", "s", "1", 0), 0)) == (0, None)
 
 
 def test_what_is_forgotten_is_handed_out_once() -> None:
     seen = Seen(60 * SECOND, 2)
-    heard = seen.note(("a", "1"), 0)
+    heard = seen.note(("a", "s", "1", 0), 0)
 
-    assert seen.forget(("a", "1")) is heard
-    assert seen.forget(("a", "1")) is None
+    assert seen.forget(("a", "s", "1", 0)) is heard
+    assert seen.forget(("a", "s", "1", 0)) is None
 
 
 # --- positions ----------------------------------------------------------------------------------------------------------------
@@ -95,9 +97,8 @@ def test_after_a_position_of_a_log_a_topic_begins_anew() -> None:
 # --- depth --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "depth"),
-    [
+def test_the_depth_of_a_text(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, int]] = [
         ("1", 0),
         ('"[[[["', 0),
         ('"\\"[[[["', 0),
@@ -108,11 +109,11 @@ def test_after_a_position_of_a_log_a_topic_begins_anew() -> None:
         ("[[],[],{}]", 2),
         ('[{"a":[1,"]"]}]', 3),
         ("[" * 50 + "]" * 50, 50),
-    ],
-)
-def test_the_depth_of_a_text(text: str, depth: int) -> None:
-    assert not is_deeper(text.encode(), depth)
-    assert depth == 0 or is_deeper(text.encode(), depth - 1)
+    ]
+    for text, depth in rows:
+        with subtests.test(text=text):
+            assert not is_deeper(text.encode(), depth)
+            assert depth == 0 or is_deeper(text.encode(), depth - 1)
 
 
 json_values = st.recursive(

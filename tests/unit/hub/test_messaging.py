@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
@@ -161,12 +161,11 @@ def test_a_target_that_does_not_read_is_cut_off_and_its_sender_told() -> None:
         "not_reachable",
         True,
     )
-    assert (target.closing, talk.heard(target)) == (closing.SLOW_READER, [])
+    assert (target.closing, talk.heard(target)) == (close_codes.SLOW_READER, [])
 
 
-@pytest.mark.parametrize(
-    ("kind", "payload", "envelope", "code", "reason"),
-    [
+def test_direct_messages_that_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Frame, Frame, str, str]] = [
         ("hub:send", {"type": "t"}, {}, "internal_error", "missing_to"),
         ("hub:send", {"to": "", "type": "t"}, {}, "internal_error", "missing_to"),
         ("hub:send", message(type=None), {}, "internal_error", "missing_type"),
@@ -180,16 +179,16 @@ def test_a_target_that_does_not_read_is_cut_off_and_its_sender_told() -> None:
         ("hub:broadcast", {"type": "hub:x"}, {}, "internal_error", "reserved_type"),
         ("hub:broadcast", {"type": "t"}, {"metadata": "x"}, "internal_error", "invalid_metadata"),
         ("hub:broadcast", {"type": "t"}, {"ttl": 1, "timestamp": 1}, "message_expired", "message_expired"),
-    ],
-)
-def test_direct_messages_that_are_refused(kind: str, payload: Frame, envelope: Frame, code: str, reason: str) -> None:
-    talk = Talk()
-    sender, target = talk.connect(A), talk.connect(B)
+    ]
+    for kind, payload, envelope, code, reason in rows:
+        with subtests.test(kind=kind, payload=payload):
+            talk = Talk()
+            sender, target = talk.connect(A), talk.connect(B)
 
-    error = talk.refused(sender, kind, payload, **envelope)
+            error = talk.refused(sender, kind, payload, **envelope)
 
-    assert (error["code"], error["details"]["reason"]) == (code, reason)
-    assert talk.heard(target) == []
+            assert (error["code"], error["details"]["reason"]) == (code, reason)
+            assert talk.heard(target) == []
 
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(64, True), (65, False)])
@@ -270,7 +269,7 @@ def test_clients_of_the_original_are_told_the_counts() -> None:
     reply = talk.ask(sender, "hub:broadcast", {"type": "t"}, id="b")
 
     assert (reply["type"], reply["payload"]) == ("hub:broadcast_ack", {"messageId": "b", "deliveredCount": 1, "failedCount": 1})
-    assert (slow.closing, quick.closing) == (closing.SLOW_READER, None)
+    assert (slow.closing, quick.closing) == (close_codes.SLOW_READER, None)
 
 
 @pytest.mark.parametrize(("most", "is_sent"), [(2, True), (1, False)])

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
 from penstock.hub.core.binding import Binding
+from penstock.hub.core.effects import Append
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
-from penstock.hub.core.wish import Append
 from tests.unit.hub.talk import HUB, Frame, Talk, pick
 
 UUID = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"
@@ -141,9 +141,8 @@ def test_a_message_is_encoded_once_for_each_dialect() -> None:
     assert len({id(tail) for _, _, tail in parts}) == 2
 
 
-@pytest.mark.parametrize(
-    ("payload", "code", "message", "reason"),
-    [
+def test_publishes_that_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Frame | None, str, str, str]] = [
         ({"type": "t"}, "internal_error", "topic is required", "missing_topic"),
         (None, "internal_error", "topic is required", "missing_topic"),
         ({"topic": "", "type": "t"}, "internal_error", "topic is required", "invalid_topic"),
@@ -157,18 +156,18 @@ def test_a_message_is_encoded_once_for_each_dialect() -> None:
         ({"topic": "x", "type": "t" * 257}, "internal_error", "payload.type has 257 characters", "invalid_type"),
         ({"topic": "x", "type": "hub:x"}, "internal_error", "payload.type 'hub:x' begins with hub:", "reserved_type"),
         ({"topic": "secret", "type": "t"}, "unauthorized", "the token does not allow to publish to secret", "not_permitted"),
-    ],
-)
-def test_publishes_that_are_refused(payload: Frame | None, code: str, message: str, reason: str) -> None:
-    talk = Talk()
-    publisher, subscriber = talk.connect(P, identity=Identity(publish=("x", "y/#"))), talk.connect(A)
-    talk.subscribe(subscriber, "#")
+    ]
+    for payload, code, message, reason in rows:
+        with subtests.test(payload=payload):
+            talk = Talk()
+            publisher, subscriber = talk.connect(P, identity=Identity(publish=("x", "y/#"))), talk.connect(A)
+            talk.subscribe(subscriber, "#")
 
-    error = talk.refused(publisher, "hub:publish", payload)
+            error = talk.refused(publisher, "hub:publish", payload)
 
-    assert (error["code"], error["message"], error["details"]["reason"]) == (code, message, reason)
-    assert talk.heard(subscriber) == []
-    assert talk.ask(publisher, "hub:publish", {"topic": "x", "type": "t"})["payload"]["position"]["offset"] == 0
+            assert (error["code"], error["message"], error["details"]["reason"]) == (code, message, reason)
+            assert talk.heard(subscriber) == []
+            assert talk.ask(publisher, "hub:publish", {"topic": "x", "type": "t"})["payload"]["position"]["offset"] == 0
 
 
 @pytest.mark.parametrize(("data", "reason"), [("[" * 65 + "]" * 65, "too_deep"), ("[1e999]", "huge_number")])
@@ -185,9 +184,8 @@ def test_data_that_some_client_cannot_read_is_refused(data: str, reason: str) ->
 # --- time to live -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("age_ms", "ttl", "is_late"),
-    [
+def test_a_message_lives_from_its_timestamp_for_its_ttl(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int | None, float | None, bool]] = [
         (0, 0, False),
         (5, 5, False),
         (6, 5, True),
@@ -195,26 +193,26 @@ def test_data_that_some_client_cannot_read_is_refused(data: str, reason: str) ->
         (None, 0, False),
         (1_000_000, None, False),
         (-60_000, 1, False),
-    ],
-)
-def test_a_message_lives_from_its_timestamp_for_its_ttl(age_ms: int | None, ttl: float | None, is_late: bool) -> None:
-    talk = Talk()
-    publisher, subscriber = talk.connect(P), talk.connect(A)
-    talk.subscribe(subscriber, "x")
-    timestamp = None if age_ms is None else talk.ms - age_ms
+    ]
+    for age_ms, ttl, is_late in rows:
+        with subtests.test(age_ms=age_ms):
+            talk = Talk()
+            publisher, subscriber = talk.connect(P), talk.connect(A)
+            talk.subscribe(subscriber, "x")
+            timestamp = None if age_ms is None else talk.ms - age_ms
 
-    talk.publish(publisher, "x", timestamp=timestamp, ttl=ttl)
+            talk.publish(publisher, "x", timestamp=timestamp, ttl=ttl)
 
-    (reply,) = talk.heard(publisher)
-    assert len(talk.heard(subscriber)) == (not is_late)
-    if is_late:
-        error = reply["payload"]
-        assert (error["code"], error["details"]["reason"]) == ("message_expired", "message_expired")
-        assert pick(error["details"], "timestamp", "ttl", "serverTime") == {
-            "timestamp": timestamp,
-            "ttl": ttl,
-            "serverTime": talk.ms,
-        }
+            (reply,) = talk.heard(publisher)
+            assert len(talk.heard(subscriber)) == (not is_late)
+            if is_late:
+                error = reply["payload"]
+                assert (error["code"], error["details"]["reason"]) == ("message_expired", "message_expired")
+                assert pick(error["details"], "timestamp", "ttl", "serverTime") == {
+                    "timestamp": timestamp,
+                    "ttl": ttl,
+                    "serverTime": talk.ms,
+                }
 
 
 def test_a_timestamp_and_a_ttl_at_the_end_of_time_are_taken() -> None:
@@ -243,36 +241,56 @@ def test_what_expires_on_its_way_through_a_log_is_not_forwarded() -> None:
 # --- the same publish again ---------------------------------------------------------------------------------------------------
 
 
-def test_a_publish_that_is_sent_again_is_answered_again_and_not_forwarded_again() -> None:
-    talk = Talk()
+@pytest.mark.parametrize("original", [False, True])
+def test_a_publish_that_is_sent_again_is_answered_again_and_not_forwarded_again(original: bool) -> None:
+    """Decision 64: a repeat is the same id and content in the same session, or in one that continues it."""
+    talk = Talk(original=original)
     publisher, subscriber = talk.connect(P), talk.connect(A)
     talk.subscribe(subscriber, "x")
     talk.publish(publisher, "x", 1, id="p", ttl=1000, timestamp=talk.ms)
     (first,) = talk.heard(publisher)
+    talk.publish(publisher, "x", 1, id="p")
+    assert talk.heard(publisher)[0]["payload"] == first["payload"]
     talk.hub.closed(publisher, talk.now)
+    between = talk.connect(P, resume=publisher)
     talk.now += 59 * SECOND
-    again = talk.connect(P)
+    again = talk.connect(P, resume=between)
 
-    talk.publish(again, "x", 2, id="p", ttl=1000, timestamp=talk.ms - 59_000)
+    talk.publish(again, "x", 1, id="p", ttl=1000, timestamp=talk.ms - 59_000)
 
     (second,) = talk.heard(again)
-    assert (second["type"], second["payload"], second["correlationId"]) == ("hub:delivery_ack", first["payload"], "p")
+    assert pick(second, "type", "payload", "correlationId") == pick(first, "type", "payload") | {"correlationId": "p"}
     assert talk.messages(subscriber) == [1]
 
 
-@pytest.mark.parametrize(
-    ("address", "message_id", "wait"), [(P, "p", 60 * SECOND), (P, "q", 0), (P, None, 0), ("@(seag/publisher-2)", "p", 0)]
-)
-def test_another_id_another_actor_or_a_later_time_is_another_publish(address: str, message_id: str | None, wait: int) -> None:
-    talk = Talk()
-    publisher, subscriber = talk.connect(P), talk.connect(A)
-    talk.subscribe(subscriber, "x")
-    talk.publish(publisher, "x", 1, id="p")
-    talk.now += wait
+@pytest.mark.parametrize("original", [False, True])
+def test_a_publish_is_new_unless_all_of_it_is_the_same(original: bool, subtests: pytest.Subtests) -> None:
+    """Decision 64: everything that is not a repeat is a new message, such as id 1 of a page that was loaded again."""
+    same = {"topic": "x", "type": "t", "data": 1}
+    rows: dict[str, tuple[bool, str, dict[str, object], str | None, int]] = {
+        "another session of the actor": (False, P, same, "1", 0),
+        "another session and other data": (False, P, same | {"data": 2}, "1", 0),
+        "other data": (True, P, same | {"data": 2}, "1", 0),
+        "another type": (True, P, same | {"type": "u"}, "1", 0),
+        "another topic": (True, P, same | {"topic": "y"}, "1", 0),
+        "another id": (True, P, same, "2", 0),
+        "no id": (True, P, same, None, 0),
+        "a minute later": (True, P, same, "1", 60 * SECOND),
+        "another actor": (True, "@(seag/publisher-2)", same, "1", 0),
+    }
+    for name, (is_resumed, address, payload, message_id, wait) in rows.items():
+        with subtests.test(name):
+            talk = Talk(original=original)
+            publisher, subscriber = talk.connect(P), talk.connect(A)
+            talk.subscribe(subscriber, "#")
+            talk.say(publisher, "hub:publish", same, id="1")
+            talk.now += wait
 
-    talk.publish(talk.connect(address), "x", 2, id=message_id)
+            again = talk.connect(address, resume=publisher if is_resumed else None)
+            talk.say(again, "hub:publish", payload, id=message_id)
 
-    assert talk.messages(subscriber) == [1, 2]
+            assert talk.messages(subscriber) == [1, payload["data"]]
+            assert [frame["type"] for frame in talk.heard(again)] == ["hub:published" if original else "hub:delivery_ack"]
 
 
 def test_a_refused_publish_may_be_sent_again_with_its_id() -> None:
@@ -352,7 +370,7 @@ def test_a_publish_that_comes_again_while_it_is_written_is_written_once_and_both
     talk, _ = logged()
     first = talk.connect(P)
     wish = talk.append(first, "orders", id="p")
-    second = talk.connect(P)
+    second = talk.connect(P, resume=first)
 
     assert talk.publish(second, "orders", id="p") is None
     assert talk.publish(second, "orders", id="p") is None
@@ -365,6 +383,17 @@ def test_a_publish_that_comes_again_while_it_is_written_is_written_once_and_both
     assert talk.publish(second, "orders", id="p") is None
     assert [one["payload"]["position"]["offset"] for one in talk.heard(second)] == [7]
     assert (first.appends, second.appends) == (0, 0)
+
+
+def test_two_publishes_of_one_id_that_are_written_at_once_are_answered_each() -> None:
+    talk, _ = logged()
+    publisher = talk.connect(P)
+    first, second = talk.append(publisher, "orders", 1, id="p"), talk.append(publisher, "orders", 2, id="p")
+
+    talk.hub.appended(publisher, second, Position("L", 8), talk.now)
+    talk.hub.appended(publisher, first, Position("L", 7), talk.now)
+
+    assert [one["payload"]["position"]["offset"] for one in talk.heard(publisher)] == [8, 7]
 
 
 def test_a_publish_that_is_forgotten_while_it_is_written_is_still_answered() -> None:
@@ -456,7 +485,7 @@ def test_a_reader_that_does_not_keep_up_is_cut_off_and_nobody_else_is_harmed(rul
         counts.append(reply["payload"]["subscriberCount"])
         assert talk.messages(quick) == [number]
 
-    assert (slow.closing, closing.SLOW_READER.code) == (closing.SLOW_READER, 4003)
+    assert (slow.closing, close_codes.SLOW_READER.code) == (close_codes.SLOW_READER, 4003)
     assert (len(slow.outbox), slow.outbox.bytes) == (0, 0)
     assert counts == [2, 2, 2, 1, 1, 1]
     assert slow in talk.hub.dirty
@@ -471,7 +500,7 @@ def test_replies_that_are_not_read_cost_the_connection_too() -> None:
     for _ in range(4):
         talk.say(session, "ping")
 
-    assert (session.closing, len(session.outbox)) == (closing.SLOW_READER, 0)
+    assert (session.closing, len(session.outbox)) == (close_codes.SLOW_READER, 0)
 
 
 def test_a_connection_that_takes_nothing_for_long_is_cut_off() -> None:
@@ -483,7 +512,7 @@ def test_a_connection_that_takes_nothing_for_long_is_cut_off() -> None:
 
     talk.later(1)
 
-    assert (session.closing, len(session.outbox)) == (closing.SLOW_READER, 0)
+    assert (session.closing, len(session.outbox)) == (close_codes.SLOW_READER, 0)
 
 
 def test_many_watchers_that_do_not_read_leave_one_after_the_other() -> None:
@@ -498,7 +527,7 @@ def test_many_watchers_that_do_not_read_leave_one_after_the_other() -> None:
 
     talk.hub.closed(leaving, talk.now)
 
-    assert {watcher.closing for watcher in watchers} == {closing.SLOW_READER}
+    assert {watcher.closing for watcher in watchers} == {close_codes.SLOW_READER}
     assert ([*talk.hub.floor.table.subscribers("x")], len(talk.hub.floor.watchers)) == ([staying], 0)
 
 
@@ -515,11 +544,11 @@ def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_ove
 
     talk.publish(publisher, "x", 1)
 
-    assert (first.closing, second.closing, third.closing) == (closing.SLOW_READER, closing.SLOW_READER, None)
+    assert (first.closing, second.closing, third.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER, None)
     assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 1
     assert (talk.heard(second), talk.messages(third)) == ([], [1])
-    talk.hub.floor.cut(first, closing.STOPPING, talk.now)
-    assert first.closing is closing.SLOW_READER, "the first reason counts"
+    talk.hub.floor.cut(first, close_codes.STOPPING, talk.now)
+    assert first.closing is close_codes.SLOW_READER, "the first reason counts"
 
 
 def test_who_runs_out_and_is_cut_off_by_what_that_causes_leaves_nothing_behind_and_harms_nobody() -> None:
@@ -536,7 +565,7 @@ def test_who_runs_out_and_is_cut_off_by_what_that_causes_leaves_nothing_behind_a
 
     talk.later(SECOND)
 
-    assert (first.closing, second.closing, third.closing) == (closing.SLOW_READER, closing.SLOW_READER, None)
+    assert (first.closing, second.closing, third.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER, None)
     assert [one["type"] for one in talk.heard(third)] == ["hub:unregistered"]
     floor = talk.hub.floor
     assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
@@ -554,7 +583,7 @@ def test_who_is_cut_off_by_what_its_own_subscribing_causes_leaves_nothing_behind
 
     assert talk.say(session, "hub:subscribe", {"topic": "new", "presence": True, "durable": True}) is None
 
-    assert (session.closing, watcher.closing) == (closing.SLOW_READER, closing.SLOW_READER)
+    assert (session.closing, watcher.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER)
     floor = talk.hub.floor
     assert (len(floor.table), len(floor.watchers), len(floor.durable)) == (0, 0, 0)
 
@@ -567,4 +596,4 @@ def test_who_runs_out_and_is_too_full_to_be_told_is_not_registered_again() -> No
 
     talk.say(session, "hub:register", {"actorAddress": A, "capabilities": ["x"]})
 
-    assert (session.closing, session.actor, len(talk.hub.floor.registry)) == (closing.SLOW_READER, None, 0)
+    assert (session.closing, session.actor, len(talk.hub.floor.registry)) == (close_codes.SLOW_READER, None, 0)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
 from penstock.hub.core.binding import Binding
+from penstock.hub.core.effects import Recover, Retain, Settle
+from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Recover, Retain, Settle
 from tests.unit.hub.talk import Frame, Talk, pick
 
 A, B, P = "@(browser/a)", "@(browser/b)", "@(seag/publisher-1)"
@@ -110,7 +113,8 @@ def test_a_topic_that_is_durable_for_a_while_hides_no_hole() -> None:
 # --- topics with a log --------------------------------------------------------------------------------------------------------
 
 
-def logged(**rules: int) -> tuple[Talk, Binding]:
+def logged(**rules: Any) -> tuple[Talk, Binding]:
+    """A topic with a log. Any: rules are of all kinds."""
     log = Binding("orders/#", "orders", epoch="L", next_offset=10)
     return Talk(HubRules(rate=None, **rules), bindings=[log]), log
 
@@ -246,7 +250,7 @@ def test_one_for_whom_too_much_comes_while_it_recovers_is_cut_off() -> None:
 
     talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 14)))
 
-    assert (session.closing, len(session.held)) == (closing.SLOW_READER, 0)
+    assert (session.closing, len(session.held)) == (close_codes.SLOW_READER, 0)
     talk.hub.recovering(session, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
     talk.hub.recovered(session, talk.now)
     assert talk.heard(session) == []
@@ -311,40 +315,64 @@ def test_a_durable_subscription_is_made_on_every_log_it_may_concern(pattern: str
     assert talk.subscribe(session, pattern, durable=True, since={"epoch": "L", "offset": 0}) == reply["payload"]
 
 
-def test_what_is_delivered_waits_for_its_acknowledgement() -> None:
-    talk = Talk()
+def delivered(talk: Talk, session: Session, pattern: str, *messages: Message) -> list[str]:
+    """The ack ids that messages of a durable subscription come with."""
+    talk.hub.deliver(session, pattern, messages, talk.now)
+    return [frame["metadata"]["ackId"] for frame in talk.heard(session)]
+
+
+@pytest.mark.parametrize("original", [False, True])
+def test_what_is_delivered_waits_for_its_acknowledgement(original: bool) -> None:
+    talk = Talk(original=original)
     session = talk.connect(A)
     talk.retain(session, "d")
-    talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(3)], talk.now)
-    assert [one["metadata"]["messageId"] for one in talk.heard(session)] == ["m-0", "m-1", "m-2"]
+    messages = [talk.stored(talk.everything, offset, "d") for offset in range(3)]
+    zero, one, two = delivered(talk, session, "d", *messages)
 
-    wish = talk.say(session, "hub:ack", {"messageIds": ["m-2", "m-0", "m-0", "other"], "messageId": "m-2"}, id="k")
+    wish = talk.say(session, "hub:ack", {"ackIds": [two, zero, zero, "other"], "ackId": two}, id="k")
 
-    assert wish == Settle(A, {"d": ["m-2", "m-0"]})
+    assert wish == Settle(A, {"d": [messages[2], messages[0]]})
     (reply,) = talk.heard(session)
     assert pick(reply, "type", "correlationId", "payload") == {
         "type": "hub:acked",
         "correlationId": "k",
         "payload": {"acked": 2, "unknown": ["other"]},
     }
-    assert [*session.unacked] == ["m-1"]
-    assert talk.ask(session, "hub:ack", {"messageId": "m-0"})["payload"] == {"acked": 0, "unknown": ["m-0"]}
-    assert talk.say(session, "hub:ack", {"messageId": "m-1"}) == Settle(A, {"d": ["m-1"]})
+    assert [*session.unacked] == [one]
+    assert talk.ask(session, "hub:ack", {"ackId": zero})["payload"] == {"acked": 0, "unknown": [zero]}
+    assert talk.say(session, "hub:ack", {"ackId": one}) == Settle(A, {"d": [messages[1]]})
     assert talk.heard(session)[0]["payload"] == {"acked": 1}
 
 
-def test_one_acknowledgement_is_for_all_subscriptions_that_brought_the_message_and_for_no_others() -> None:
+def test_decision_15_an_acknowledgement_settles_one_delivery_and_no_id_of_a_publisher_does() -> None:
+    """Two publishers that both call their first message 1, two subscriptions that cover it, and one of them again."""
     talk = Talk()
     session = talk.connect(A)
-    for pattern in ("d", "#", "other"):
+    for pattern in ("d", "#"):
         talk.retain(session, pattern)
-    for pattern in ("d", "#", "#"):  # one of them again, as after its lease
-        talk.hub.deliver(session, pattern, [talk.stored(talk.everything, 0, "d")], talk.now)
+    first, second = (talk.stored(talk.everything, offset, "d", message_id="1") for offset in range(2))
+    ids = [*delivered(talk, session, "d", first, second, first), *delivered(talk, session, "#", first)]
 
-    wish = talk.say(session, "hub:ack", {"messageId": "m-0"})
+    assert len({*ids, "1"}) == 5
+    assert talk.ask(session, "hub:ack", {"ackId": "1"})["payload"] == {"acked": 0, "unknown": ["1"]}
+    wish = talk.say(session, "hub:ack", {"ackId": ids[0]})
 
-    assert wish == Settle(A, {"d": ["m-0"], "#": ["m-0"]})
-    assert session.unacked == {}
+    assert isinstance(wish, Settle)
+    assert [(pattern, [*map(id, done)]) for pattern, done in wish.messages.items()] == [("d", [id(first)])]
+    assert [*session.unacked] == ids[1:]
+
+
+def test_an_ack_id_of_an_earlier_connection_settles_nothing() -> None:
+    talk = Talk()
+    session = talk.connect(A)
+    talk.retain(session, "d")
+    (old,) = delivered(talk, session, "d", talk.stored(talk.everything, 0, "d"))
+    back = talk.connect(A, resume=session)
+    talk.retain(back, "d")
+    (new,) = delivered(talk, back, "d", talk.stored(talk.everything, 0, "d"))
+
+    assert talk.ask(back, "hub:ack", {"ackId": old})["payload"] == {"acked": 0, "unknown": [old]}
+    assert [*back.unacked] == [new]
 
 
 def test_no_acknowledgement_is_awaited_of_what_a_subscription_brought_that_is_over() -> None:
@@ -352,14 +380,14 @@ def test_no_acknowledgement_is_awaited_of_what_a_subscription_brought_that_is_ov
     session = talk.connect(A)
     talk.retain(session, "d")
     talk.retain(session, "#")
-    talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(2)], talk.now)
-    talk.hub.deliver(session, "#", [talk.stored(talk.everything, 0, "d")], talk.now)
+    message = talk.stored(talk.everything, 0, "d")
+    (over,), (awaited,) = delivered(talk, session, "d", message), delivered(talk, session, "#", message)
 
     talk.hub.released(session, talk.release(session, "hub:unsubscribe", {"topic": "d"}), talk.now)
     talk.forget(session)
 
-    assert talk.say(session, "hub:ack", {"messageIds": ["m-0", "m-1"]}) == Settle(A, {"#": ["m-0"]})
-    assert talk.heard(session)[0]["payload"] == {"acked": 1, "unknown": ["m-1"]}
+    assert talk.say(session, "hub:ack", {"ackIds": [over, awaited]}) == Settle(A, {"#": [message]})
+    assert talk.heard(session)[0]["payload"] == {"acked": 1, "unknown": [over]}
 
 
 def test_what_is_delivered_after_the_end_of_a_subscription_does_not_come() -> None:
@@ -375,7 +403,7 @@ def test_what_is_delivered_after_the_end_of_a_subscription_does_not_come() -> No
     assert (talk.heard(session), session.unacked) == ([], {})
 
 
-@pytest.mark.parametrize("payload", [None, {}, {"messageIds": []}, {"messageId": ""}])
+@pytest.mark.parametrize("payload", [None, {}, {"ackIds": []}, {"ackId": ""}, {"messageIds": ["m-0"]}])
 def test_an_acknowledgement_of_nothing_is_refused(payload: object) -> None:
     talk = Talk()
 
@@ -383,8 +411,8 @@ def test_an_acknowledgement_of_nothing_is_refused(payload: object) -> None:
 
     assert (error["code"], error["message"], error["details"]["reason"]) == (
         "internal_error",
-        "messageId is required",
-        "missing_message_id",
+        "ackId is required",
+        "missing_ack_id",
     )
 
 
@@ -431,7 +459,7 @@ def test_a_durable_reader_that_does_not_read_is_cut_off() -> None:
 
     talk.hub.deliver(session, "d", [talk.stored(talk.everything, offset, "d") for offset in range(5)], talk.now)
 
-    assert (session.closing, session.unacked) == (closing.SLOW_READER, {})
+    assert (session.closing, session.unacked) == (close_codes.SLOW_READER, {})
 
 
 def test_a_durable_subscription_is_ended_for_good_by_unsubscribing_though_it_rests() -> None:
@@ -637,7 +665,7 @@ def test_whoever_may_have_missed_what_a_log_lost_has_to_come_back() -> None:
 
     talk.hub.skipped(binding, talk.now)
 
-    assert [session.closing for session in (reader, wide, other)] == [closing.FAILED, closing.FAILED, None]
+    assert [session.closing for session in (reader, wide, other)] == [close_codes.FAILED, close_codes.FAILED, None]
 
 
 def test_who_comes_back_after_the_log_of_everything_lost_messages_is_told_so() -> None:
@@ -654,7 +682,7 @@ def test_who_comes_back_after_the_log_of_everything_lost_messages_is_told_so() -
 
     talk.hub.skipped(talk.everything, talk.now)
 
-    assert (reader.closing, durable.closing) == (closing.FAILED, None)
+    assert (reader.closing, durable.closing) == (close_codes.FAILED, None)
     for address in (B, "@(browser/away)"):
         assert talk.subscribe(talk.connect(address), "d", since=position)["recovered"] is False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
@@ -80,7 +80,7 @@ def test_the_last_registration_counts_and_the_one_before_is_told_and_closed(orig
         "to": A,
         "payload": {"reason": "duplicate_connection", "message": "another connection registered the same actor"},
     }
-    assert (old.state, old.closing, closing.REPLACED.code) == (State.DISCONNECTING, closing.REPLACED, 4002)
+    assert (old.state, old.closing, close_codes.REPLACED.code) == (State.DISCONNECTING, close_codes.REPLACED, 4002)
     assert (old.actor, old.subscriptions, talk.hub.floor.rested) == (None, {}, [(old, "d")])
     (news,) = talk.heard(watcher)
     assert pick(news["payload"], "topic", "event", "actors") == {"topic": "x", "event": "leave", "actors": [A]}
@@ -95,9 +95,8 @@ def test_the_last_registration_counts_and_the_one_before_is_told_and_closed(orig
     assert (talk.messages(new), talk.messages(old)) == ([1], [])
 
 
-@pytest.mark.parametrize(
-    ("identity", "payload", "code", "reason"),
-    [
+def test_registrations_that_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, str], object, str, str]] = [
         ({"address": B}, registration(), "unauthorized", "wrong_actor"),
         ({}, registration(HUB), "unauthorized", "reserved_address"),
         ({}, registration("@(broadcast/all)"), "unauthorized", "reserved_address"),
@@ -108,16 +107,16 @@ def test_the_last_registration_counts_and_the_one_before_is_told_and_closed(orig
         ({}, registration(ttl=3_600_001), "internal_error", "invalid_ttl"),
         ({}, registration(ttl="1"), "internal_error", "invalid_payload"),
         ({}, {"capabilities": ["chat"]}, "internal_error", "invalid_payload"),
-    ],
-)
-def test_registrations_that_are_refused(identity: dict[str, str], payload: object, code: str, reason: str) -> None:
-    talk = Talk()
-    session = talk.meet(identity=Identity(address=identity.get("address")))
+    ]
+    for identity, payload, code, reason in rows:
+        with subtests.test(identity=identity, payload=payload):
+            talk = Talk()
+            session = talk.meet(identity=Identity(address=identity.get("address")))
 
-    error = talk.refused(session, "hub:register", payload)
+            error = talk.refused(session, "hub:register", payload)
 
-    assert (error["code"], error["details"]["reason"]) == (code, reason)
-    assert (session.actor, len(talk.hub.floor.registry)) == (None, 0)
+            assert (error["code"], error["details"]["reason"]) == (code, reason)
+            assert (session.actor, len(talk.hub.floor.registry)) == (None, 0)
 
 
 def test_a_refused_registration_takes_nothing_over() -> None:
@@ -209,28 +208,27 @@ def test_a_session_answers_for_itself_alone(kind: str) -> None:
     assert talk.hub.floor.registry.get(B, talk.now) is victim.actor
 
 
-@pytest.mark.parametrize(
-    ("kind", "payload"),
-    [
+def test_who_is_not_registered_or_not_any_more_may_do_little(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Frame]] = [
         ("hub:renew", {"renewalToken": "x"}),
         ("hub:unregister", {}),
         ("hub:subscribe", {"topic": "x"}),
         ("hub:unsubscribe", {"topic": "x"}),
         ("hub:publish", {"topic": "x", "type": "t"}),
-        ("hub:ack", {"messageId": "x"}),
+        ("hub:ack", {"ackId": "x"}),
         ("hub:send", {"to": B, "type": "t"}),
         ("hub:broadcast", {"type": "t"}),
-    ],
-)
-def test_who_is_not_registered_or_not_any_more_may_do_little(kind: str, payload: Frame) -> None:
-    talk = Talk()
-    nobody, late = talk.meet(), talk.connect(A, ttl=1000)
-    talk.now += SECOND
+    ]
+    for kind, payload in rows:
+        with subtests.test(kind=kind):
+            talk = Talk()
+            nobody, late = talk.meet(), talk.connect(A, ttl=1000)
+            talk.now += SECOND
 
-    errors = [talk.refused(session, kind, payload) for session in (nobody, late)]
+            errors = [talk.refused(session, kind, payload) for session in (nobody, late)]
 
-    assert [error["details"]["reason"] for error in errors] == ["not_registered", "registration_expired"]
-    assert {error["code"] for error in errors} == {"unknown_actor" if kind == "hub:renew" else "unauthorized"}
+            assert [error["details"]["reason"] for error in errors] == ["not_registered", "registration_expired"]
+            assert {error["code"] for error in errors} == {"unknown_actor" if kind == "hub:renew" else "unauthorized"}
 
 
 @pytest.mark.parametrize("original", [False, True])
@@ -321,37 +319,36 @@ def crowd(*, original: bool = False) -> Talk:
     return talk
 
 
-@pytest.mark.parametrize(
-    ("asked", "names", "has_more", "total"),
-    [
+def test_actors_are_found(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Frame, str, bool, int]] = [
         ({}, "abc", False, 3),
         ({"pattern": "^@\\(browser/[ab]\\)$"}, "ab", False, 2),
         ({"capabilities": ["chat", "video"]}, "b", False, 1),
         ({"limit": 1}, "a", True, 3),
         ({"limit": 1, "offset": 2}, "c", False, 3),
         ({"metadata": {"x": 1}}, "", False, 0),
-    ],
-)
-def test_actors_are_found(asked: Frame, names: str, has_more: bool, total: int) -> None:
-    talk = crowd()
+    ]
+    for asked, names, has_more, total in rows:
+        with subtests.test(asked=asked):
+            talk = crowd()
 
-    reply = talk.ask(talk.meet(), "hub:discover", asked)
+            reply = talk.ask(talk.meet(), "hub:discover", asked)
 
-    assert reply["type"] == "hub:discovery_result"
-    assert reply["payload"] == {
-        "actors": [
-            {
-                "actorAddress": f"@(browser/{name})",
-                "capabilities": {"a": ["chat"], "b": ["chat", "video"], "c": ["video"]}[name],
-                "metadata": {},
-                "registeredAt": talk.ms,
+            assert reply["type"] == "hub:discovery_result"
+            assert reply["payload"] == {
+                "actors": [
+                    {
+                        "actorAddress": f"@(browser/{name})",
+                        "capabilities": {"a": ["chat"], "b": ["chat", "video"], "c": ["video"]}[name],
+                        "metadata": {},
+                        "registeredAt": talk.ms,
+                    }
+                    for name in names
+                ],
+                "count": len(names),
+                "hasMore": has_more,
+                "totalMatches": total,
             }
-            for name in names
-        ],
-        "count": len(names),
-        "hasMore": has_more,
-        "totalMatches": total,
-    }
 
 
 @pytest.mark.parametrize(

@@ -302,9 +302,8 @@ def crowd(registry: Registry[str]) -> Registry[str]:
     return registry
 
 
-@pytest.mark.parametrize(
-    ("query", "wanted"),
-    [
+def test_actors_are_found_by_all_that_is_asked(crowd: Registry[str], subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Discover, str]] = [
         (Discover(), "browser/a browser/z node/b"),
         (Discover(pattern=r"^@\(browser/"), "browser/a browser/z"),
         (Discover(pattern="/[a-b]"), "browser/a node/b"),
@@ -330,13 +329,13 @@ def crowd(registry: Registry[str]) -> Registry[str]:
         (Discover(metadata={"where": {}}), ""),
         (Discover(metadata={"zone": "eu", "n": 1}), "node/b"),
         (Discover(pattern="node", capabilities=("work",), metadata={"zone": "eu"}), "node/b"),
-    ],
-)
-def test_actors_are_found_by_all_that_is_asked(crowd: Registry[str], query: Discover, wanted: str) -> None:
-    result = crowd.discover(query, NOW, glob=False)
+    ]
+    for query, wanted in rows:
+        with subtests.test(query=query):
+            result = crowd.discover(query, NOW, glob=False)
 
-    assert found(result) == [f"@({name})" for name in wanted.split()]
-    assert (result.total_matches, result.has_more) == (len(result.actors), False)
+            assert found(result) == [f"@({name})" for name in wanted.split()]
+            assert (result.total_matches, result.has_more) == (len(result.actors), False)
 
 
 def test_the_original_dialect_asks_with_globs(crowd: Registry[str]) -> None:
@@ -357,38 +356,38 @@ def test_what_is_found_is_what_others_may_see(crowd: Registry[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("glob", [True, False])
-def test_a_hostile_query_is_refused(crowd: Registry[str], glob: bool) -> None:
-    for query in (
-        Discover(pattern="a" * 257),
-        Discover(capabilities=("",)),
-        Discover(capabilities=tuple(str(number) for number in range(MAX_CAPABILITIES + 1))),
-        Discover(metadata={"a": "x" * MAX_METADATA}),
-    ):
-        with pytest.raises(Refusal):
-            crowd.discover(query, NOW, glob=glob)
-    with pytest.raises(Refusal):
-        crowd.discover(Discover(pattern="(?=a)"), NOW, glob=False)
+def test_a_hostile_query_is_refused(crowd: Registry[str], subtests: pytest.Subtests) -> None:
+    for glob in (True, False):
+        with subtests.test(glob=glob):
+            for query in (
+                Discover(pattern="a" * 257),
+                Discover(capabilities=("",)),
+                Discover(capabilities=tuple(str(number) for number in range(MAX_CAPABILITIES + 1))),
+                Discover(metadata={"a": "x" * MAX_METADATA}),
+            ):
+                with pytest.raises(Refusal):
+                    crowd.discover(query, NOW, glob=glob)
+            with pytest.raises(Refusal):
+                crowd.discover(Discover(pattern="(?=a)"), NOW, glob=False)
 
 
-@pytest.mark.parametrize(
-    ("limit", "offset", "names", "has_more"),
-    [
+def test_what_is_found_comes_in_pages(crowd: Registry[str], subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, int, str, bool]] = [
         (100, 0, "browser/a browser/z node/b", False),
         (2, 0, "browser/a browser/z", True),
         (2, 1, "browser/z node/b", False),
         (1, 2, "node/b", False),
         (5, 3, "", False),
         (5, 1 << 53, "", False),
-    ],
-)
-def test_what_is_found_comes_in_pages(crowd: Registry[str], limit: int, offset: int, names: str, has_more: bool) -> None:
-    for result in (
-        crowd.list(ListActors(limit, offset), NOW),
-        crowd.discover(Discover(limit=limit, offset=offset), NOW, glob=False),
-    ):
-        assert found(result) == [f"@({name})" for name in names.split()]
-        assert (result.has_more, result.total_matches) == (has_more, 3)
+    ]
+    for limit, offset, names, has_more in rows:
+        with subtests.test(limit=limit, offset=offset):
+            for result in (
+                crowd.list(ListActors(limit, offset), NOW),
+                crowd.discover(Discover(limit=limit, offset=offset), NOW, glob=False),
+            ):
+                assert found(result) == [f"@({name})" for name in names.split()]
+                assert (result.has_more, result.total_matches) == (has_more, 3)
 
 
 def test_a_broadcast_meets_those_with_a_capability(crowd: Registry[str]) -> None:

@@ -67,10 +67,11 @@ def refusal(verifier: JwtVerifier, token: str | None) -> Refusal:
     return caught.value
 
 
-@pytest.mark.parametrize("token", [None, "", "anything", "Bearer x"])
-@pytest.mark.parametrize("claimed", [None, "@(browser/ui)", "nonsense"])
-def test_where_nobody_is_asked_everybody_may_be_whoever_they_register_as(token: str | None, claimed: str | None) -> None:
-    assert asyncio.run(OpenVerifier().verify(token, claimed)) is ANYBODY
+def test_where_nobody_is_asked_everybody_may_be_whoever_they_register_as(subtests: pytest.Subtests) -> None:
+    for token in (None, "", "anything", "Bearer x"):
+        for claimed in (None, "@(browser/ui)", "nonsense"):
+            with subtests.test(token=token, claimed=claimed):
+                assert asyncio.run(OpenVerifier().verify(token, claimed)) is ANYBODY
 
 
 def test_without_a_key_there_is_no_verifier_of_tokens(clock: ManualClock) -> None:
@@ -87,6 +88,7 @@ def test_a_hub_may_take_keys_from_everywhere_at_once(clock: ManualClock, secret:
     asyncio.run(door.close())
 
 
+@pytest.mark.server  # a second process
 def test_a_hub_without_tokens_does_without_cryptography() -> None:
     program = "import sys, penstock.hub.tokens; sys.exit('jwt' in sys.modules or 'cryptography' in sys.modules)"
 
@@ -111,9 +113,10 @@ def test_either_of_two_keys_lets_in(clock: ManualClock, secret: Path, pem: Path)
     assert identity(both, signed()).address == identity(both, signed(rsa_key(), "RS256")).address == "@(browser/ui)"
 
 
-@pytest.mark.parametrize("word", ["Bearer ", "bearer ", "BEARER ", " bearer   ", "", "  "])
-def test_the_word_of_http_may_stand_before_a_token(word: str, clock: ManualClock, secret: Path) -> None:
-    assert identity(verifier(clock, hub_jwt_secret_file=secret), f"{word}{signed()} ").address == "@(browser/ui)"
+def test_the_word_of_http_may_stand_before_a_token(clock: ManualClock, secret: Path, subtests: pytest.Subtests) -> None:
+    for word in ("Bearer ", "bearer ", "BEARER ", " bearer   ", "", "  "):
+        with subtests.test(word=word):
+            assert identity(verifier(clock, hub_jwt_secret_file=secret), f"{word}{signed()} ").address == "@(browser/ui)"
 
 
 def test_the_claim_of_a_client_does_not_count_beside_its_token(clock: ManualClock, secret: Path) -> None:
@@ -122,20 +125,17 @@ def test_the_claim_of_a_client_does_not_count_beside_its_token(clock: ManualCloc
     assert found.address == "@(browser/ui)"
 
 
-@pytest.mark.parametrize(
-    ("settings", "changes", "reason"),
-    [
+def test_claims_are_checked_by_the_settings(clock: ManualClock, secret: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({"hub_jwt_issuer": "https://login.example"}, {}, "wrong_issuer"),
         ({"hub_jwt_audience": "hub"}, {"aud": "other"}, "wrong_audience"),
         ({"hub_jwt_max_age": 60}, {"iat": NOW - 90}, "token_too_old"),
         ({}, {"exp": NOW - 31}, "expired_token"),
         ({}, {"actorId": "nobody"}, "wrong_actor"),
-    ],
-)
-def test_claims_are_checked_by_the_settings(
-    settings: dict[str, Any], changes: dict[str, Any], reason: str, clock: ManualClock, secret: Path
-) -> None:
-    assert refusal(verifier(clock, hub_jwt_secret_file=secret, **settings), signed(**changes)).reason == reason
+    ]
+    for settings, changes, reason in rows:
+        with subtests.test(settings=settings, changes=changes):
+            assert refusal(verifier(clock, hub_jwt_secret_file=secret, **settings), signed(**changes)).reason == reason
 
 
 def test_a_token_ends_when_its_time_is_over(clock: ManualClock, secret: Path) -> None:
@@ -203,13 +203,12 @@ BAD: dict[str, tuple[Callable[[], str | None], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_token_lets_nobody_in(what: str, clock: ManualClock, secret: Path, pem: Path) -> None:
-    token, reason = BAD[what]
+def test_a_bad_token_lets_nobody_in(clock: ManualClock, secret: Path, pem: Path, subtests: pytest.Subtests) -> None:
+    for what, (token, reason) in BAD.items():
+        with subtests.test(what=what):
+            found = refusal(verifier(clock, hub_jwt_secret_file=secret, hub_jwt_key_file=pem), token())
 
-    found = refusal(verifier(clock, hub_jwt_secret_file=secret, hub_jwt_key_file=pem), token())
-
-    assert (found.reason, found.retryable) == (reason, False)
+            assert (found.reason, found.retryable) == (reason, False)
 
 
 def test_the_table_forges_well(clock: ManualClock, secret: Path) -> None:
@@ -251,15 +250,15 @@ BAD_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD_FILES)
-def test_a_hub_with_a_file_of_no_use_does_not_start(what: str, clock: ManualClock, tmp_path: Path) -> None:
-    option, content, said = BAD_FILES[what]
-    path = written(tmp_path / "file", content())
+def test_a_hub_with_a_file_of_no_use_does_not_start(clock: ManualClock, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for what, (option, content, said) in BAD_FILES.items():
+        with subtests.test(what=what):
+            path = written(tmp_path / "file", content())
 
-    with pytest.raises(FailedPrecondition, match=said) as caught:
-        verifier(clock, **{option: path})
-    assert str(path) in str(caught.value)
-    assert not any(len(line) > 20 and line.decode() in str(caught.value) for line in content().splitlines())
+            with pytest.raises(FailedPrecondition, match=said) as caught:
+                verifier(clock, **{option: path})
+            assert str(path) in str(caught.value)
+            assert not any(len(line) > 20 and line.decode() in str(caught.value) for line in content().splitlines())
 
 
 def test_a_file_that_is_missing_or_that_others_can_write_is_told_at_the_start(clock: ManualClock, secret: Path) -> None:

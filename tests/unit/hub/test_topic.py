@@ -86,57 +86,67 @@ def shown(value: object) -> str:
     return ascii(value)[:24]
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=shown)
-def test_a_topic_may_be_published_and_subscribed_to(topic: str) -> None:
-    assert is_topic(topic)
-    assert is_pattern(topic)
-    assert not has_wildcard(topic)
-    assert checked_topic(topic) == topic
-    assert checked_pattern(topic) == topic
+def test_a_topic_may_be_published_and_subscribed_to(subtests: pytest.Subtests) -> None:
+    for topic in TOPICS:
+        with subtests.test(topic=topic):
+            assert is_topic(topic)
+            assert is_pattern(topic)
+            assert not has_wildcard(topic)
+            assert checked_topic(topic) == topic
+            assert checked_pattern(topic) == topic
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=shown)
-def test_a_pattern_may_be_subscribed_to_only(pattern: str) -> None:
-    assert not is_topic(pattern)
-    assert is_pattern(pattern)
-    assert has_wildcard(pattern)
-    assert checked_pattern(pattern) == pattern
+def test_a_pattern_may_be_subscribed_to_only(subtests: pytest.Subtests) -> None:
+    for pattern in PATTERNS:
+        with subtests.test(pattern=pattern):
+            assert not is_topic(pattern)
+            assert is_pattern(pattern)
+            assert has_wildcard(pattern)
+            assert checked_pattern(pattern) == pattern
 
-    with pytest.raises(Refusal) as caught:
-        checked_topic(pattern)
+            with pytest.raises(Refusal) as caught:
+                checked_topic(pattern)
 
-    assert (caught.value.code, caught.value.message, caught.value.reason) == (
-        "internal_error",
-        "topic is required",
-        "wildcard_topic",
-    )
-    assert caught.value.resolution == "publish to one topic; + and # are for subscriptions only"
-    assert caught.value.details == {"reason": "wildcard_topic", "retryable": False, "topic": pattern}
-
-
-@pytest.mark.parametrize("check", [checked_topic, checked_pattern])
-@pytest.mark.parametrize("name", NEITHER, ids=shown)
-def test_what_is_neither_is_refused_in_the_words_of_the_specification(name: object, check: Callable[[object], str]) -> None:
-    assert not is_topic(name)
-    assert not is_pattern(name)
-
-    with pytest.raises(Refusal, match=r"^topic is required$") as caught:
-        check(name)
-
-    assert caught.value.code == "internal_error"
-    assert caught.value.reason == caught.value.details["reason"] == ("missing_topic" if name is None else "invalid_topic")
-    assert not caught.value.retryable
-    assert caught.value.resolution.startswith("send a topic of 1 to 256 letters, digits, / _ and -")
+            assert (caught.value.code, caught.value.message, caught.value.reason) == (
+                "internal_error",
+                "topic is required",
+                "wildcard_topic",
+            )
+            assert caught.value.resolution == "publish to one topic; + and # are for subscriptions only"
+            assert caught.value.details == {"reason": "wildcard_topic", "retryable": False, "topic": pattern}
 
 
-@pytest.mark.parametrize("pattern", ["+/" * 10 + "+", "a/" * 10 + "#", "/" * 10 + "+", "+/" * 127 + "+"], ids=shown)
-def test_a_pattern_of_too_many_levels_is_refused(pattern: str) -> None:
-    with pytest.raises(Refusal, match=r"^topic is required$") as caught:
-        checked_pattern(pattern)
+def test_what_is_neither_is_refused_in_the_words_of_the_specification(subtests: pytest.Subtests) -> None:
+    checks: list[Callable[[object], str]] = [checked_topic, checked_pattern]
+    for check in checks:
+        for name in NEITHER:
+            with subtests.test(check=check, name=name):
+                assert not is_topic(name)
+                assert not is_pattern(name)
 
-    assert caught.value.code == "internal_error"
-    assert caught.value.resolution == "subscribe to a pattern of at most 10 levels; # covers all further ones"
-    assert caught.value.details == {"reason": "too_many_levels", "retryable": False, "topic": pattern}
+                with pytest.raises(Refusal, match=r"^topic is required$") as caught:
+                    check(name)
+
+                assert caught.value.code == "internal_error"
+                assert (
+                    caught.value.reason
+                    == caught.value.details["reason"]
+                    == ("missing_topic" if name is None else "invalid_topic")
+                )
+                assert not caught.value.retryable
+                assert caught.value.resolution.startswith("send a topic of 1 to 256 letters, digits, / _ and -")
+
+
+def test_a_pattern_of_too_many_levels_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[str] = ["+/" * 10 + "+", "a/" * 10 + "#", "/" * 10 + "+", "+/" * 127 + "+"]
+    for pattern in rows:
+        with subtests.test(pattern=pattern):
+            with pytest.raises(Refusal, match=r"^topic is required$") as caught:
+                checked_pattern(pattern)
+
+            assert caught.value.code == "internal_error"
+            assert caught.value.resolution == "subscribe to a pattern of at most 10 levels; # covers all further ones"
+            assert caught.value.details == {"reason": "too_many_levels", "retryable": False, "topic": pattern}
 
 
 def test_a_topic_may_have_any_number_of_levels() -> None:
@@ -155,21 +165,24 @@ def test_a_subscriber_is_told_of_wildcards_and_a_publisher_is_not() -> None:
     assert ["#" in each for each in resolutions] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [("a b", {"topic": "a b"}), ("x" * 100_000, {"topic": "x" * 257}), (None, {}), (7, {}), (["secret"], {})],
-    ids=shown,
-)
-def test_a_refusal_repeats_a_name_as_far_as_it_shows_what_is_wrong(name: object, told: dict[str, str]) -> None:
-    with pytest.raises(Refusal) as caught:
-        checked_pattern(name)
+def test_a_refusal_repeats_a_name_as_far_as_it_shows_what_is_wrong(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, dict[str, str]]] = [
+        ("a b", {"topic": "a b"}),
+        ("x" * 100_000, {"topic": "x" * 257}),
+        (None, {}),
+        (7, {}),
+        (["secret"], {}),
+    ]
+    for name, told in rows:
+        with subtests.test(name=name):
+            with pytest.raises(Refusal) as caught:
+                checked_pattern(name)
 
-    assert {key: value for key, value in caught.value.details.items() if key not in ("reason", "retryable")} == told
+            assert {key: value for key, value in caught.value.details.items() if key not in ("reason", "retryable")} == told
 
 
-@pytest.mark.parametrize(
-    ("pattern", "other", "expected"),
-    [
+def test_a_pattern_covers_a_topic(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool]] = [
         ("a", "a", True),
         ("a", "A", False),
         ("a", "ab", False),
@@ -199,17 +212,16 @@ def test_a_refusal_repeats_a_name_as_far_as_it_shows_what_is_wrong(name: object,
         ("a/+/#", "a/b/c/d", True),
         ("/#", "/a", True),
         ("/#", "a", False),
-    ],
-)
-def test_a_pattern_covers_a_topic(pattern: str, other: str, expected: bool) -> None:
-    assert covers(pattern, other) is expected
-    assert overlaps(pattern, other) is expected
-    assert overlaps(other, pattern) is expected
+    ]
+    for pattern, other, expected in rows:
+        with subtests.test(pattern=pattern, other=other):
+            assert covers(pattern, other) is expected
+            assert overlaps(pattern, other) is expected
+            assert overlaps(other, pattern) is expected
 
 
-@pytest.mark.parametrize(
-    ("pattern", "other", "expected"),
-    [
+def test_a_pattern_covers_all_that_another_covers(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool]] = [
         ("#", "#", True),
         ("#", "+", True),
         ("#", "a/+/#", True),
@@ -232,15 +244,14 @@ def test_a_pattern_covers_a_topic(pattern: str, other: str, expected: bool) -> N
         ("a/+", "a/b/#", False),
         ("a/+/c", "a/+/c", True),
         ("a/+/c", "a/b/+", False),
-    ],
-)
-def test_a_pattern_covers_all_that_another_covers(pattern: str, other: str, expected: bool) -> None:
-    assert covers(pattern, other) is expected
+    ]
+    for pattern, other, expected in rows:
+        with subtests.test(pattern=pattern, other=other):
+            assert covers(pattern, other) is expected
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
+def test_patterns_overlap_when_a_topic_is_covered_by_both(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool]] = [
         ("a/+", "+/b", True),
         ("a/+", "b/+", False),
         ("a/+/c", "a/b/+", True),
@@ -256,8 +267,8 @@ def test_a_pattern_covers_all_that_another_covers(pattern: str, other: str, expe
         ("#", "a/+/c", True),
         ("#", "#", True),
         ("+", "+/+", False),
-    ],
-)
-def test_patterns_overlap_when_a_topic_is_covered_by_both(one: str, other: str, expected: bool) -> None:
-    assert overlaps(one, other) is expected
-    assert overlaps(other, one) is expected
+    ]
+    for one, other, expected in rows:
+        with subtests.test(one=one, other=other):
+            assert overlaps(one, other) is expected
+            assert overlaps(other, one) is expected

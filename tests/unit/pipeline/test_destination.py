@@ -10,18 +10,17 @@ from penstock.pipeline.core.destination import destination
 HERE = {"endpoint": "http://127.0.0.1:1"}
 
 
-@pytest.mark.parametrize(
-    ("options", "stream"),
-    [
+def test_the_stream_of_an_option(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, str], str | None]] = [
         ({}, None),
         ({"stream": "queue:jobs"}, "queue:jobs"),
         ({"topic": "orders"}, "orders"),
         ({"topic": "queue:jobs"}, "topic:queue:jobs"),
         ({"queue": "jobs"}, "queue:jobs"),
-    ],
-)
-def test_the_stream_of_an_option(options: dict[str, str], stream: str | None) -> None:
-    assert destination(HERE | options).stream == stream
+    ]
+    for options, stream in cases:
+        with subtests.test(options=options, stream=stream):
+            assert destination(HERE | options).stream == stream
 
 
 def test_what_is_not_said_is_left_to_the_defaults() -> None:
@@ -39,9 +38,8 @@ def test_a_token_is_not_shown() -> None:
     assert "secret" not in repr(destination(HERE | {"token": "secret"}))
 
 
-@pytest.mark.parametrize(
-    ("options", "said", "hint"),
-    [
+def test_options_that_cannot_be_used(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, str], str, str]] = [
         ({}, "endpoint is missing", "endpoint"),
         ({"path": "somewhere"}, "'somewhere'", "endpoint"),
         (HERE | {"path": "somewhere"}, "through its server", "without a path"),
@@ -52,14 +50,14 @@ def test_a_token_is_not_shown() -> None:
         (HERE | {"query": "my query"}, "query is 'my query', wanted up to 200 letters", ""),
         (HERE | {"topics": "a"}, "did you mean topic?", "options are"),
         (HERE | {"topic": " "}, "topic is ' '", ""),
-    ],
-)
-def test_options_that_cannot_be_used(options: dict[str, str], said: str, hint: str) -> None:
-    with pytest.raises(InvalidArgument) as raised:
-        destination(options)
+    ]
+    for options, said, hint in cases:
+        with subtests.test(options=options, said=said, hint=hint):
+            with pytest.raises(InvalidArgument) as raised:
+                destination(options)
 
-    assert said in str(raised.value)
-    assert hint in (raised.value.hint or "")
+            assert said in str(raised.value)
+            assert hint in (raised.value.hint or "")
 
 
 def test_a_number_alone_names_no_batch() -> None:

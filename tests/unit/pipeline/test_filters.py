@@ -95,24 +95,29 @@ def test_pruned_and_filtered_is_filtered(asked: list[Condition]) -> None:
         assert kept == by_hand, "and nothing is read in vain"
 
 
-@pytest.mark.parametrize(
-    ("op", "value", "start", "stop"),
-    [("=", 5, 5, 6), ("<", 5, 0, 5), ("<=", 5, 0, 6), (">", 5, 6, ROWS), (">=", 5, 5, ROWS), ("in", (5,), 5, 6)],
-)
-def test_bounds_are_exact(op: str, value: Any, start: int, stop: int) -> None:
-    assert pruned(wanted([Condition("offset", op, value)], is_messages=True)) == [
-        piece._replace(start=start, stop=stop) for piece in PIECES
+def test_bounds_are_exact(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, int, int]] = [
+        ("=", 5, 5, 6),
+        ("<", 5, 0, 5),
+        ("<=", 5, 0, 6),
+        (">", 5, 6, ROWS),
+        (">=", 5, 5, ROWS),
+        ("in", (5,), 5, 6),
     ]
-    moment = [to_datetime(published_at(2 * offset)) for offset in (value if op == "in" else [value])]
-    times = wanted([Condition("publish_time", op, moment if op == "in" else moment[0])], is_messages=True)
-    low = {"=": 10, "in": 10, ">=": 10, ">": 12}.get(op, 0)
-    high = {"=": 12, "in": 12, "<": 10, "<=": 12}.get(op, ROWS)
-    assert pruned(times) == [piece._replace(start=low, stop=high) for piece in PIECES if low < high]
+    for op, value, start, stop in cases:
+        with subtests.test(op=op, value=value, start=start, stop=stop):
+            assert pruned(wanted([Condition("offset", op, value)], is_messages=True)) == [
+                piece._replace(start=start, stop=stop) for piece in PIECES
+            ]
+            moment = [to_datetime(published_at(2 * offset)) for offset in (value if op == "in" else [value])]
+            times = wanted([Condition("publish_time", op, moment if op == "in" else moment[0])], is_messages=True)
+            low = {"=": 10, "in": 10, ">=": 10, ">": 12}.get(op, 0)
+            high = {"=": 12, "in": 12, "<": 10, "<=": 12}.get(op, ROWS)
+            assert pruned(times) == [piece._replace(start=low, stop=high) for piece in PIECES if low < high]
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_contradictions_leave_nothing(subtests: pytest.Subtests) -> None:
+    cases: list[list[Condition]] = [
         [Condition("offset", ">", 5), Condition("offset", "<", 5)],
         [Condition("offset", "in", [])],
         [Condition("offset", "in", [None])],
@@ -121,15 +126,14 @@ def test_bounds_are_exact(op: str, value: Any, start: int, stop: int) -> None:
         [Condition("key", "=", "a"), Condition("key", "in", ["b", "c"])],
         [Condition("message_id", "=", "no message id")],
         [Condition("publish_time", "<", to_datetime(5)), Condition("publish_time", ">", to_datetime(5))],
-    ],
-)
-def test_contradictions_leave_nothing(asked: list[Condition]) -> None:
-    assert pruned(wanted(asked, is_messages=True)) == []
+    ]
+    for asked in cases:
+        with subtests.test(asked=asked):
+            assert pruned(wanted(asked, is_messages=True)) == []
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
+def test_what_is_not_understood_prunes_nothing(subtests: pytest.Subtests) -> None:
+    cases: list[Condition] = [
         Condition("value", "=", b"x"),
         Condition("partition", "=", 0),
         Condition("offset", "=", None),
@@ -144,10 +148,10 @@ def test_contradictions_leave_nothing(asked: list[Condition]) -> None:
         Condition("publish_time", "=", timedelta(1)),
         Condition("message_id", "=", 5),
         Condition("key", "in", [str(number) for number in range(MANY + 1)]),
-    ],
-)
-def test_what_is_not_understood_prunes_nothing(condition: Condition) -> None:
-    assert wanted([condition], is_messages=True) == ANYTHING
+    ]
+    for condition in cases:
+        with subtests.test(condition=condition):
+            assert wanted([condition], is_messages=True) == ANYTHING
 
 
 def test_events_are_found_by_offset_and_stream_alone() -> None:

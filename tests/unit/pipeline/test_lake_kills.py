@@ -1,4 +1,4 @@
-"""A process that commits to a table in a loop is killed hundreds of times, at any moment; readers look on."""
+"""Processes that commit to a table in a loop are killed again and again, at any moment; readers look on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,9 +20,9 @@ from penstock.pipeline.lake import table as table_module
 from penstock.pipeline.lake.table import Lake, Table
 from tests.unit.pipeline.test_lake_table import check_at_rest, compact, rows_of, staged
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.server
 
-KILLS = int(os.environ.get("PENSTOCK_LAKE_KILLS", "200"))
+KILLS = int(os.environ.get("PENSTOCK_LAKE_KILLS", "30"))
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -76,14 +77,15 @@ def offsets_seen(table: Table) -> list[int]:
 
 
 @pytest.mark.timeout(120 + KILLS)
-@pytest.mark.parametrize("writers", [1, 2])
-def test_killed_hundreds_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int) -> None:
+@pytest.mark.parametrize("writers", [pytest.param(1, marks=pytest.mark.long), 2])
+def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int) -> None:
     monkeypatch.setattr(table_module, "FOLD", 10)
     moments, pause = random.Random(writers), threading.Event()
     reader = Lake(tmp_path).table("messages")
+    seen: list[int] = []
     children = [forked(lambda: writing(tmp_path)) for _ in range(writers)]
     try:
-        for _ in range(KILLS // 2):
+        for _ in range(KILLS):
             pause.wait(moments.uniform(0, 0.03))
             victim = moments.randrange(writers)
             os.kill(children[victim], signal.SIGKILL)
@@ -93,9 +95,13 @@ def test_killed_hundreds_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             seen = offsets_seen(reader)
             assert seen == list(range(len(seen)))
             children[victim] = forked(lambda: writing(tmp_path))
+        deadline = time.monotonic() + 60
+        while not seen or seen[-1] < 10:  # on a busy machine most may die before their first commit
+            assert time.monotonic() < deadline, "no writer gets anywhere"
+            pause.wait(0.02)
+            seen = offsets_seen(reader)
     finally:
         for child in filter(None, children):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    table = check_at_rest(tmp_path)
-    assert table.watermark()["orders"].offset > 10, "it got somewhere between the kills"
+    check_at_rest(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,19 +15,18 @@ from penstock.pipeline.lake.names import LONGEST, directory, escaped, lake_path,
 NAMES = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=400)
 
 
-@pytest.mark.parametrize(
-    ("given_path", "wanted"),
-    [
+def test_a_lake_is_a_path_or_a_file_url(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str | Path, str]] = [
         ("/data/lake", "/data/lake"),
         ("/data/./x/../lake/", "/data/lake"),
         ("file:/data/lake", "/data/lake"),
         ("file:///data/my%20lake", "/data/my lake"),
         ("FILE://localhost/data", "/data"),
         (Path("/data/a:b"), "/data/a:b"),
-    ],
-)
-def test_a_lake_is_a_path_or_a_file_url(given_path: str, wanted: str) -> None:
-    assert lake_path(given_path) == Path(wanted)
+    ]
+    for given_path, wanted in cases:
+        with subtests.test(given_path=given_path, wanted=wanted):
+            assert lake_path(given_path) == Path(wanted)
 
 
 def test_a_relative_path_is_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,9 +34,8 @@ def test_a_relative_path_is_of_the_working_directory(tmp_path: Path, monkeypatch
     assert lake_path("lake") == tmp_path / "lake"
 
 
-@pytest.mark.parametrize(
-    "given_path",
-    [
+def test_other_places_are_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         "",
         "s3://bucket/lake",
         "s3a://bucket",
@@ -48,16 +47,14 @@ def test_a_relative_path_is_of_the_working_directory(tmp_path: Path, monkeypatch
         "a\0b",
         7,
         None,
-    ],
-)
-def test_other_places_are_refused(given_path: str) -> None:
-    with pytest.raises(InvalidArgument, match="lake"):
-        lake_path(given_path)
+    ]
+    for given_path in cases:
+        with subtests.test(given_path=given_path), pytest.raises(InvalidArgument, match="lake"):
+            lake_path(given_path)
 
 
-@pytest.mark.parametrize(
-    ("stream", "wanted"),
-    [
+def test_names_are_escaped_as_spark_does_it(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("orders", "orders"),
         ("queue:orders", "queue%3Aorders"),
         ("a/b", "a%2Fb"),
@@ -74,11 +71,11 @@ def test_other_places_are_refused(given_path: str) -> None:
         ("a=b{c}[d]^e", "a%3Db%7Bc}%5Bd%5D%5Ee"),
         (".hidden", ".hidden"),
         ("..", ".."),
-    ],
-)
-def test_names_are_escaped_as_spark_does_it(stream: str, wanted: str) -> None:
-    assert escaped(stream) == wanted
-    assert unescaped(wanted) == stream
+    ]
+    for stream, wanted in cases:
+        with subtests.test(stream=stream, wanted=wanted):
+            assert escaped(stream) == wanted
+            assert unescaped(wanted) == stream
 
 
 @given(stream=NAMES)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument
@@ -230,7 +230,6 @@ def test_a_disk_that_fails_at_any_operation_loses_nothing(
     assert life > 5, "the operations were counted"
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["append", "append", "compact", "again", "recover"]), st.integers(0, 60), st.integers(0, 1)),

@@ -73,9 +73,8 @@ def test_a_stream_made_again_goes_on_from_its_new_number() -> None:
     assert floor(state.watermark, "bills", 1) == 0
 
 
-@pytest.mark.parametrize(
-    ("commit", "error", "words"),
-    [
+def test_a_commit_that_does_not_fit_changes_nothing(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Commit, type[PenstockError], str]] = [
         (append(3, 5, 8), DataLoss, "from 1 to 3"),
         (append(1, 5, 8), DataLoss, "from 1 to 1"),
         (append(2, 4, 8), Aborted, "somebody else"),
@@ -87,15 +86,15 @@ def test_a_stream_made_again_goes_on_from_its_new_number() -> None:
         (Commit(2, 0, {}, {}, [file(0, 4)], []), InvalidArgument, "not in the table yet"),
         (Commit(2, 0, {}, {}, [msgspec.structs.replace(file(5, 6), rows=3)], []), InvalidArgument, "one row for each offset"),
         (Commit(2, 0, {}, {}, [msgspec.structs.replace(file(5, 6), rows=-1)], []), InvalidArgument, "one row for each offset"),
-    ],
-)
-def test_a_commit_that_does_not_fit_changes_nothing(commit: Commit, error: type[PenstockError], words: str) -> None:
-    state = state_of(append(1, None, 5))
-    before = state.snapshot()
+    ]
+    for commit, error, words in cases:
+        with subtests.test(commit=commit, error=error, words=words):
+            state = state_of(append(1, None, 5))
+            before = state.snapshot()
 
-    with pytest.raises(error, match=words):
-        state.apply(commit)
-    assert state.snapshot() == before
+            with pytest.raises(error, match=words):
+                state.apply(commit)
+            assert state.snapshot() == before
 
 
 def test_pending_is_what_the_watermark_has_not_reached() -> None:
@@ -117,9 +116,8 @@ def sizes(*given: int) -> list[File]:
     return [file(10 * index, 10 * index + 9, size=size) for index, size in enumerate(given)]
 
 
-@pytest.mark.parametrize(
-    ("given_sizes", "min_files", "is_thorough", "wanted"),
-    [
+def test_small_neighbours_are_merged(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[list[int], int, bool, list[list[int]]]] = [
         ([10, 10, 10], 2, True, [[0, 1, 2]]),
         ([10, 10, 10], 4, True, []),
         ([40, 40, 40, 40], 2, True, [[0, 1], [2, 3]]),
@@ -130,12 +128,12 @@ def sizes(*given: int) -> list[File]:
         ([50, 10, 10], 2, False, [[1, 2]]),  # the large one waits for more of the small ones
         ([50, 30, 20], 2, False, [[0, 1, 2]]),
         ([64, 16, 4], 2, False, []),
-    ],
-)
-def test_small_neighbours_are_merged(given_sizes: list[int], min_files: int, is_thorough: bool, wanted: list[list[int]]) -> None:
-    found = mergers(sizes(*given_sizes), target_bytes=100, min_files=min_files, is_thorough=is_thorough)
+    ]
+    for given_sizes, min_files, is_thorough, wanted in cases:
+        with subtests.test(given_sizes=given_sizes, min_files=min_files, is_thorough=is_thorough, wanted=wanted):
+            found = mergers(sizes(*given_sizes), target_bytes=100, min_files=min_files, is_thorough=is_thorough)
 
-    assert [[each.first // 10 for each in group] for group in found] == wanted
+            assert [[each.first // 10 for each in group] for group in found] == wanted
 
 
 def test_files_of_another_stream_incarnation_date_or_format_are_not_merged() -> None:
@@ -194,10 +192,11 @@ def test_a_lazy_compaction_copies_a_row_a_few_times_only() -> None:
     assert len(files) < 50
 
 
-@pytest.mark.parametrize(("name", "value"), [("target_bytes", 0), ("target_bytes", -1), ("min_files", 1), ("min_files", 0)])
-def test_limits_of_a_compaction_are_checked(name: str, value: int) -> None:
-    with pytest.raises(InvalidArgument, match=name):
-        mergers([], target_bytes=value if name == "target_bytes" else 100, min_files=value if name == "min_files" else 2)
+def test_limits_of_a_compaction_are_checked(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, int]] = [("target_bytes", 0), ("target_bytes", -1), ("min_files", 1), ("min_files", 0)]
+    for name, value in cases:
+        with subtests.test(name=name, value=value), pytest.raises(InvalidArgument, match=name):
+            mergers([], target_bytes=value if name == "target_bytes" else 100, min_files=value if name == "min_files" else 2)
 
 
 def test_a_merger_keeps_rows_and_offsets() -> None:

@@ -43,10 +43,16 @@ def test_positions_survive_a_checkpoint(offsets: dict[str, Position]) -> None:
     assert decode(json.loads(json.dumps(encode(offsets)))) == offsets
 
 
-@pytest.mark.parametrize("value", [7, "7", None, [], [1], [1, 2, 3], [1, -1], [-1, 1], [1.5, 2], ["1", 2], {"number": 1}])
-def test_a_checkpoint_of_something_else_is_refused_in_words(value: object) -> None:
-    with pytest.raises(FailedPrecondition, match=r"the checkpoint has .* for 'orders', wanted \[number of the stream, offset\]"):
-        decode({"orders": value})
+def test_a_checkpoint_of_something_else_is_refused_in_words(subtests: pytest.Subtests) -> None:
+    cases: list[object] = [7, "7", None, [], [1], [1, 2, 3], [1, -1], [-1, 1], [1.5, 2], ["1", 2], {"number": 1}]
+    for value in cases:
+        with (
+            subtests.test(value=value),
+            pytest.raises(
+                FailedPrecondition, match=r"the checkpoint has .* for 'orders', wanted \[number of the stream, offset\]"
+            ),
+        ):
+            decode({"orders": value})
 
 
 def test_the_event_log_is_a_stream() -> None:
@@ -59,9 +65,8 @@ def test_the_event_log_is_a_stream() -> None:
 # ── begins and ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("point", "found", "offset", "lost"),
-    [
+def test_a_bound_has_an_offset_inside_what_there_is(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Point | None, dict[str, int], int, str | None]] = [
         (None, {}, 10, None),
         (EARLIEST, {}, 10, None),
         (LATEST, {}, 20, None),
@@ -74,15 +79,13 @@ def test_the_event_log_is_a_stream() -> None:
         (Point(Kind.TIME, 5), {"orders": 12}, 12, None),
         (Point(Kind.TIME, 5), {"orders": 25}, 20, None),
         (Point(Kind.TIME, 5), {"orders": 3}, 10, None),
-    ],
-)
-def test_a_bound_has_an_offset_inside_what_there_is(
-    point: Point | None, found: dict[str, int], offset: int, lost: str | None
-) -> None:
-    offsets, losses = place(spans_of(orders=(7, 10, 20)), Bound("startingOffsets", point), EARLIEST, found)
+    ]
+    for point, found, offset, lost in cases:
+        with subtests.test(point=point, found=found, offset=offset, lost=lost):
+            offsets, losses = place(spans_of(orders=(7, 10, 20)), Bound("startingOffsets", point), EARLIEST, found)
 
-    assert offsets == {"orders": offset}
-    assert [loss.text.startswith(lost or "?") for loss in losses] == [True] * (lost is not None)
+            assert offsets == {"orders": offset}
+            assert [loss.text.startswith(lost or "?") for loss in losses] == [True] * (lost is not None)
 
 
 def test_a_bound_by_stream_counts_for_that_stream() -> None:
@@ -138,9 +141,8 @@ def test_a_query_that_begins_says_where_unless_the_stream_is_another_one_since()
     assert waiting.end() == {"a": Position(7, 3), "b": Position(9, 1), "c": Position(10, 2)}
 
 
-@pytest.mark.parametrize(
-    ("spans", "text", "end"),
-    [
+def test_what_is_lost_is_told_and_the_rest_goes_on(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, StreamSpan], str, Position]] = [
         (spans_of(), "stream 'orders' (number 7) was deleted, and read up to offset 5", Position(7, 5)),
         (
             spans_of(orders=(9, 0, 3)),
@@ -150,16 +152,16 @@ def test_a_query_that_begins_says_where_unless_the_stream_is_another_one_since()
         (spans_of(orders=(9, 0, 0)), "stream 'orders' (number 7) was deleted and made again", Position(9, 0)),
         (spans_of(orders=(7, 8, 9)), "offsets 5 to 7 of 'orders' (3 rows) are gone: retention removed them", Position(7, 9)),
         (spans_of(orders=(7, 0, 4)), "offset 5 of 'orders' is beyond its end, 4", Position(7, 4)),
-    ],
-)
-def test_what_is_lost_is_told_and_the_rest_goes_on(spans: dict[str, StreamSpan], text: str, end: Position) -> None:
-    waiting = backlog({"orders": Position(7, 5)}, spans, everything)
+    ]
+    for spans, text, end in cases:
+        with subtests.test(spans=spans, text=text, end=end):
+            waiting = backlog({"orders": Position(7, 5)}, spans, everything)
 
-    assert [loss.text.startswith(text) for loss in waiting.losses] == [True]
-    assert waiting.end() == {"orders": end}
-    again = backlog(waiting.end(), spans, everything)
-    assert backlog(again.end(), spans, everything).end() == again.end(), "it settles"
-    assert not again.losses or not spans, "and is told once, but for a stream that is no more"
+            assert [loss.text.startswith(text) for loss in waiting.losses] == [True]
+            assert waiting.end() == {"orders": end}
+            again = backlog(waiting.end(), spans, everything)
+            assert backlog(again.end(), spans, everything).end() == again.end(), "it settles"
+            assert not again.losses or not spans, "and is told once, but for a stream that is no more"
 
 
 def test_a_stream_that_is_not_asked_for_any_more_is_no_loss_and_stays_in_the_checkpoint() -> None:

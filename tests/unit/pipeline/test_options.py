@@ -71,9 +71,8 @@ def test_everything_is_read() -> None:
     assert [options.matches(stream) for stream in ("orders", "queue:jobs", "jobs")] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("given", "bound"),
-    [
+def test_where_a_read_begins(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, str], Bound]] = [
         ({"startingOffsets": "earliest"}, Bound("startingOffsets", EARLIEST)),
         ({"startingOffsets": " Latest "}, Bound("startingOffsets", LATEST)),
         (
@@ -100,16 +99,14 @@ def test_everything_is_read() -> None:
             {"startingTimestamp": '{"orders": 1767225600000, "refunds": "2026-01-01"}'},
             Bound("startingTimestamp", EARLIEST, {"orders": Point(Kind.TIME, DAY), "refunds": Point(Kind.TIME, DAY)}),
         ),
-    ],
-)
-def test_where_a_read_begins(given: dict[str, str], bound: Bound) -> None:
-    assert options_of(**given).start == bound
+    ]
+    for given, bound in cases:
+        with subtests.test(given=given, bound=bound):
+            assert options_of(**given).start == bound
 
 
-@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"])
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_place_in_a_stream(subtests: pytest.Subtests) -> None:
+    texts = [
         "",
         "  ",
         "soon",
@@ -126,16 +123,18 @@ def test_where_a_read_begins(given: dict[str, str], bound: Bound) -> None:
         '{"orders": 1, "orders": 2}',
         '{"orders": 99999999999999999999999999999}',
         '{"a":' * 5_000,
-    ],
-)
-def test_no_place_in_a_stream(option: str, text: str) -> None:
-    with pytest.raises(InvalidArgument, match=rf"^{option} is .*, wanted "):
-        options_of(**{option: text})
+    ]
+    for option in ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"):
+        for text in texts:
+            with (
+                subtests.test(option=option, text=text[:50]),
+                pytest.raises(InvalidArgument, match=rf"^{option} is .*, wanted "),
+            ):
+                options_of(**{option: text})
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
+def test_what_is_wrong_is_named_as_it_was_written(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, str | None], str]] = [
         ({"endpoint": None}, "endpoint and path are missing, wanted one of them"),
         ({"path": "data"}, "endpoint and path are given, wanted one of them"),
         ({"endpoint": ""}, "endpoint is '', wanted some text"),
@@ -167,11 +166,10 @@ def test_no_place_in_a_stream(option: str, text: str) -> None:
         ({"subscribe_pattern": ".*"}, "subscribe_pattern is no option; did you mean subscribePattern?"),
         ({"maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger?"),
         ({"tokens": "hush"}, "tokens is no option; did you mean token?"),
-    ],
-)
-def test_what_is_wrong_is_named_as_it_was_written(given: dict[str, str | None], told: str) -> None:
-    with pytest.raises(InvalidArgument, match=re.escape(told)):
-        options_of(**given)
+    ]
+    for given, told in cases:
+        with subtests.test(given=given, told=told), pytest.raises(InvalidArgument, match=re.escape(told)):
+            options_of(**given)
 
 
 def test_options_of_spark_and_of_others_pass() -> None:

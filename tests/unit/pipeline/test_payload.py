@@ -25,9 +25,8 @@ def written(column: pa.Array) -> list[str]:
     return [text.decode().removeprefix('{"x":').removesuffix("}") for text in made.to_pylist()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [
+def test_every_type(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[pa.DataType, Any, str]] = [
         (pa.string(), 'a "quoted"\nline of Ä', '"a \\"quoted\\"\\nline of Ä"'),
         (pa.binary(), b"\xff\x00", '"/wA="'),
         (pa.bool_(), True, "true"),
@@ -52,10 +51,10 @@ def written(column: pa.Array) -> list[str]:
             [{"at": MOMENT}, None],
             '[{"at":"2024-02-29T12:30:15.250000Z"},null]',
         ),
-    ],
-)
-def test_every_type(kind: pa.DataType, value: Any, expected: str) -> None:
-    assert written(pa.array([value, None, value], kind)) == [expected, "null", expected]
+    ]
+    for kind, value, expected in cases:
+        with subtests.test(kind=kind, value=value, expected=expected):
+            assert written(pa.array([value, None, value], kind)) == [expected, "null", expected]
 
 
 def test_a_whole_number_beside_a_gap_keeps_its_digits() -> None:

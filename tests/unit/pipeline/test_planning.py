@@ -37,9 +37,8 @@ def test_every_offset_is_in_exactly_one_part_and_parts_are_of_equal_size(
     assert plan(pieces, cores=cores, min_partitions=min_partitions, max_rows=max_rows) == parts
 
 
-@pytest.mark.parametrize(
-    ("rows", "options", "count"),
-    [
+def test_how_many_parts(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int, dict[str, int], int]] = [
         (0, {}, 0),
         (1, {}, 1),
         (SMALL_ROWS, {}, 1),
@@ -51,10 +50,10 @@ def test_every_offset_is_in_exactly_one_part_and_parts_are_of_equal_size(
         (10 * SMALL_ROWS, {"min_partitions": 2}, 2),
         (10, {"max_rows": 1}, 10),
         (10, {"max_rows": 4, "min_partitions": 2}, 3),
-    ],
-)
-def test_how_many_parts(rows: int, options: dict[str, int], count: int) -> None:
-    assert len(plan([Piece("orders", 0, 7, 7 + rows)], cores=4, **options)) == count
+    ]
+    for rows, options, count in cases:
+        with subtests.test(rows=rows, options=options, count=count):
+            assert len(plan([Piece("orders", 0, 7, 7 + rows)], cores=4, **options)) == count
 
 
 def test_small_streams_are_gathered() -> None:

@@ -30,9 +30,8 @@ def test_a_report_has_what_is_shown() -> None:
     assert report == Report(batch=7, at="2026-01-01T00:00:07.000Z", rows=1_000, seconds=0.25, lag=30, state=42)
 
 
-@pytest.mark.parametrize(
-    ("end", "latest", "lag"),
-    [
+def test_lag_is_what_lies_between_the_end_of_the_batch_and_the_newest(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[object, object, int | None]] = [
         ({"orders": [3, 120]}, {"orders": [3, 120]}, 0),
         ({"orders": 120}, {"orders": 125}, 5),
         ({}, {"orders": [3, 10]}, 10),  # a stream that is new
@@ -41,10 +40,10 @@ def test_a_report_has_what_is_shown() -> None:
         ({"orders": [3, 10]}, None, None),
         ("5", "7", None),  # a source of another kind
         ({"orders": "x"}, {"orders": []}, 0),
-    ],
-)
-def test_lag_is_what_lies_between_the_end_of_the_batch_and_the_newest(end: object, latest: object, lag: int | None) -> None:
-    assert report_of(progress(sources=[source(end, latest)])).lag == lag
+    ]
+    for end, latest, lag in cases:
+        with subtests.test(end=end, latest=latest, lag=lag):
+            assert report_of(progress(sources=[source(end, latest)])).lag == lag
 
 
 def test_the_lag_of_several_sources_is_their_sum() -> None:

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import FailedPrecondition
 from penstock.pipeline.core.offsets import Position
 from penstock.pipeline.lake.table import Lake, Staged
-from penstock.pipeline.recent import recent
+from penstock.pipeline.recent_metrics import recent
 from tests.acceptance.command import Penstock
 
 MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)

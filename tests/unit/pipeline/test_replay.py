@@ -1,5 +1,7 @@
 """What a replay is: its speed, its range, its name."""
 
+from typing import Any
+
 import pytest
 
 from penstock.durations import SECOND
@@ -7,9 +9,8 @@ from penstock.errors import InvalidArgument
 from penstock.pipeline.core.replay import Extent, Replay, duration, speed_of
 
 
-@pytest.mark.parametrize(
-    ("text", "speed"),
-    [
+def test_a_speed_is_a_factor_or_none_at_all(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, float | None]] = [
         ("full", None),
         ("original", 1.0),
         ("1x", 1.0),
@@ -17,18 +18,17 @@ from penstock.pipeline.core.replay import Extent, Replay, duration, speed_of
         ("0.5x", 0.5),
         ("1000000x", 1_000_000.0),
         ("0.000001x", 1e-6),
-    ],
-)
-def test_a_speed_is_a_factor_or_none_at_all(text: str, speed: float | None) -> None:
-    assert speed_of(text) == speed
+    ]
+    for text, speed in cases:
+        with subtests.test(text=text, speed=speed):
+            assert speed_of(text) == speed
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "fast", "FULL", "10", "-1x", "0x", "0.0x", "1000001x", "1e3x", "10 x", "nanx", "infx", "٣x"]
-)
-def test_another_speed_is_refused_with_what_it_may_be(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="full, original, or a factor such as 10x"):
-        speed_of(text)
+def test_another_speed_is_refused_with_what_it_may_be(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "x", "fast", "FULL", "10", "-1x", "0x", "0.0x", "1000001x", "1e3x", "10 x", "nanx", "infx", "٣x"]
+    for text in cases:
+        with subtests.test(text=text), pytest.raises(InvalidArgument, match="full, original, or a factor such as 10x"):
+            speed_of(text)
 
 
 def test_a_replay_lasts_as_long_as_the_original_divided_by_its_speed() -> None:
@@ -43,18 +43,16 @@ def test_nothing_lasts_no_time() -> None:
     assert Extent(2, 10, 0, 1, SECOND, 3 * SECOND).duration(2.0) == SECOND
 
 
-@pytest.mark.parametrize(
-    ("bounds", "said"),
-    [
+def test_an_empty_range_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"from_offset": 5, "to_offset": 5}, "from_offset is not before to_offset"),
         ({"from_offset": 6, "to_offset": 5}, "from_offset is not before to_offset"),
         ({"since": 2, "until": 1}, "since is not before until"),
         ({"where": " "}, "the condition is empty"),
-    ],
-)
-def test_an_empty_range_is_refused(bounds: dict[str, int], said: str) -> None:
-    with pytest.raises(InvalidArgument, match=said):
-        Replay("orders", "copy", "r1", **bounds)  # type: ignore[arg-type]  # a table of bounds of both kinds
+    ]
+    for bounds, said in cases:
+        with subtests.test(bounds=bounds, said=said), pytest.raises(InvalidArgument, match=said):
+            Replay("orders", "copy", "r1", **bounds)
 
 
 def test_a_range_of_one_and_one_that_is_open_are_fine() -> None:
@@ -62,7 +60,8 @@ def test_a_range_of_one_and_one_that_is_open_are_fine() -> None:
     assert Replay("orders", "copy", "r1", from_offset=0, since=0).storage == "auto"
 
 
-@pytest.mark.parametrize("replay_id", ["", "a/b", "a b", "-a", ".a", "é", "a\n", "x" * 101])
-def test_the_name_of_a_replay_is_a_plain_word(replay_id: str) -> None:
-    with pytest.raises(InvalidArgument, match="the replay id"):
-        Replay("orders", "copy", replay_id)
+def test_the_name_of_a_replay_is_a_plain_word(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "a/b", "a b", "-a", ".a", "é", "a\n", "x" * 101]
+    for replay_id in cases:
+        with subtests.test(replay_id=replay_id), pytest.raises(InvalidArgument, match="the replay id"):
+            Replay("orders", "copy", replay_id)

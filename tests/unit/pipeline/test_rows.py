@@ -39,25 +39,23 @@ def test_every_column_that_a_message_can_have() -> None:
     assert found == Layout(("stream", "deliver_at", "ttl", "priority", "attributes", "key", "value"), None)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
+def test_types_that_fit(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("value", "string"),
         ("value", "string collate UNICODE_CI"),
         ("key", "varchar(10)"),
         *(("priority", kind) for kind in ("tinyint", "smallint", "int", "bigint")),
         *(("ttl", kind) for kind in ("int", "double", "decimal(10,2)", "interval day", "interval hour to second")),
-    ],
-)
-def test_types_that_fit(name: str, kind: str) -> None:
-    columns = [column(name, kind)] if name == "value" else [VALUE, column(name, kind)]
+    ]
+    for name, kind in cases:
+        with subtests.test(name=name, kind=kind):
+            columns = [column(name, kind)] if name == "value" else [VALUE, column(name, kind)]
 
-    assert name in layout(columns, is_json=False, has_stream=True).special
+            assert name in layout(columns, is_json=False, has_stream=True).special
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "wanted", "hint"),
-    [
+def test_a_type_that_does_not_fit_is_named_with_what_is_wanted(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str, str]] = [
         ("value", "int", "string or binary", "payload"),
         ("value", "struct<a:int>", "string or binary", "to_json"),
         ("key", "binary", "string", "cast"),
@@ -70,23 +68,22 @@ def test_types_that_fit(name: str, kind: str) -> None:
         ("deliver_at", "timestamp_ntz", "timestamp", "time zone"),
         ("deliver_at", "bigint", "timestamp", "cast"),
         ("stream", "int", "string", "cast"),
-    ],
-)
-def test_a_type_that_does_not_fit_is_named_with_what_is_wanted(name: str, kind: str, wanted: str, hint: str) -> None:
-    columns = [column(name, kind)] if name == "value" else [VALUE, column(name, kind)]
+    ]
+    for name, kind, wanted, hint in cases:
+        with subtests.test(name=name, kind=kind, wanted=wanted, hint=hint):
+            columns = [column(name, kind)] if name == "value" else [VALUE, column(name, kind)]
 
-    with pytest.raises(InvalidArgument, match="wanted") as raised:
-        layout(columns, is_json=False, has_stream=True)
+            with pytest.raises(InvalidArgument, match="wanted") as raised:
+                layout(columns, is_json=False, has_stream=True)
 
-    assert repr(name) in str(raised.value)
-    assert repr(kind) in str(raised.value)
-    assert wanted in str(raised.value)
-    assert hint in (raised.value.hint or "")
+            assert repr(name) in str(raised.value)
+            assert repr(kind) in str(raised.value)
+            assert wanted in str(raised.value)
+            assert hint in (raised.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("columns", "is_json", "has_stream", "said", "hint"),
-    [
+def test_columns_that_make_no_message(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[list[Column], bool, bool, str, str]] = [
         ([VALUE], False, False, "no stream to write to", "topic"),
         ([column("body", "string")], False, True, "no column `value` to write; there are 'body'", "payload"),
         ([], False, True, "no column `value` to write", "payload"),
@@ -94,14 +91,14 @@ def test_a_type_that_does_not_fit_is_named_with_what_is_wanted(name: str, kind: 
         ([VALUE, column("Key", "string")], False, True, "'Key'", "select"),
         ([VALUE, VALUE], False, True, "'value' is there more than once", "drop"),
         ([column("key", "string")], True, True, "no column is left", "beside"),
-    ],
-)
-def test_columns_that_make_no_message(columns: list[Column], is_json: bool, has_stream: bool, said: str, hint: str) -> None:
-    with pytest.raises(InvalidArgument) as raised:
-        layout(columns, is_json=is_json, has_stream=has_stream)
+    ]
+    for columns, is_json, has_stream, said, hint in cases:
+        with subtests.test(columns=columns, is_json=is_json, has_stream=has_stream, said=said, hint=hint):
+            with pytest.raises(InvalidArgument) as raised:
+                layout(columns, is_json=is_json, has_stream=has_stream)
 
-    assert said in str(raised.value)
-    assert hint in (raised.value.hint or "")
+            assert said in str(raised.value)
+            assert hint in (raised.value.hint or "")
 
 
 def test_as_json_all_that_means_nothing_to_the_log_is_payload_also_a_value() -> None:
@@ -115,9 +112,8 @@ def test_as_json_all_that_means_nothing_to_the_log_is_payload_also_a_value() -> 
     assert layout(columns, is_json=True, has_stream=True) == Layout(("key", "ttl"), ("id", "value"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "tree"),
-    [
+def test_types_that_have_a_form_in_json(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any]] = [
         ("bigint", "long"),
         ("decimal(38,9)", "decimal(38,9)"),
         ("timestamp_ntz", "timestamp_ntz"),
@@ -137,15 +133,14 @@ def test_as_json_all_that_means_nothing_to_the_log_is_payload_also_a_value() -> 
                 ],
             },
         ),
-    ],
-)
-def test_types_that_have_a_form_in_json(kind: str, tree: Any) -> None:
-    assert layout([column("data", kind, tree)], is_json=True, has_stream=True).payload == ("data",)
+    ]
+    for kind, tree in cases:
+        with subtests.test(kind=kind, tree=tree):
+            assert layout([column("data", kind, tree)], is_json=True, has_stream=True).payload == ("data",)
 
 
-@pytest.mark.parametrize(
-    ("kind", "tree", "said"),
-    [
+def test_types_that_have_none(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("variant", "variant", "'variant'"),
         ("interval year to month", "interval year to month", "'interval year to month'"),
         ("array<variant>", {"type": "array", "elementType": "variant"}, "'variant'"),
@@ -158,11 +153,11 @@ def test_types_that_have_a_form_in_json(kind: str, tree: Any) -> None:
             "keys",
         ),
         ("vector", {"type": "udt", "class": "some.Vector"}, "'vector'"),
-    ],
-)
-def test_types_that_have_none(kind: str, tree: Any, said: str) -> None:
-    with pytest.raises(InvalidArgument, match="column 'data' as JSON") as raised:
-        layout([column("data", kind, tree)], is_json=True, has_stream=True)
+    ]
+    for kind, tree, said in cases:
+        with subtests.test(kind=kind, tree=tree, said=said):
+            with pytest.raises(InvalidArgument, match="column 'data' as JSON") as raised:
+                layout([column("data", kind, tree)], is_json=True, has_stream=True)
 
-    assert said in str(raised.value)
-    assert "select" in (raised.value.hint or "")
+            assert said in str(raised.value)
+            assert "select" in (raised.value.hint or "")

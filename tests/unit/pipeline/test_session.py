@@ -128,9 +128,8 @@ def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         check_packages()
 
 
-@pytest.mark.parametrize(
-    ("master", "wanted"),
-    [
+def test_what_is_on_this_machine_needs_no_address_that_others_can_reach(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, bool]] = [
         ("local", True),
         ("local[*]", True),
         ("local[2,3]", True),
@@ -142,15 +141,17 @@ def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         ("spark://localhost.example.org:7077", False),
         ("yarn", False),
         ("k8s://https://127.0.0.1:6443", False),
-    ],
-)
-def test_what_is_on_this_machine_needs_no_address_that_others_can_reach(master: str, wanted: bool) -> None:
-    assert is_alone(master) is wanted
+    ]
+    for master, wanted in cases:
+        with subtests.test(master=master, wanted=wanted):
+            assert is_alone(master) is wanted
 
 
-@pytest.mark.parametrize(("total", "wanted"), [(GIB, "1024m"), (8 * GIB, "2048m"), (16 * GIB, "4096m"), (512 * GIB, "4096m")])
-def test_the_driver_takes_a_quarter_of_the_memory_within_bounds(total: int, wanted: str) -> None:
-    assert memory_for(total) == wanted
+def test_the_driver_takes_a_quarter_of_the_memory_within_bounds(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int, str]] = [(GIB, "1024m"), (8 * GIB, "2048m"), (16 * GIB, "4096m"), (512 * GIB, "4096m")]
+    for total, wanted in cases:
+        with subtests.test(total=total, wanted=wanted):
+            assert memory_for(total) == wanted
 
 
 def test_a_master_and_a_remote_exclude_each_other() -> None:
@@ -158,10 +159,16 @@ def test_a_master_and_a_remote_exclude_each_other() -> None:
         session("x", master="local", remote="sc://x")
 
 
-@pytest.mark.parametrize("remote", ["", "localhost:15002", "spark://127.0.0.1:7077", "sc://", "sc:127.0.0.1"])
-def test_a_remote_that_is_no_address_is_refused(remote: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"wanted the address of a Spark Connect server, such as sc://127\.0\.0\.1:15002"):
-        session("x", remote=remote)
+def test_a_remote_that_is_no_address_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "localhost:15002", "spark://127.0.0.1:7077", "sc://", "sc:127.0.0.1"]
+    for remote in cases:
+        with (
+            subtests.test(remote=remote),
+            pytest.raises(
+                InvalidArgument, match=r"wanted the address of a Spark Connect server, such as sc://127\.0\.0\.1:15002"
+            ),
+        ):
+            session("x", remote=remote)
 
 
 @pytest.mark.parametrize("port", ["1", "99999"])
@@ -177,7 +184,11 @@ def test_a_master_where_nobody_listens_is_told_at_once() -> None:
         check_master(other)
 
 
-@pytest.mark.parametrize("memory", ["", "much", "4", "4gg", "-1g", "0g", "1.5g"])
-def test_a_driver_memory_that_java_does_not_know_is_refused(memory: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"driver_memory is .*, wanted a size such as 512m or 4g"):
-        session("x", driver_memory=memory)
+def test_a_driver_memory_that_java_does_not_know_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "much", "4", "4gg", "-1g", "0g", "1.5g"]
+    for memory in cases:
+        with (
+            subtests.test(memory=memory),
+            pytest.raises(InvalidArgument, match=r"driver_memory is .*, wanted a size such as 512m or 4g"),
+        ):
+            session("x", driver_memory=memory)

@@ -14,11 +14,11 @@ import msgspec
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.transport import Done
 from penstock.router.core.message import DEFAULT_GROUP, Item, Pointer, Received
-from penstock.router.core.outcome import Answer, Failure, Trouble
 from penstock.router.records import Attempt
 from penstock.router.source import Depth
-from penstock.router.transport import Done
 from penstock.testing import ManualClock
 
 PATIENCE = 30.0
@@ -169,6 +169,9 @@ class MemorySource:
         if self._is_current(received):
             self.extended.append((received.broker_id, seconds))
             self._hidden[received.broker_id] = self.clock.now() + seconds * SECOND
+
+    def set_lease(self, seconds: int) -> None:
+        self.lease_seconds = seconds
 
     def _is_current(self, received: Received) -> bool:
         is_current: bool = self._counts.get(received.broker_id) == received.receipt

@@ -9,9 +9,8 @@ from penstock.router.sources.activemq_address import PREFETCH, Address, parse_ad
 from penstock.router.sources.stomp_connection import Login
 
 
-@pytest.mark.parametrize(
-    ("uri", "wanted"),
-    [
+def test_a_uri_says_where_the_queue_is(subtests: pytest.Subtests) -> None:
+    for uri, wanted in [
         ("activemq://mq:61613/orders", Address((("mq", 61613),), "orders", Login())),
         ("activemq://mq/orders", Address((("mq", 61613),), "orders", Login())),
         ("activemq://mq/orders?tls=true", Address((("mq", 61614),), "orders", Login(), has_tls=True)),
@@ -20,15 +19,13 @@ from penstock.router.sources.stomp_connection import Login
         ("activemq://mq1:1,mq2,[::1]:3/a.b%2Fc", Address((("mq1", 1), ("mq2", 61613), ("::1", 3)), "a.b/c", Login())),
         ("activemq://mq/o?prefetch=7&exclusive=true", Address((("mq", 61613),), "o", Login(), 7, is_exclusive=True)),
         ("ACTIVEMQ://mq/o?exclusive=false", Address((("mq", 61613),), "o", Login(), PREFETCH)),
-    ],
-)
-def test_a_uri_says_where_the_queue_is(uri: str, wanted: Address) -> None:
-    assert parse_address(uri) == wanted
+    ]:
+        with subtests.test(uri=uri):
+            assert parse_address(uri) == wanted
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_a_malformed_uri_is_refused(subtests: pytest.Subtests) -> None:
+    for uri in [
         "activemq:",
         "activemq://",
         "activemq:///orders",
@@ -57,19 +54,16 @@ def test_a_uri_says_where_the_queue_is(uri: str, wanted: Address) -> None:
         "activemq://mq/o?ca=file",
         "activemq://mq/o?prefetch",
         "stomp://mq/o",
-    ],
-)
-def test_a_malformed_uri_is_refused(uri: str) -> None:
-    with pytest.raises(InvalidArgument):
-        parse_address(uri)
+    ]:
+        with subtests.test(uri=uri), pytest.raises(InvalidArgument):
+            parse_address(uri)
 
 
-@pytest.mark.parametrize(
-    "uri", ["activemq://me:hush@mq:99999/o", "activemq://me:hush@/o", "activemq://me:hush@mq/a,b", "activemq://me:hush@[/o"]
-)
-def test_the_password_is_never_shown(uri: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        parse_address(uri)
+def test_the_password_is_never_shown(subtests: pytest.Subtests) -> None:
+    for uri in ["activemq://me:hush@mq:99999/o", "activemq://me:hush@/o", "activemq://me:hush@mq/a,b", "activemq://me:hush@[/o"]:
+        with subtests.test(uri=uri):
+            with pytest.raises(InvalidArgument) as caught:
+                parse_address(uri)
 
-    assert "hush" not in f"{caught.value} {caught.value.hint}"
-    assert "hush" not in repr(parse_address("activemq://me:hush@mq/o"))
+            assert "hush" not in f"{caught.value} {caught.value.hint}"
+            assert "hush" not in repr(parse_address("activemq://me:hush@mq/o"))

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from penstock.durations import SECOND
 from penstock.errors import NotFound, Unavailable
 from penstock.router import feed as feeds
 from penstock.router.core.config import PoolConfig, QueueConfig
@@ -30,7 +31,7 @@ def test_queue_consumer_stop_ends_the_polls_and_is_safe_twice() -> None:
             feed = world.router.feeds["Q"]
             assert await feed.stop_polling(1)
             assert await feed.stop_polling(1)
-            assert not feed.is_healthy(world.clock.now())
+            assert not feed.is_polling(world.clock.now())
             await feed.close()
             await feed.close()
 
@@ -75,16 +76,23 @@ def test_queue_consumer_a_poll_that_does_not_end_is_not_waited_for_for_ever() ->
 
 
 @pytest.mark.parametrize(("age", "is_healthy"), [(59.9, True), (60, False)])
-def test_queue_consumer_is_healthy_within_60_seconds_of_its_last_poll_or_before_its_first(age: float, is_healthy: bool) -> None:
+@pytest.mark.parametrize("trouble", [None, Unavailable("away")], ids=["silent", "failing"])
+def test_queue_consumer_is_healthy_within_60_seconds_of_its_last_successful_poll_or_of_its_start(
+    age: float, is_healthy: bool, trouble: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "FIRST_PAUSE", 0.001)
+
     async def test() -> None:
         async with running(World(), connections=2) as world:
             feed = world.router.feeds["Q"]
-            assert feed.is_healthy(world.clock.now() + 10**12)
-            await until(lambda: all(feed.polled_at))
-            world.source.is_stuck = True
+            assert feed.is_polling(world.clock.now() + int(age * SECOND)) is is_healthy
+            await until(lambda: world.source.polls == 2)
+            world.source.is_stuck, world.source.trouble = True, trouble
             world.clock.advance(age)
+            if trouble is not None:
+                await until(lambda: world.source.polls > 4)  # a poll that fails is none
 
-            assert feed.is_healthy(world.clock.now()) is is_healthy
+            assert feed.is_polling(world.clock.now()) is is_healthy
 
     run(test)
 
@@ -94,9 +102,10 @@ def test_queue_consumer_one_poll_of_several_that_stalls_is_enough_to_be_unhealth
         async with running(World(), connections=2) as world:
             feed = world.router.feeds["Q"]
             await until(lambda: all(feed.polled_at))
-            feed.polled_at[1] -= 61_000_000
+            world.clock.advance(61)
+            feed.polled_at[0] = world.clock.now()
 
-            assert not feed.is_healthy(world.clock.now())
+            assert not feed.is_polling(world.clock.now())
 
     run(test)
 

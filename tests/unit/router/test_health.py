@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.durations import SECOND
 from penstock.router.core.circuit import State
-from penstock.router.core.health import Status, infrastructure, obstacles, overall
+from penstock.router.core.health import Status, infrastructure, overall, readiness
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 from penstock.router.core.outcome import Metric, Severity
 from penstock.router.core.snapshot import (
@@ -32,17 +33,21 @@ def pool(*, succeeded: int = 1, failed: int = 0, idle: int = 1, **changes: Any) 
     return PoolState(**{**fields, **changes})
 
 
-def queue(consumed: int = 1, failed: int = 0, *, is_connected: bool = True) -> QueueState:
+def queue(consumed: int = 1, failed: int = 0, *, name: str = "orders", is_connected: bool = True) -> QueueState:
     metrics = QueueMetrics(NOW - 60 * SECOND)
     for _ in range(consumed):
         metrics.consumed(NOW)
     for _ in range(failed):
         metrics.failed(NOW)
-    return QueueState(name="orders", metrics=metrics, is_connected=is_connected)
+    return QueueState(name=name, metrics=metrics, is_connected=is_connected)
 
 
 def consumer(age: int = 1, *, is_running: bool = True) -> ConsumerState:
     return ConsumerState(queue="orders", instance_id="1", is_running=is_running, polled_at=NOW - age * SECOND)
+
+
+def never_polled(age: int) -> ConsumerState:
+    return ConsumerState(queue="orders", instance_id="1", is_running=True, polled_at=0, since=NOW - age * SECOND)
 
 
 def breaker(state: State) -> BreakerState:
@@ -96,6 +101,15 @@ def test_the_infrastructure_is_healthy_or_says_why_not(snapshot: Snapshot, is_he
     assert found.message == (healthy if is_healthy else "Infrastructure issues detected")
 
 
+CLOSED = queue(name="closed", is_connected=False)
+
+
+def test_queues_that_are_not_open_are_listed_though_the_infrastructure_is_healthy() -> None:
+    found = infrastructure(router(queues=[queue(), CLOSED]), NOW)
+
+    assert (found.is_healthy, found.issues) == (True, ["queue closed is not connected"])
+
+
 @pytest.mark.parametrize(
     ("snapshot", "problem"),
     [
@@ -104,19 +118,30 @@ def test_the_infrastructure_is_healthy_or_says_why_not(snapshot: Snapshot, is_he
         (router(pools=[]), "no process pools"),
         (router(queues=[queue(is_connected=False)]), "orders is not connected"),
         (router(consumers=[consumer(59)]), None),
-        (router(consumers=[consumer(60)]), "orders has not polled within 60 s"),
-        (router(consumers=[consumer(is_running=False), consumer(is_running=False)]), "orders has not polled"),
-        (router(consumers=[ConsumerState(queue="q", instance_id="1", is_running=True, polled_at=0)]), None),
+        (router(consumers=[consumer(60)]), "orders: no poll succeeded within 60 s"),
+        (router(consumers=[consumer(is_running=False), consumer(is_running=False)]), "orders: no poll succeeded"),
+        (router(consumers=[never_polled(59)]), None),
+        (router(consumers=[never_polled(60)]), "orders: no poll succeeded within 60 s"),
         (router(is_enabled=False, is_ready=False, pools=[]), None),
         (router(pools=[], queues=[], consumers=[], standby=standby("STANDBY")), None),
         (router(standby=standby("STANDBY", is_redis_available=False)), "Redis"),
     ],
 )
 def test_what_keeps_a_router_from_being_ready(snapshot: Snapshot, problem: str | None) -> None:
-    found = obstacles(snapshot, NOW)
+    found = readiness(snapshot, NOW)
 
-    assert len(found) == (problem is not None)
-    assert problem is None or problem in found[0]
+    assert (found.is_ready, len(found.issues)) == (problem is None, problem is not None)
+    assert problem is None or problem in found.issues[0]
+
+
+@pytest.mark.parametrize(
+    ("queues", "is_ready", "count"),
+    [([queue(), CLOSED], True, 1), ([CLOSED, queue(is_connected=False)], False, 2), ([CLOSED], False, 1), ([], True, 0)],
+)
+def test_a_router_is_ready_while_one_of_its_queues_is_open(queues: list[QueueState], is_ready: bool, count: int) -> None:
+    found = readiness(router(queues=queues), NOW)
+
+    assert (found.is_ready, len(found.issues)) == (is_ready, count)
 
 
 def warned(severity: Severity) -> list[WarningRecord]:
@@ -126,6 +151,8 @@ def warned(severity: Severity) -> list[WarningRecord]:
 
 
 BAD_POOL, BAD_QUEUE, BAD_CONSUMER = pool(succeeded=8, failed=1), queue(8, 1), consumer(60)
+NOT_OPENED = msgspec.structs.replace(never_polled(1), is_connected=False)
+OTHER = ConsumerState(queue="other", instance_id="1", is_running=True, polled_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +171,36 @@ BAD_POOL, BAD_QUEUE, BAD_CONSUMER = pool(succeeded=8, failed=1), queue(8, 1), co
         (router(pools=[pool(succeeded=0, failed=9, idle=3_600)]), [], Status.HEALTHY, None),  # long ago
         (router(queues=[BAD_QUEUE]), [], Status.DEGRADED, "unhealthy: all queues"),
         (router(queues=[BAD_QUEUE, queue()]), [], Status.WARNING, "unhealthy: 1 of 2 queues"),
-        (router(consumers=[BAD_CONSUMER]), [], Status.DEGRADED, "unhealthy: all consumers"),
-        (router(consumers=[BAD_CONSUMER, consumer()]), [], Status.WARNING, "unhealthy: 1 of 2 consumers"),
+        (
+            router(consumers=[BAD_CONSUMER]),
+            [],
+            Status.DEGRADED,
+            "unhealthy: all queues; unhealthy: all consumers; queue orders: no poll succeeded within 60 s",
+        ),
+        (
+            router(queues=[queue(), queue(name="other")], consumers=[BAD_CONSUMER, OTHER]),
+            [],
+            Status.WARNING,
+            "unhealthy: 1 of 2 queues; unhealthy: 1 of 2 consumers; queue orders: no poll succeeded within 60 s",
+        ),
+        (
+            router(queues=[queue(), CLOSED]),  # it has no consumer: it could not be opened
+            [],
+            Status.WARNING,
+            "unhealthy: 1 of 2 queues; queue closed is not connected",
+        ),
+        (
+            router(queues=[queue(is_connected=False)], consumers=[NOT_OPENED]),  # as readiness, and not after a minute
+            [],
+            Status.DEGRADED,
+            "unhealthy: all queues; unhealthy: all consumers; queue orders is not connected",
+        ),
+        (
+            router(queues=[queue(), CLOSED], consumers=[consumer(), msgspec.structs.replace(NOT_OPENED, queue="closed")]),
+            [],
+            Status.WARNING,
+            "unhealthy: 1 of 2 queues; unhealthy: 1 of 2 consumers; queue closed is not connected",
+        ),
         (
             router(pools=[BAD_POOL], queues=[BAD_QUEUE, queue()]),
             warned(Severity.CRITICAL),

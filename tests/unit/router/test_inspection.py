@@ -8,13 +8,13 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, NotFound, Unimplemented
+from penstock.http.client.answer import Answer
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.outcome import Answer
 from penstock.router.core.snapshot import Sent
 from penstock.router.inspection import Inspection
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until
-from tests.unit.router.test_life import Lived, Lock
+from tests.unit.router.test_lifecycle import Lived, Lock
 from tests.unit.router.worlds import World, open_calls, run
 
 
@@ -48,6 +48,32 @@ def test_snapshot_says_what_is_true_now() -> None:
             assert consumer.polled_at == world.clock.now()
             (breaker,) = found.breakers
             assert (breaker.name, breaker.state, breaker.size) == ("https://target.example", State.CLOSED, 10)
+
+    run(test)
+
+
+def test_snapshot_shows_queues_that_cannot_be_opened() -> None:
+    async def test() -> None:
+        async with inspected() as (inspection, world):
+            world.cannot_open = NotFound("queue R")
+            await world.apply(PoolConfig("P", 1), queues=("Q", "R"))
+            found = inspection.snapshot()
+
+            assert [(queue.name, queue.is_connected) for queue in found.queues] == [("Q", True), ("R", False)]
+            assert [consumer.queue for consumer in found.consumers] == ["Q"]
+
+    run(test)
+
+
+def test_snapshot_shows_a_consumer_whose_queue_is_not_connected_as_unhealthy() -> None:
+    async def test() -> None:
+        async with inspected() as (inspection, world):
+            (before,) = inspection.snapshot().consumers
+            world.source.is_healthy = False
+            (consumer,) = inspection.snapshot().consumers
+
+            now = world.clock.now()
+            assert (before.is_healthy(now), consumer.is_healthy(now), consumer.is_polling(now)) == (True, False, True)
 
     run(test)
 

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from penstock.durations import SECOND
+from penstock.http.client.answer import Answer, Failure, Trouble
 from penstock.router.core.circuit import OPEN_FOR, State
 from penstock.router.core.message import Item
-from penstock.router.core.outcome import Answer, Disposition, Failure, Outcome, Result, Severity, Trouble
+from penstock.router.core.outcome import Disposition, Outcome, Result, Severity
 from penstock.router.mediator import GLOBAL, IDLE_BREAKER, KEPT_TOKENS, KEPT_URLS, Mediator
 from penstock.router.options import RouterOptions
 from penstock.testing import ManualClock

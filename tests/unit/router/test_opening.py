@@ -51,9 +51,8 @@ def test_a_penstock_uri_names_a_queue_here_or_there(uri: str, asked: tuple[objec
     assert told.value.args == asked
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
+def test_a_penstock_uri_that_names_no_queue_is_refused_without_telling_a_secret(subtests: pytest.Subtests) -> None:
+    for uri in [
         "penstock:",
         "penstock:///",
         "penstock:///queues",
@@ -64,19 +63,19 @@ def test_a_penstock_uri_names_a_queue_here_or_there(uri: str, asked: tuple[objec
         "penstock:///queues/orders#x",
         "penstock://user:secret@host:8087/queues/orders",
         "penstock://[::1/queues/orders",
-    ],
-)
-def test_a_penstock_uri_that_names_no_queue_is_refused_without_telling_a_secret(uri: str) -> None:
-    with pytest.raises(InvalidArgument, match="penstock:///queues/NAME") as told:
-        opened(uri, local=Here(), remote=There())
-    assert "secret" not in str(told.value)
+    ]:
+        with subtests.test(uri=uri):
+            with pytest.raises(InvalidArgument, match="penstock:///queues/NAME") as told:
+                opened(uri, local=Here(), remote=There())
+            assert "secret" not in str(told.value)
 
 
-@pytest.mark.parametrize("uri", ["", "orders", "kafka://broker/orders", "opening://x", "stomp-client://x", "../sqs://x", "://x"])
-def test_a_uri_that_no_source_understands_is_refused_with_those_that_are(uri: str) -> None:
-    with pytest.raises(InvalidArgument, match="http:, https:") as told:
-        opened(uri)
-    assert "penstock:" in str(told.value)
+def test_a_uri_that_no_source_understands_is_refused_with_those_that_are(subtests: pytest.Subtests) -> None:
+    for uri in ["", "orders", "kafka://broker/orders", "opening://x", "stomp-client://x", "../sqs://x", "://x"]:
+        with subtests.test(uri=uri):
+            with pytest.raises(InvalidArgument, match="http:, https:") as told:
+                opened(uri)
+            assert "penstock:" in str(told.value)
 
 
 def test_what_is_needed_and_not_there_is_named() -> None:

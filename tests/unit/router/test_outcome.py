@@ -8,20 +8,18 @@ from typing import NamedTuple
 import pytest
 
 from penstock.durations import SECOND
+from penstock.http.client.answer import Answer, Failure, Trouble
 from penstock.router.core.outcome import (
     DEFAULT_DELAY,
     FAST_DELAY,
     MAX_DELAY,
     TRIES,
-    Answer,
     Disposition,
-    Failure,
     Health,
     Metric,
     Outcome,
     Result,
     Severity,
-    Trouble,
     judge,
     retry_after,
 )
@@ -137,26 +135,21 @@ OWN = [
 ]
 
 
-@pytest.mark.parametrize("row", [*SPECIFICATION, *PUBLISHED, *OWN], ids=lambda row: row.name)
-def test_response_handling_and_the_published_outcomes(row: Row) -> None:
-    outcome = judge(row.given, lambda: NOW)
+def test_response_handling_and_the_published_outcomes(subtests: pytest.Subtests) -> None:
+    for row in [*SPECIFICATION, *PUBLISHED, *OWN]:
+        with subtests.test(row.name):
+            outcome = judge(row.given, lambda: NOW)
 
-    assert outcome.result is row.result
-    assert outcome.disposition is row.disposition
-    assert outcome.health is row.breaker
-    assert outcome.metric is row.metric
-    assert outcome.effective_delay == row.delay
-    assert outcome.is_retryable is row.is_retried
-    assert outcome.warning is row.warning
-    assert outcome.status == (row.given.status if isinstance(row.given, Answer) else 0)
-    assert bool(outcome.error) is (outcome.result is not Result.SUCCESS)
-
-
-@pytest.mark.parametrize("row", [*SPECIFICATION, *PUBLISHED, *OWN], ids=lambda row: row.name)
-def test_response_handling_a_permanent_failure_warns_and_what_is_tried_again_does_not(row: Row) -> None:
-    outcome = judge(row.given, lambda: NOW)
-
-    assert (outcome.warning is not None) is (outcome.disposition is Disposition.UNDELIVERABLE)
+            assert outcome.result is row.result
+            assert outcome.disposition is row.disposition
+            assert outcome.health is row.breaker
+            assert outcome.metric is row.metric
+            assert outcome.effective_delay == row.delay
+            assert outcome.is_retryable is row.is_retried
+            assert outcome.warning is row.warning
+            assert outcome.status == (row.given.status if isinstance(row.given, Answer) else 0)
+            assert bool(outcome.error) is (outcome.result is not Result.SUCCESS)
+            assert (outcome.warning is not None) is (outcome.disposition is Disposition.UNDELIVERABLE)
 
 
 def test_published_outcomes_are_all_there() -> None:
@@ -169,18 +162,16 @@ def test_response_handling_the_text_of_a_failure_is_kept() -> None:
     assert judge(Answer(503), int).error == "the target answered with status 503"
 
 
-@pytest.mark.parametrize(
-    ("delay", "effective"), [(0, 30), (1, 1), (30, 30), (43_199, 43_199), (43_200, 43_200), (43_201, 43_200), (-1, 1)]
-)
-def test_mediation_outcome_effective_delay_is_clamped_and_30_when_there_is_none(delay: int, effective: int) -> None:
-    outcome = Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, delay=delay)
+def test_mediation_outcome_effective_delay_is_clamped_and_30_when_there_is_none(subtests: pytest.Subtests) -> None:
+    for delay, effective in [(0, 30), (1, 1), (30, 30), (43_199, 43_199), (43_200, 43_200), (43_201, 43_200), (-1, 1)]:
+        with subtests.test(delay=delay):
+            outcome = Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, delay=delay)
 
-    assert outcome.effective_delay == effective
+            assert outcome.effective_delay == effective
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
+def test_decision_21_retry_after_is_seconds_or_a_date_30_if_absent_and_clamped(subtests: pytest.Subtests) -> None:
+    for text, seconds in [
         (None, 30),
         ("", 30),
         ("0", 1),
@@ -207,17 +198,16 @@ def test_mediation_outcome_effective_delay_is_clamped_and_30_when_there_is_none(
         ("Thu, 01 Jan 2026 25:00:45 GMT", 30),
         ("Thursday, 01-Jan-26 00:00:45 GMT", 30),
         ("Thu, 01 Jan 2026 00:00:45 GMT\r\nx", 30),
-    ],
-)
-def test_decision_21_retry_after_is_seconds_or_a_date_30_if_absent_and_clamped(text: str | None, seconds: int) -> None:
-    assert retry_after(text, NOW) == seconds
+    ]:
+        with subtests.test(text=text):
+            assert retry_after(text, NOW) == seconds
 
 
-@pytest.mark.parametrize("status", range(200, 300))
-def test_decision_20_every_2xx_succeeds_and_only_ack_false_defers(status: int) -> None:
-    for said in (b"", b"OK", b"{}", b'{"ack":true}', b'{"message":"x","unknown":1}'):
-        assert judge(Answer(status, said), int).result is Result.SUCCESS
-    assert judge(Answer(status, b'{"ack":false}'), int).disposition is Disposition.AGAIN
+def test_decision_20_every_2xx_succeeds_and_only_ack_false_defers() -> None:
+    for status in range(200, 300):
+        for said in (b"", b"OK", b"{}", b'{"ack":true}', b'{"message":"x","unknown":1}'):
+            assert judge(Answer(status, said), int).result is Result.SUCCESS, (status, said)
+        assert judge(Answer(status, b'{"ack":false}'), int).disposition is Disposition.AGAIN, status
 
 
 def test_decision_28_a_target_that_may_not_be_called_is_undeliverable_and_says_nothing_of_its_health() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
-from penstock.router.core.lane import key_of
+from penstock.router.core.group import key_of
 from penstock.router.core.message import Item
 from penstock.router.core.pool import GRACE, IDLE_AFTER, Fate, Pool, capacity_of
 from penstock.router.core.rate_limit import MINUTE

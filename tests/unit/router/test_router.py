@@ -8,9 +8,11 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, NotFound, Unavailable
-from penstock.router.core.config import PoolConfig
-from penstock.router.core.outcome import Answer, Severity
-from penstock.router.core.target import shown_target
+from penstock.http.client.answer import Answer
+from penstock.http.client.target import shown_target
+from penstock.router import feed as feeds
+from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
+from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import Category
 from tests.unit.router.doubles import OK, KeepsDeadSource, MemorySource, body, turns, until
 from tests.unit.router.worlds import World, open_calls, run, running
@@ -350,13 +352,109 @@ def test_what_gets_applied_a_removed_queue_settles_what_is_in_the_router_before_
     run(test)
 
 
+def moved(**fields: object) -> RouterConfig:
+    """A configuration whose queue is elsewhere."""
+    return RouterConfig((QueueConfig("Q", "test:///elsewhere", **fields),), (PoolConfig("P", 10),))  # type: ignore[arg-type]
+
+
+def test_what_gets_applied_a_queue_with_other_polls_or_leases_keeps_its_source() -> None:
+    async def test() -> None:
+        async with running(World(open_calls)) as world:
+            source = world.source
+            source.put(body("a"))
+            await until(lambda: world.transport.open)
+            changed = RouterConfig((QueueConfig("Q", "test:///Q", 3, 40),), (PoolConfig("P", 10),))
+
+            await world.router.apply(changed)
+
+            assert (world.opened, source.stops, source.lease_seconds) == ([source], 0, 40)
+            await until(lambda: source.polls >= 4)  # one that brought the message, and three
+            assert world.router.feeds["Q"].config == changed.queues[0]
+            source.put(body("b", "other"))
+            await until(lambda: "b" in world.transport.called)
+
+    run(test)
+
+
+def test_what_gets_applied_a_queue_that_is_added_again_soon_keeps_its_source() -> None:
+    async def test() -> None:
+        async with running(World(open_calls)) as world:
+            source = world.source
+            source.put(body("a"))
+            await until(lambda: world.transport.open)
+
+            await world.apply(PoolConfig("P", 10), queues=())
+            source.put(body("b", "other"))
+            await world.router.clean_up()
+            await world.apply(PoolConfig("P", 10))
+
+            await until(lambda: "b" in world.transport.called)
+            assert (world.opened, source.stops, world.router.draining_feeds) == ([source], 0, [])
+
+    run(test)
+
+
+def test_what_gets_applied_a_queue_that_moved_is_opened_when_the_old_source_is_closed() -> None:
+    async def test() -> None:
+        async with running(World(open_calls)) as world:
+            old = world.source
+            old.put(body("a"))
+            await until(lambda: world.transport.open)
+            await world.router.apply(moved())
+            new = world.source
+            await turns()
+            assert (old.stops, new.starts) == (0, 0)
+
+            world.transport.open[0].answer()
+            await until(lambda: new.polls)
+
+            assert (old.acked, old.stops, new.starts) == (["b-1"], 1, 1)
+            await world.router.clean_up()
+            assert world.router.draining_feeds == []
+
+    run(test)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages in the router do not keep a queue from being opened again."""
+    monkeypatch.setattr(feeds, "HAND_OVER_SECONDS", 0.001)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_what_gets_applied_what_ended_while_a_queue_was_opened_again_is_told_to_its_new_source() -> None:
+    async def test() -> None:
+        async with running(World(open_calls)) as world:
+            old = world.source
+            bodies = [body("a", "a"), body("b", "b")]
+            old.put(*bodies)
+            await until(lambda: len(world.transport.open) == 2)
+            await world.router.apply(moved())
+            new = world.source
+            await until(lambda: new.polls)
+            world.transport.one("a").answer()
+            world.transport.one("b").answer(Answer(429, retry_after="600"))  # longer than it is held for
+            await until(lambda: not len(world.router.tracker))
+
+            new.put(*bodies)
+
+            await until(lambda: new.nacked)
+            assert (new.acked, new.nacked, old.acked) == (["b-1"], [("b-2", 600)], [])
+            assert world.transport.called == ["a", "b"]
+            world.clock.advance(600)
+            await until(lambda: world.transport.called == ["a", "b", "b"])
+
+    run(test)
+
+
+@pytest.mark.usefixtures("hasty")
 def test_what_gets_applied_a_redelivery_by_the_reopened_queue_is_settled_there() -> None:
     async def test() -> None:
         async with running(World(open_calls)) as world:
             old = world.source
             old.put(body("a"))
             await until(lambda: world.transport.open)
-            await world.apply(PoolConfig("P", 10), connections=2)
+            await world.router.apply(moved())
             new = world.source
             assert new is not old
             new.put(body("a"))  # its queue's id is the same: b-1
@@ -429,6 +527,7 @@ def test_warning_consumer_restart_after_60_seconds_without_a_poll() -> None:
 
             assert world.source is not first
             assert world.warned() == [("CONSUMER_RESTART", Severity.WARN)]
+            assert not world.router.feeds["Q"].is_polling(world.clock.now())  # before it has polled
             world.transport.open[0].answer()
             await until(lambda: first.acked == ["b-1"])  # what the old one took it settles
             world.source.put(body("b"))
@@ -437,17 +536,41 @@ def test_warning_consumer_restart_after_60_seconds_without_a_poll() -> None:
     run(test)
 
 
-def test_consumer_health_one_that_never_polled_is_not_restarted() -> None:
+@pytest.mark.parametrize("is_open", [True, False], ids=["polls", "opening"])
+def test_consumer_health_a_queue_whose_server_is_away_is_restarted_every_minute_and_keeps_its_source(
+    is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(feeds, "LONGEST_PAUSE", 0.002)
+
     async def test() -> None:
         source = MemorySource()
-        source.trouble = Unavailable("away")
+        source.trouble = None if is_open else Unavailable("away")
         async with running(World(source=source)) as world:
-            await until(lambda: world.router.feeds["Q"].trouble)
-            world.clock.advance(1_000)
-            await world.router.restart_unhealthy()
+            feed = world.router.feeds["Q"]
+            if is_open:
+                source.put(body("a"))
+                await world.settled()
+                source.trouble = Unavailable("away")
+                world.clock.advance(1)
+            await until(lambda: feed.trouble)
+            told = [] if is_open else [("QUEUE_VALIDATION", Severity.WARN)]
+            assert world.warned() == told
+            for _ in range(2):
+                world.clock.advance(60)
+                await turns()
+                await world.router.restart_unhealthy()
+                told.append(("CONSUMER_RESTART", Severity.WARN))
+                assert world.warned() == told
+                assert "away" in world.warnings()[0].message
+                assert not feed.is_polling(world.clock.now())
 
-            assert world.warned() == []
-            assert world.router.feeds["Q"].trouble == "away"
+            source.trouble = None
+            source.put(body("b"))
+
+            await until(lambda: "b" in world.transport.called)
+            assert feed.is_polling(world.clock.now())
+            assert (world.opened, source.starts) == ([source], 1)
 
     run(test)
 

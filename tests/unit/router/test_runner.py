@@ -6,8 +6,9 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
+from penstock.http.client.answer import Answer, Failure, Trouble
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.outcome import Answer, Failure, Severity, Trouble
+from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import Category
 from penstock.router.runner import LONGEST_REFUSAL
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until

@@ -6,8 +6,9 @@ import logging
 import pytest
 
 from penstock.errors import Unavailable
+from penstock.http.client.answer import Answer
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.outcome import Answer, Severity
+from penstock.router.core.outcome import Severity
 from penstock.router.router import DRAIN_SECONDS, STOP_POLLING_SECONDS
 from tests.unit.router.doubles import OK, body, turns, until
 from tests.unit.router.worlds import World, open_calls, run, running

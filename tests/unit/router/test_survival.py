@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from penstock.errors import Unavailable
+from penstock.http.client.answer import Answer, Failure, Trouble
 from penstock.router import feed as feeds
 from penstock.router import inspection
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.message import DEFAULT_POOL, Received
-from penstock.router.core.outcome import Answer, Failure, Severity, Trouble
+from penstock.router.core.outcome import Severity
 from penstock.router.records import Attempt
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until
-from tests.unit.router.test_life import CONFIG, Lived, Lock
+from tests.unit.router.test_lifecycle import CONFIG, Lived, Lock
 from tests.unit.router.test_mediator import Desk
 from tests.unit.router.worlds import World, open_calls, run, running
 
@@ -204,6 +205,8 @@ def test_a_queue_that_cannot_be_opened_is_tried_again() -> None:
         async with running(world):
             assert world.router.feeds == {}
             assert is_warned(world, "QUEUE_VALIDATION", Severity.ERROR)
+            await world.router.restart_unhealthy()
+            assert world.router.feeds == {}
             world.cannot_open = None
 
             await world.router.restart_unhealthy()

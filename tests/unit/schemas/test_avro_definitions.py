@@ -19,9 +19,8 @@ def field(kind: object, **more: object) -> dict[str, object]:
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 
 
-@pytest.mark.parametrize(
-    "definition",
-    [
+def test_a_sound_definition_compiles(subtests: pytest.Subtests) -> None:
+    rows: list[object] = [
         record(),
         record(field("int"), namespace="a.b", doc="said", aliases=["Old"]),
         record(field({"type": "int", "logicalType": "date"})),
@@ -38,15 +37,14 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
         record(field({"type": "record", "name": "a.b.Inner", "fields": [field("int", default=3)]}, default={})),
         record(field({"type": "record", "name": "x.E", "fields": [{"name": "n", "type": "E"}]} | {"fields": [field("x.E")]})),
         record(field({"type": "record", "name": "Sibling", "fields": []}), {"name": "g", "type": "n.s.Sibling"}, namespace="n.s"),
-    ],
-)
-def test_a_sound_definition_compiles(definition: object) -> None:
-    assert compile_schema(SchemaKind.AVRO, json.dumps(definition)).kind is SchemaKind.AVRO
+    ]
+    for definition in rows:
+        with subtests.test(definition=definition):
+            assert compile_schema(SchemaKind.AVRO, json.dumps(definition)).kind is SchemaKind.AVRO
 
 
-@pytest.mark.parametrize(
-    ("definition", "told"),
-    [
+def test_what_is_wrong_is_told_with_its_place(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, str]] = [
         ("string", "wanted a record"),
         (["null", record()], "wanted a record"),
         (ENUM, "of type 'enum', wanted a record"),
@@ -88,17 +86,16 @@ def test_a_sound_definition_compiles(definition: object) -> None:
         (record(aliases=[""]), "at aliases[0]"),
         (record(name="R" * 1025), "1025 characters"),
         (record(namespace="n" * 1025), "at most 1024"),
-    ],
-)
-def test_what_is_wrong_is_told_with_its_place(definition: object, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        compile_schema(SchemaKind.AVRO, json.dumps(definition))
-    assert told in str(caught.value)
+    ]
+    for definition, told in rows:
+        with subtests.test(definition=definition, told=told):
+            with pytest.raises(InvalidArgument) as caught:
+                compile_schema(SchemaKind.AVRO, json.dumps(definition))
+            assert told in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("definition", "told"),
-    [
+def test_a_definition_is_strict_json(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("{", "line 1, column 2"),
         ("{'type': 'record'}", "not valid JSON"),
         ('{"type": "record", "name": "R", "name": "S", "fields": []}', "the member 'name' is there twice"),
@@ -107,12 +104,12 @@ def test_what_is_wrong_is_told_with_its_place(definition: object, told: str) -> 
         ("\ufeff{}", "not valid JSON"),
         ('{"type": "record", "name": "R", "fields": [' + "9" * 5000 + "]}", "4,300 digits"),
         ("\ud800", "half a surrogate pair"),
-    ],
-)
-def test_a_definition_is_strict_json(definition: str, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        compile_schema(SchemaKind.AVRO, definition)
-    assert told in str(caught.value)
+    ]
+    for definition, told in rows:
+        with subtests.test(definition=definition, told=told):
+            with pytest.raises(InvalidArgument) as caught:
+                compile_schema(SchemaKind.AVRO, definition)
+            assert told in str(caught.value)
 
 
 def test_a_name_is_looked_up_in_the_namespace_around_it() -> None:

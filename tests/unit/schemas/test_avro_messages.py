@@ -20,9 +20,8 @@ MAP = {"type": "map", "values": "long"}
 RECORD = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "null"}]}
 
 
-@pytest.mark.parametrize(
-    ("kind", "texts"),
-    [
+def test_json_that_fits_is_taken(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, list[str]]] = [
         ("null", ["null"]),
         ("boolean", ["true", "false"]),
         ("int", ["0", "-2147483648", "2147483647"]),
@@ -38,16 +37,15 @@ RECORD = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int"}
         (["null", "int", ENUM, INTS, MAP], ["null", '{"int": 1}', '{"n.E": "B"}', '{"array": [1]}', '{"map": {"a": 1}}']),
         (RECORD, ['{"a": 1, "b": null}', '{"b": null, "a": 1}']),
         (["null", "n.R"], ['{"n.R": {"f": null}}']),
-    ],
-)
-def test_json_that_fits_is_taken(kind: object, texts: list[str]) -> None:
-    for text in texts:
-        schema_of(kind).validate(f'{{"f": {text}}}'.encode(), Encoding.JSON)
+    ]
+    for kind, texts in rows:
+        with subtests.test(kind=kind, texts=texts):
+            for text in texts:
+                schema_of(kind).validate(f'{{"f": {text}}}'.encode(), Encoding.JSON)
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "told"),
-    [
+def test_json_that_does_not_fit_is_told_where(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, str, str]] = [
         ("null", "0", "at f: found the number 0, wanted null"),
         ("boolean", "1", "at f: found the number 1, wanted boolean"),
         ("int", "2147483648", "at f: found the number 2147483648, wanted an int of 32 bits"),
@@ -80,25 +78,23 @@ def test_json_that_fits_is_taken(kind: object, texts: list[str]) -> None:
         (RECORD, '{"a": 1, "b": null, "c": 1}', "at f.c: the schema has no such field"),
         (RECORD, "[]", "wanted an object with the fields a, b"),
         ("int", '1, "f": 1', "the member 'f' is there twice"),
-    ],
-)
-def test_json_that_does_not_fit_is_told_where(kind: object, text: str, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        schema_of(kind).validate(f'{{"f": {text}}}'.encode("utf-8", "surrogatepass"), Encoding.JSON)
-    assert told in str(caught.value)
+    ]
+    for kind, text, told in rows:
+        with subtests.test(kind=kind, text=text):
+            with pytest.raises(InvalidArgument) as caught:
+                schema_of(kind).validate(f'{{"f": {text}}}'.encode("utf-8", "surrogatepass"), Encoding.JSON)
+            assert told in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"[]", b"null", b"{}{}", b'{"f": 1', b"\xff\xfe{\x00}\x00", b'\xef\xbb\xbf{"f": 1}']
-)
-def test_what_is_not_one_object_of_json_in_utf_8_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidArgument):
-        schema_of("int").validate(data, Encoding.JSON)
+def test_what_is_not_one_object_of_json_in_utf_8_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[bytes] = [b"", b"\xff", b"[]", b"null", b"{}{}", b'{"f": 1', b"\xff\xfe{\x00}\x00", b'\xef\xbb\xbf{"f": 1}']
+    for data in rows:
+        with subtests.test(data=data), pytest.raises(InvalidArgument):
+            schema_of("int").validate(data, Encoding.JSON)
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
+def test_bytes_that_fit_are_taken_and_a_byte_more_is_not(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, bytes]] = [
         ("null", b""),
         ("boolean", b"\x01"),
         ("int", b"\xff\xff\xff\xff\x0f"),
@@ -118,21 +114,20 @@ def test_what_is_not_one_object_of_json_in_utf_8_is_refused(data: bytes) -> None
         (["null", "int"], b"\x02\x02"),
         (RECORD, b"\x02"),
         (["null", "n.R"], b"\x02\x02\x02\x00"),
-    ],
-)
-def test_bytes_that_fit_are_taken_and_a_byte_more_is_not(kind: object, data: bytes) -> None:
-    schema = schema_of(kind)
-    schema.validate(data, Encoding.BINARY)
-    with pytest.raises(InvalidArgument, match="1 bytes are left over"):
-        schema.validate(data + b"\x00", Encoding.BINARY)
-    if data:
-        with pytest.raises(InvalidArgument, match="at f"):
-            schema.validate(data[:-1], Encoding.BINARY)
+    ]
+    for kind, data in rows:
+        with subtests.test(kind=kind, data=data):
+            schema = schema_of(kind)
+            schema.validate(data, Encoding.BINARY)
+            with pytest.raises(InvalidArgument, match="1 bytes are left over"):
+                schema.validate(data + b"\x00", Encoding.BINARY)
+            if data:
+                with pytest.raises(InvalidArgument, match="at f"):
+                    schema.validate(data[:-1], Encoding.BINARY)
 
 
-@pytest.mark.parametrize(
-    ("kind", "data", "told"),
-    [
+def test_bytes_that_do_not_fit_are_told_where(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, bytes, str]] = [
         ("boolean", b"\x02", "at f: found the byte 2, wanted a boolean"),
         ("int", b"\x80\x80\x80\x80\x10", "found the integer 2147483648, wanted an int of 32 bits"),
         ("long", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x03", "more than 64 bits"),
@@ -150,9 +145,9 @@ def test_bytes_that_fit_are_taken_and_a_byte_more_is_not(kind: object, data: byt
         ({"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00", "items that take no bytes"),
         (["null", "n.R"], b"\x02" * 10_000, "nested more than 200 deep"),
         (RECORD, b"\x80", "at f.a: the message ends at byte 1, inside an integer"),
-    ],
-)
-def test_bytes_that_do_not_fit_are_told_where(kind: object, data: bytes, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        schema_of(kind).validate(data, Encoding.BINARY)
-    assert told in str(caught.value)
+    ]
+    for kind, data, told in rows:
+        with subtests.test(kind=kind, data=data):
+            with pytest.raises(InvalidArgument) as caught:
+                schema_of(kind).validate(data, Encoding.BINARY)
+            assert told in str(caught.value)

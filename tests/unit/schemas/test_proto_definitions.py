@@ -102,16 +102,18 @@ UNSOUND = [
 ]
 
 
-@pytest.mark.parametrize("definition", SOUND)
-def test_a_sound_definition_compiles(definition: str) -> None:
-    assert compile_schema(SchemaKind.PROTOCOL_BUFFER, definition).kind is SchemaKind.PROTOCOL_BUFFER
+def test_a_sound_definition_compiles(subtests: pytest.Subtests) -> None:
+    for definition in SOUND:
+        with subtests.test(definition=definition):
+            assert compile_schema(SchemaKind.PROTOCOL_BUFFER, definition).kind is SchemaKind.PROTOCOL_BUFFER
 
 
-@pytest.mark.parametrize(("definition", "told"), UNSOUND)
-def test_what_is_wrong_is_told_with_its_place(definition: str, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        compile_schema(SchemaKind.PROTOCOL_BUFFER, definition)
-    assert told in str(caught.value)
+def test_what_is_wrong_is_told_with_its_place(subtests: pytest.Subtests) -> None:
+    for definition, told in UNSOUND:
+        with subtests.test(definition=definition, told=told):
+            with pytest.raises(InvalidArgument) as caught:
+                compile_schema(SchemaKind.PROTOCOL_BUFFER, definition)
+            assert told in str(caught.value)
 
 
 def test_what_the_library_cannot_build_is_refused_in_its_words() -> None:

@@ -42,9 +42,8 @@ PROTO2 = compile_schema(
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_json_that_fits_is_taken(subtests: pytest.Subtests) -> None:
+    rows: list[str] = [
         "{}",
         '{"text": "\\ud83d\\ude00", "small": -2147483648, "large": "18446744073709551615"}',
         '{"small": "7", "large": 1e3, "many": [1, "2", -3.0]}',
@@ -58,15 +57,14 @@ PROTO2 = compile_schema(
         '{"named": 1}',
         '{"with_name": 1}',
         '{"inner": {"inner": {"left": 1}}, "right": {"left": 1}}',
-    ],
-)
-def test_json_that_fits_is_taken(text: str) -> None:
-    PROTO3.validate(text.encode(), Encoding.JSON)
+    ]
+    for text in rows:
+        with subtests.test(text=text):
+            PROTO3.validate(text.encode(), Encoding.JSON)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_json_that_does_not_fit_is_told_where(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("[]", "found an array of 0, wanted an object"),
         ("null", "found null"),
         ('{"other": 1}', "at other: the schema has no such field"),
@@ -107,12 +105,12 @@ def test_json_that_fits_is_taken(text: str) -> None:
         ('{"inner": {"many": [0, {}]}}', "at inner.many[1]: found an object of 0"),
         ('{"inner":' * 101 + "{}" + "}" * 101, "nested more than 100 deep"),
         ('{"inner":' * 90_000, "nested too deeply"),
-    ],
-)
-def test_json_that_does_not_fit_is_told_where(text: str, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        PROTO3.validate(text.encode(), Encoding.JSON)
-    assert told in str(caught.value)
+    ]
+    for text, told in rows:
+        with subtests.test(text=text, told=told):
+            with pytest.raises(InvalidArgument) as caught:
+                PROTO3.validate(text.encode(), Encoding.JSON)
+            assert told in str(caught.value)
 
 
 def test_proto2_asks_for_required_fields_and_known_values() -> None:
@@ -132,9 +130,8 @@ def test_proto2_asks_for_required_fields_and_known_values() -> None:
             PROTO2.validate(data, Encoding.BINARY)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_bytes_that_fit_are_taken(subtests: pytest.Subtests) -> None:
+    rows: list[bytes] = [
         b"",
         b"\x0a\x02hi\x10\x07",
         b"\x10\x07\x10\x08",  # the last of two counts
@@ -144,15 +141,14 @@ def test_proto2_asks_for_required_fields_and_known_values() -> None:
         b"\x60\x01\x6a\x00",  # both of a oneof: the last counts
         b"\xf8\x3f\x01",  # a field number the schema does not know
         b"\x0b\x10\x01\x72\x01\x01\x0c",  # a group that the schema does not know, with what would not fit outside of it
-    ],
-)
-def test_bytes_that_fit_are_taken(data: bytes) -> None:
-    PROTO3.validate(data, Encoding.BINARY)
+    ]
+    for data in rows:
+        with subtests.test(data=data):
+            PROTO3.validate(data, Encoding.BINARY)
 
 
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
+def test_bytes_that_do_not_fit_are_told_where(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[bytes, str]] = [
         (b"\x0a\x05hi", "the field number 1 at byte 0 needs 3 bytes more than there are"),
         (b"\x0a\x01\xff", "at text: byte 2 is not valid UTF-8"),
         (b"\x72\x03\x0a\x01\xff", "at inner.text: byte 4 is not valid UTF-8"),
@@ -167,12 +163,12 @@ def test_bytes_that_fit_are_taken(data: bytes) -> None:
         (b"\x0b" * 100_000, "groups are nested more than 100 deep"),
         (b"\xff" * 100, "more than 10 bytes"),
         (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "needs 18446744073709551615 bytes more"),
-    ],
-)
-def test_bytes_that_do_not_fit_are_told_where(data: bytes, told: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        PROTO3.validate(data, Encoding.BINARY)
-    assert told in str(caught.value)
+    ]
+    for data, told in rows:
+        with subtests.test(data=data, told=told):
+            with pytest.raises(InvalidArgument) as caught:
+                PROTO3.validate(data, Encoding.BINARY)
+            assert told in str(caught.value)
 
 
 def test_messages_may_be_100_deep_and_no_deeper() -> None:

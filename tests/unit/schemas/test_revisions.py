@@ -35,9 +35,8 @@ def proto(body: str, syntax: str = "proto3") -> Schema:
 LIST = ["null", {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_what_may_follow_may_also_be_taken_back(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Schema, Schema]] = [
         (avro(field("int")), avro(field("int"))),
         (avro(), avro(field("int", default=1))),
         (avro(field("int")), avro(field("int"), {"name": "g", "type": ["null", "int"], "default": None})),
@@ -56,16 +55,15 @@ LIST = ["null", {"type": "record", "name": "L", "fields": [{"name": "next", "typ
         (proto("int32 a = 1; int32 b = 2;"), proto("int32 a = 1; int32 c = 3;")),
         (proto("N n = 1; message N {}"), proto("N n = 1; message N { M m = 1; string s = 2; }")),
         (proto("optional int32 a = 1; required int32 b = 2;", "proto2"), proto("required int32 b = 2;", "proto2")),
-    ],
-)
-def test_what_may_follow_may_also_be_taken_back(one: Schema, other: Schema) -> None:
-    check_revision(one, other)
-    check_revision(other, one)
+    ]
+    for one, other in rows:
+        with subtests.test(one=one, other=other):
+            check_revision(one, other)
+            check_revision(other, one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "told"),
-    [
+def test_what_may_not_follow_may_not_be_taken_back_either(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Schema, Schema, str]] = [
         (avro(), avro(field("int")), "at f: the field is only in one of the two and has no default"),
         (avro(field("int")), avro(field("long")), "at f: long cannot be read as int"),
         (avro(field("int")), avro(field("string")), "cannot be read as"),
@@ -93,15 +91,15 @@ def test_what_may_follow_may_also_be_taken_back(one: Schema, other: Schema) -> N
         (proto("N n = 1; message N { N n = 2; int32 a = 3; }"), proto("N n = 1; message N { N n = 2; bool a = 3; }"), "at N.a:"),
         (proto("enum E { A = 0; B = 1; } E e = 1;"), proto("enum E { A = 0; B = 2; } E e = 1;"), "is gone"),
         (proto("int32 a = 1;"), avro(), "stays one"),
-    ],
-)
-def test_what_may_not_follow_may_not_be_taken_back_either(one: Schema, other: Schema, told: str) -> None:
-    texts = []
-    for old, new in ((one, other), (other, one)):
-        with pytest.raises(InvalidArgument) as caught:
-            check_revision(old, new)
-        texts.append(str(caught.value))
-    assert told in " ".join(texts)
+    ]
+    for one, other, told in rows:
+        with subtests.test(one=one, other=other):
+            texts = []
+            for old, new in ((one, other), (other, one)):
+                with pytest.raises(InvalidArgument) as caught:
+                    check_revision(old, new)
+                texts.append(str(caught.value))
+            assert told in " ".join(texts)
 
 
 def test_an_alias_lets_only_the_reader_that_has_it_read() -> None:

@@ -315,6 +315,7 @@ AVRO_DEFINITION = json.dumps(
 )
 
 
-@pytest.mark.parametrize("encoding", list(Encoding))
-def test_the_definition_that_is_mutated_is_sound(encoding: Encoding) -> None:
-    assert not is_valid(compile_schema(SchemaKind.AVRO, AVRO_DEFINITION), b"[]", encoding)
+def test_the_definition_that_is_mutated_is_sound(subtests: pytest.Subtests) -> None:
+    for encoding in list(Encoding):
+        with subtests.test(encoding=encoding):
+            assert not is_valid(compile_schema(SchemaKind.AVRO, AVRO_DEFINITION), b"[]", encoding)

@@ -1,15 +1,16 @@
 """Scripts written to harm: each is stopped within its limits, and the next message of an honest transform is served."""
 
 import re
-import time
 
 import pytest
 
 from penstock.errors import TransformFailed
 from penstock.transforms import Sandbox, Transformed, compile_transform
 
-CPU = r"used more than 0.1 s of processor time"
-WALL = r"took longer than 0.4 s"
+pytestmark = pytest.mark.server  # runs engine processes
+
+CPU = r"used more than 0.2 s of processor time"
+WALL = r"took longer than 1 s"
 MEMORY = r"used more than 48 MiB of memory"
 STACK = r"threw RangeError: Maximum call stack size exceeded"
 
@@ -54,18 +55,18 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("body", "problem"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_script_harms_only_its_own_message(sandbox: Sandbox, body: str, problem: str) -> None:
-    honest = compile_transform("function f(m) { m.data += '!'; return m }", "f", sandbox=sandbox)
-    hostile = compile_transform(f"function f(message) {{ {body} }}", "f", sandbox=sandbox)
-    started = time.monotonic()
+def test_a_hostile_script_harms_only_its_own_message(sandbox: Sandbox, impatient: Sandbox, subtests: pytest.Subtests) -> None:
+    for title, (body, problem) in HOSTILE.items():
+        with subtests.test(title):
+            chosen = impatient if WALL in problem else sandbox
+            honest = compile_transform("function f(m) { m.data += '!'; return m }", "f", sandbox=chosen)
+            hostile = compile_transform(f"function f(message) {{ {body} }}", "f", sandbox=chosen)
 
-    with pytest.raises(TransformFailed) as caught:
-        hostile.apply(b"x", {}, {})
+            with pytest.raises(TransformFailed) as caught:
+                hostile.apply(b"x", {}, {})
 
-    assert re.match(problem, caught.value.problem)
-    assert time.monotonic() - started < 5  # the limit is 0.4 s; the rest is for a busy machine
-    assert honest.apply(b"x", {}, {}) == Transformed(b"x!", {})
+            assert re.match(problem, caught.value.problem)
+            assert honest.apply(b"x", {}, {}) == Transformed(b"x!", {})
 
 
 LEAKS = {
@@ -91,10 +92,11 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize(("top", "body"), LEAKS.values(), ids=LEAKS.keys())
-def test_nothing_passes_from_one_message_to_the_next(sandbox: Sandbox, top: str, body: str) -> None:
-    transform = compile_transform(f"{top} function f(message) {{ {body} }}", "f", sandbox=sandbox)
-    assert [transform.apply(b"x", {}, {}) for _ in range(3)] == [Transformed(b"1", {})] * 3
+def test_nothing_passes_from_one_message_to_the_next(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    for title, (top, body) in LEAKS.items():
+        with subtests.test(title):
+            transform = compile_transform(f"{top} function f(message) {{ {body} }}", "f", sandbox=sandbox)
+            assert [transform.apply(b"x", {}, {}) for _ in range(3)] == [Transformed(b"1", {})] * 3
 
 
 BUILTINS = """
@@ -110,16 +112,17 @@ Object.getOwnPropertyDescriptor(Map.prototype,'size').get Object.getOwnPropertyD
 """.split()
 
 
-@pytest.mark.parametrize("builtin", BUILTINS)
-def test_built_in_objects_cannot_carry_anything(sandbox: Sandbox, builtin: str) -> None:
-    code = f"""
+def test_built_in_objects_cannot_carry_anything(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    for builtin in BUILTINS:
+        with subtests.test(builtin=builtin):
+            code = f"""
     function f(m) {{
       const b = {builtin}, was = b.kept;
       for (const key of ["kept", "name", "toString", Symbol.iterator]) try {{ b[key] = 1 }} catch {{}}
       return {{data: `${{was}} ${{Object.isFrozen(b)}}`}};
     }}"""
-    transform = compile_transform(code, "f", sandbox=sandbox)
-    assert [transform.apply(b"x", {}, {}) for _ in range(2)] == [Transformed(b"undefined true", {})] * 2
+            transform = compile_transform(code, "f", sandbox=sandbox)
+            assert [transform.apply(b"x", {}, {}) for _ in range(2)] == [Transformed(b"undefined true", {})] * 2
 
 
 def test_polluted_prototypes_do_not_reach_the_next_message(sandbox: Sandbox) -> None:

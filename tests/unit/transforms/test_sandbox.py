@@ -14,13 +14,13 @@ from penstock.errors import TransformFailed, Unimplemented
 from penstock.transforms import Limits, Sandbox, Transformed, compile_transform
 from penstock.transforms import sandbox as sandbox_module
 
+pytestmark = pytest.mark.server  # runs engine processes
+
 ECHO = "function f(m) { return m }"
 
 
 def pid_of(sandbox: Sandbox) -> int:
-    child = sandbox._child
-    assert child
-    return child._process.pid
+    return sandbox._idle[-1]._process.pid
 
 
 def test_importing_starts_and_loads_nothing() -> None:
@@ -31,7 +31,7 @@ def test_importing_starts_and_loads_nothing() -> None:
 
 def test_the_process_starts_with_the_first_transform_and_ends_with_close(sandbox: Sandbox) -> None:
     own = Sandbox()
-    assert own._child is None
+    assert own._idle == []
     transform = compile_transform(ECHO, "f", sandbox=own)
     pid = pid_of(own)
     own.close()
@@ -54,19 +54,19 @@ def test_the_process_ends_with_its_sandbox(sandbox: Sandbox) -> None:
 
 def test_a_process_that_was_killed_is_replaced(sandbox: Sandbox) -> None:
     transform = compile_transform(ECHO, "f", sandbox=sandbox)
-    child = sandbox._child
-    assert child
+    child = sandbox._idle[-1]
     os.kill(pid_of(sandbox), signal.SIGKILL)
     child._process.wait()
     assert transform.apply(b"x", {}, {}) == Transformed(b"x", {})
 
 
-def test_a_process_that_hangs_is_ended(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox_module, "GRACE", 100_000)
-    transform = compile_transform(ECHO, "f", sandbox=sandbox)
-    os.kill(pid_of(sandbox), signal.SIGSTOP)
-    with pytest.raises(TransformFailed, match=r"took longer than 0\.4 s"):
-        transform.apply(b"x" * 5_000_000, {}, {})
+def test_a_process_that_hangs_is_ended(impatient: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = compile_transform(ECHO, "f", sandbox=impatient)
+    os.kill(pid_of(impatient), signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox_module, "GRACE", 0)
+        with pytest.raises(TransformFailed, match="took longer than 1 s"):
+            transform.apply(b"x" * 5_000_000, {}, {})
     assert transform.apply(b"x", {}, {}) == Transformed(b"x", {})
 
 
@@ -79,6 +79,31 @@ def test_it_can_open_nothing_and_start_nothing(sandbox: Sandbox) -> None:
     assert int(limits["Max address space"][1]) < 1 << 30
     assert (process / "environ").read_bytes() == b""
     assert {str(link.readlink()).partition(":")[0] for link in (process / "fd").iterdir()} <= {"socket", "/dev/null"}
+
+
+def test_a_slow_script_does_not_hold_up_another(sandbox: Sandbox) -> None:
+    """The slow one runs until the other is done, which therefore cannot have waited for it."""
+    own = Sandbox(Limits(cpu=600, wall=600))
+    slow = compile_transform("function f(m) { for (;;) {} }", "f", sandbox=own)
+    quick = compile_transform(ECHO, "f", sandbox=own)
+    pid = pid_of(own)  # of the one child so far, which the slow script will have for itself
+    problems: list[str] = []
+
+    def work() -> None:
+        with pytest.raises(TransformFailed) as caught:
+            slow.apply(b"", {}, {})
+        problems.append(caught.value.problem)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while own._idle:  # until it has begun
+        assert thread.is_alive()
+    for turn in range(20):
+        assert quick.apply(b"%d" % turn, {}, {}) == Transformed(b"%d" % turn, {})
+    os.kill(pid, signal.SIGKILL)
+    thread.join(60)
+    assert problems == ["ended the engine's process (SIGKILL)"]
+    own.close()
 
 
 def test_threads_share_it(sandbox: Sandbox) -> None:

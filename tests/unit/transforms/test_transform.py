@@ -1,12 +1,13 @@
 """What a transform makes of a message, and what it is refused for."""
 
 import pickle
+from typing import Any
 
 import pytest
 
-from penstock.broker.core.message import MAX_MESSAGE_BYTES
 from penstock.errors import InvalidArgument, TransformFailed
 from penstock.transforms import Chain, Sandbox, Step, Transform, Transformed, compile_chain, compile_transform
+from penstock.values.message import MAX_MESSAGE_BYTES
 
 METADATA = {"message_id": "7", "publish_time": "2026-01-02T03:04:05Z", "ordering_key": "k"}
 
@@ -28,9 +29,8 @@ def test_null_drops_the_message(sandbox: Sandbox) -> None:
     assert transform.apply(b"x", {"keep": "yes"}, {}) == Transformed(b"x", {"keep": "yes"})
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
+def test_what_scripts_may_rely_on(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, bytes]] = [
         (
             "return {data: JSON.stringify(metadata)}",
             b'{"message_id":"7","publish_time":"2026-01-02T03:04:05Z","ordering_key":"k"}',
@@ -48,16 +48,15 @@ def test_null_drops_the_message(sandbox: Sandbox) -> None:
         ("let s = ''; for (let i = 0; i < 20000; i++) s += 'xyz'; return {data: s}", b"xyz" * 20000),
         ("return {data: 'é\\u0000\\\\\"'}", 'é\0\\"'.encode()),
         ("message.attributes = {}; return message", "Grüße €😀\0\u2028".encode()),
-    ],
-)
-def test_what_scripts_may_rely_on(sandbox: Sandbox, body: str, expected: bytes) -> None:
-    result = made(sandbox, body).apply("Grüße €😀\0\u2028".encode(), {"a": "b"}, METADATA)
-    assert result == Transformed(expected, {})
+    ]
+    for body, expected in rows:
+        with subtests.test(body=body, expected=expected):
+            result = made(sandbox, body).apply("Grüße €😀\0\u2028".encode(), {"a": "b"}, METADATA)
+            assert result == Transformed(expected, {})
 
 
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
+def test_a_wrong_result_fails_the_message(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("throw new Error('no ssn')", "threw Error: no ssn (line 1)"),
         ("\n\n null.x", "threw TypeError: .* (line 3)"),
         ("throw null", "threw null"),
@@ -83,13 +82,13 @@ def test_what_scripts_may_rely_on(sandbox: Sandbox, body: str, expected: bytes) 
         ("return {data: ''}", "returned an empty message"),
         ("return {data: 'x'.repeat(10 * 1024 * 1024 + 1)}", f"returned {MAX_MESSAGE_BYTES + 1} bytes"),
         ("return (async () => message)()", "returned a promise; it must not be async"),
-    ],
-)
-def test_a_wrong_result_fails_the_message(sandbox: Sandbox, body: str, problem: str) -> None:
-    with pytest.raises(TransformFailed, match="transform f " + problem.replace("(", r"\(").replace(")", r"\)")) as caught:
-        made(sandbox, body).apply(b"x", {}, {})
-    assert caught.value.code == 3
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    ]
+    for body, problem in rows:
+        with subtests.test(body=body, problem=problem):
+            with pytest.raises(TransformFailed, match="transform f " + problem.replace("(", r"\(").replace(")", r"\)")) as caught:
+                made(sandbox, body).apply(b"x", {}, {})
+            assert caught.value.code == 3
+            assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_data_that_is_not_text_fails_the_message(sandbox: Sandbox) -> None:
@@ -104,14 +103,14 @@ def test_marks_of_the_broker_pass_but_cannot_be_changed(sandbox: Sandbox) -> Non
         made(sandbox, "message.attributes.googclient_schemaencoding = 'BINARY'; return message").apply(b"x", marks, {})
 
 
-@pytest.mark.parametrize("attribute", ["__proto__", "constructor", "toJSON", "hasOwnProperty", "length"])
-def test_attributes_may_bear_the_names_of_builtins(sandbox: Sandbox, attribute: str) -> None:
-    assert made(sandbox, "return message").apply(b"x", {attribute: "v"}, {}) == Transformed(b"x", {attribute: "v"})
+def test_attributes_may_bear_the_names_of_builtins(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    for attribute in ("__proto__", "constructor", "toJSON", "hasOwnProperty", "length"):
+        with subtests.test(attribute=attribute):
+            assert made(sandbox, "return message").apply(b"x", {attribute: "v"}, {}) == Transformed(b"x", {attribute: "v"})
 
 
-@pytest.mark.parametrize(
-    ("code", "name", "problem"),
-    [
+def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, Any, str]] = [
         ("", "f", "code is '', wanted JavaScript"),
         (None, "f", "code is None"),
         ("function f(m) {\n\n return m +; }", "f", r"SyntaxError: .* \(line 3\)"),
@@ -127,7 +126,6 @@ def test_attributes_may_bear_the_names_of_builtins(sandbox: Sandbox, attribute: 
         ("\nthrow new Error('early'); function f(m) {}", "f", r"Error: early \(line 2\)"),
         ("'use strict'; Array.prototype.sum = 1; function f(m) {}", "f", "its top level threw TypeError"),
         ("while (true); function f(m) {}", "f", "interrupted"),
-        ("new Array(2 ** 30).join(); function f(m) {}", "f", "running it took longer than 0.4 s"),
         ("function f(m) {}\0", "f", "NUL"),
         ("function f(m) {} // \ud800", "f", "surrogates"),
         ("function f(m) {} //" + "é" * 10240, "f", "code is 20499 bytes long, wanted at most 20480"),
@@ -138,16 +136,19 @@ def test_attributes_may_bear_the_names_of_builtins(sandbox: Sandbox, attribute: 
         ("function f(m) {}", "x" * 257, "function_name is"),
         ("function f(m) {}", None, "function_name is None"),
         ("function f(m) {}", "while", "while is a word that no function can be called by"),
-    ],
-)
-def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, code: str, name: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=problem):
-        compile_transform(code, name, sandbox=sandbox)
+    ]
+    for code, name, problem in rows:
+        with subtests.test(code=code, name=name), pytest.raises(InvalidArgument, match=problem):
+            compile_transform(code, name, sandbox=sandbox)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_code_whose_top_level_does_not_end_is_refused(impatient: Sandbox) -> None:
+    with pytest.raises(InvalidArgument, match="running it took longer than 1 s"):
+        compile_transform("new Array(2 ** 30).join(); function f(m) {}", "f", sandbox=impatient)
+
+
+def test_a_function_may_be_written_in_many_ways(sandbox: Sandbox, subtests: pytest.Subtests) -> None:
+    rows: list[str] = [
         "const f = (m) => m",
         "let f = function (m) { return m }",
         "'use strict'; function f(m) { return m } // the end",
@@ -156,10 +157,10 @@ def test_code_that_cannot_serve_is_refused(sandbox: Sandbox, code: str, name: st
         "function f(m) { return m }\n'a' + Symbol.iterator.toString()",
         "function f(m) { return m }\nSymbol()",
         "function f(m) { return m } //".ljust(20480, "x"),
-    ],
-)
-def test_a_function_may_be_written_in_many_ways(sandbox: Sandbox, code: str) -> None:
-    assert compile_transform(code, "f", sandbox=sandbox).apply(b"x", {}, {}) == Transformed(b"x", {})
+    ]
+    for code in rows:
+        with subtests.test(code=code):
+            assert compile_transform(code, "f", sandbox=sandbox).apply(b"x", {}, {}) == Transformed(b"x", {})
 
 
 def test_names_may_hold_what_javascript_allows(sandbox: Sandbox) -> None:

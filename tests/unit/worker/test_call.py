@@ -55,9 +55,8 @@ def _loop() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "path"),
-    [
+def test_an_argument_that_json_cannot_carry_is_named(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, str]] = [
         (b"bytes", "argument 'x'"),
         ({1, 2}, "argument 'x'"),
         (datetime(2026, 1, 1, tzinfo=UTC), "argument 'x'"),
@@ -71,15 +70,15 @@ def _loop() -> list[Any]:
         ({1: "a"}, "a key of argument 'x'"),
         ({"\udc80": 1}, "a key of argument 'x'"),
         ({"a": [0, {"b": b""}]}, "argument 'x'['a'][1]['b']"),
-    ],
-)
-def test_an_argument_that_json_cannot_carry_is_named(value: object, path: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        payload_of("t", (), {"x": value})
+    ]
+    for value, path in rows:
+        with subtests.test(value=value, path=path):
+            with pytest.raises(InvalidArgument) as caught:
+                payload_of("t", (), {"x": value})
 
-    assert str(caught.value).startswith(f"{path} is ")
-    assert "wanted a JSON value" in str(caught.value)
-    assert caught.value.hint
+            assert str(caught.value).startswith(f"{path} is ")
+            assert "wanted a JSON value" in str(caught.value)
+            assert caught.value.hint
 
 
 def test_a_positional_argument_is_named_by_its_place() -> None:
@@ -92,9 +91,8 @@ def test_an_argument_that_contains_itself_is_refused() -> None:
         payload_of("t", (_loop(),), {})
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_no_call_is_refused_with_a_reason(subtests: pytest.Subtests) -> None:
+    rows: list[bytes] = [
         b"",
         b"hello",
         b"\xff\xfe",
@@ -111,11 +109,10 @@ def test_an_argument_that_contains_itself_is_refused() -> None:
         b'{"v": 1, "task": "t"',
         b"[" * 100_000,
         b'{"v": 1, "task": "\xff"}',
-    ],
-)
-def test_what_is_no_call_is_refused_with_a_reason(data: bytes) -> None:
-    with pytest.raises(InvalidArgument, match=r"^the message is not a task call: "):
-        call_in(data)
+    ]
+    for data in rows:
+        with subtests.test(data=data), pytest.raises(InvalidArgument, match=r"^the message is not a task call: "):
+            call_in(data)
 
 
 @given(st.binary())

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.core.policy import QueueConfig
 from penstock.client.pubsub import PubSub
 from penstock.errors import FailedPrecondition, InvalidArgument, InvalidPriority, PenstockError
-from penstock.work import NewMessage
+from penstock.values.policy import QueueConfig
+from penstock.values.queue import NewMessage
 from penstock.worker import Task, Worker
 
 
@@ -54,25 +54,22 @@ def test_what_is_said_when_sending_counts_more() -> None:
     assert (message.max_retries, message.priority, message.ttl, message.delay, message.headers) == (0, 0, 1, 9, {"trace": "1"})
 
 
-@pytest.mark.parametrize(
-    ("args", "kwargs", "problem"),
-    [
+def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ((), {}, "missing a required argument: 'to'"),
         (("a", "b"), {}, "too many positional arguments"),
         (("a",), {"subjet": "x"}, "got an unexpected keyword argument 'subjet'"),
         (("a",), {"to": "b"}, "multiple values for argument 'to'"),
-    ],
-)
-def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_sent(
-    args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
-) -> None:
-    _, task = made()
+    ]
+    for args, kwargs, problem in rows:
+        with subtests.test(args=args, kwargs=kwargs):
+            _, task = made()
 
-    with pytest.raises(InvalidArgument) as caught:
-        task.message(args, kwargs)
+            with pytest.raises(InvalidArgument) as caught:
+                task.message(args, kwargs)
 
-    assert problem in str(caught.value)
-    assert "wanted send_email(to, *, subject='')" in str(caught.value)
+            assert problem in str(caught.value)
+            assert "wanted send_email(to, *, subject='')" in str(caught.value)
 
 
 async def _coroutine() -> None: ...
@@ -84,17 +81,21 @@ class _Callable:
     async def __call__(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("function", "is_async"),
-    [(_coroutine, True), (partial(_coroutine), True), (_Callable(), True), (print, False), (lambda: None, False)],
-)
-def test_whether_a_function_is_awaited_is_seen_when_it_is_decorated(function: Any, is_async: bool) -> None:
-    assert Worker().task("q", name="t")(function).is_async is is_async
+def test_whether_a_function_is_awaited_is_seen_when_it_is_decorated(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, bool]] = [
+        (_coroutine, True),
+        (partial(_coroutine), True),
+        (_Callable(), True),
+        (print, False),
+        (lambda: None, False),
+    ]
+    for function, is_async in rows:
+        with subtests.test(function=function, is_async=is_async):
+            assert Worker().task("q", name="t")(function).is_async is is_async
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
+def test_an_option_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], type[PenstockError], str]] = [
         ({"retries": -1}, InvalidArgument, "retries is -1"),
         ({"retries": 1.5}, InvalidArgument, "retries is 1.5"),
         ({"retries": True}, InvalidArgument, "retries is True"),
@@ -107,19 +108,20 @@ def test_whether_a_function_is_awaited_is_seen_when_it_is_decorated(function: An
         ({"priority": "high"}, InvalidPriority, "Invalid priority: 'high'"),
         ({"ttl": 0}, InvalidArgument, "ttl is 0"),
         ({"name": "a\nb"}, InvalidArgument, "task"),
-    ],
-)
-def test_an_option_that_makes_no_sense_is_refused_at_once(options: dict[str, Any], error: type[PenstockError], said: str) -> None:
-    with pytest.raises(error) as caught:
-        made(**options)
+    ]
+    for options, error, said in rows:
+        with subtests.test(options=options, error=error):
+            with pytest.raises(error) as caught:
+                made(**options)
 
-    assert said in str(caught.value)
+            assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("queue", ["", 7, None, "a\x00b"])
-def test_a_queue_must_have_a_name(queue: Any) -> None:
-    with pytest.raises(InvalidArgument, match="queue"):
-        Worker().task(queue)
+def test_a_queue_must_have_a_name(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = ["", 7, None, "a\x00b"]
+    for queue in rows:
+        with subtests.test(queue=queue), pytest.raises(InvalidArgument, match="queue"):
+            Worker().task(queue)
 
 
 def test_a_decorator_without_its_parentheses_says_so() -> None:
@@ -150,22 +152,21 @@ def test_a_worker_knows_its_tasks_and_each_of_their_queues_once() -> None:
     assert worker.queues == ["emails", "slow"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_a_worker_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"concurrency": 0}, "concurrency is 0"),
         ({"concurrency": "20"}, "concurrency is '20'"),
         ({"prefetch": 0}, "prefetch is 0"),
         ({"shutdown_seconds": -1}, "shutdown_seconds is -1"),
         ({"queue_config": {"max_retries": 3}}, "queue_config is {'max_retries': 3}, wanted a QueueConfig"),
         ({"server": "http://h", "data_dir": "d"}, "more than one of server, data_dir and pubsub"),
-    ],
-)
-def test_a_worker_that_makes_no_sense_is_refused_at_once(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        Worker(**options)
+    ]
+    for options, said in rows:
+        with subtests.test(options=options, said=said):
+            with pytest.raises(InvalidArgument) as caught:
+                Worker(**options)
 
-    assert said in str(caught.value)
+            assert said in str(caught.value)
 
 
 def test_the_command_line_may_change_what_a_worker_was_made_with() -> None:

@@ -1,6 +1,7 @@
 """What becomes of a task that was run."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,9 +19,8 @@ class _Speechless(Exception):
         raise RuntimeError("no words")
 
 
-@pytest.mark.parametrize(
-    ("error", "attempt", "retries", "wanted"),
-    [
+def test_a_run_is_judged(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[BaseException | None, int, int, Verdict]] = [
         (None, 1, 0, Verdict(Outcome.SUCCEEDED)),
         (None, 9, 3, Verdict(Outcome.SUCCEEDED)),
         (ValueError(), 1, 0, Verdict(Outcome.DEAD)),
@@ -37,10 +37,10 @@ class _Speechless(Exception):
         (Retry(delay=7), 4, 3, Verdict(Outcome.DEAD)),
         (Reject(), 1, 3, Verdict(Outcome.DEAD, requeue=False)),
         (Reject(), 4, 3, Verdict(Outcome.DEAD, requeue=False)),
-    ],
-)
-def test_a_run_is_judged(error: BaseException | None, attempt: int, retries: int, wanted: Verdict) -> None:
-    assert judge(error, attempt, retries, BACKOFF) == wanted
+    ]
+    for error, attempt, retries, wanted in rows:
+        with subtests.test(error=error, attempt=attempt):
+            assert judge(error, attempt, retries, BACKOFF) == wanted
 
 
 @given(retries=st.integers(0, 100), low=st.integers(0, 1000), more=st.integers(0, 10_000))
@@ -58,20 +58,22 @@ def test_a_task_that_always_fails_is_run_once_more_than_it_is_retried(retries: i
     assert all(low * SECOND <= delay <= (low + more) * SECOND for delay in delays)
 
 
-@pytest.mark.parametrize("value", [(5, 1), (1,), (1, 2, 3), (-1, 5), ("1", 5), None, "soon", (float("nan"), 5), (0, 10**9), ()])
-def test_a_backoff_that_makes_no_sense_is_refused(value: object) -> None:
-    with pytest.raises(InvalidArgument, match="backoff"):
-        Backoff.of(value)
+def test_a_backoff_that_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[object] = [(5, 1), (1,), (1, 2, 3), (-1, 5), ("1", 5), None, "soon", (float("nan"), 5), (0, 10**9), ()]
+    for value in rows:
+        with subtests.test(value=value), pytest.raises(InvalidArgument, match="backoff"):
+            Backoff.of(value)
 
 
 def test_one_number_is_a_backoff_that_stays_the_same() -> None:
     assert [Backoff.of(5).after(attempt) for attempt in (1, 2, 9)] == [5 * SECOND] * 3
 
 
-@pytest.mark.parametrize("delay", [-1, "1", float("inf"), 10**9])
-def test_a_retry_after_a_delay_that_makes_no_sense_is_refused(delay: float) -> None:
-    with pytest.raises(InvalidArgument, match="delay"):
-        Retry(delay=delay)
+def test_a_retry_after_a_delay_that_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = [-1, "1", float("inf"), 10**9]
+    for delay in rows:
+        with subtests.test(delay=delay), pytest.raises(InvalidArgument, match="delay"):
+            Retry(delay=delay)
 
 
 def test_a_retry_takes_its_delay_as_everything_else_does() -> None:
@@ -79,9 +81,8 @@ def test_a_retry_takes_its_delay_as_everything_else_does() -> None:
         assert judge(Retry(delay=delay), 1, 3, Backoff(0, 0)).delay == 90 * SECOND
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
+def test_the_error_that_is_kept_says_what_happened(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[BaseException, str]] = [
         (ValueError("bad"), "ValueError: bad"),
         (KeyError(), "KeyError"),
         (Reject("no such user"), "no such user"),
@@ -90,7 +91,7 @@ def test_a_retry_takes_its_delay_as_everything_else_does() -> None:
         (Retry(), "the task asked for a retry"),
         (TimeLimitExceeded(1.5), "TimeLimitExceeded: the time limit of 1.5 s is over"),
         (_Speechless(), "_Speechless"),
-    ],
-)
-def test_the_error_that_is_kept_says_what_happened(error: BaseException, text: str) -> None:
-    assert text_of(error) == text
+    ]
+    for error, text in rows:
+        with subtests.test(error=error, text=text):
+            assert text_of(error) == text

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.access.core.principal import Principal, Verb
+from penstock.access.core.principal import Principal, Verb, once_included
 from penstock.durations import DAY
 from penstock.errors import InvalidArgument
 
 VERSION = 1
+RULES = 2
+"""What verbs mean for tokens made now. By rules 1 `read` includes payloads and holding retention, `manage` push endpoints."""
 MAX_TOKENS = 10_000
 
 _SECRET = re.compile(r"pk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
@@ -68,6 +70,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     patterns: tuple[str, ...]
     created: int
     expires: int | None
+    rules: int = 1
 
     def __post_init__(self) -> None:
         if not is_token_id(self.id) or not re.fullmatch(r"[0-9a-f]{64}", self.digest):
@@ -92,7 +95,21 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def principal(self) -> Principal:
         """Who calls with this token."""
-        return Principal(self.id, self.project, frozenset(self.verbs), self.patterns)
+        kept = once_included(self.verbs) if self.rules < RULES else frozenset()
+        return Principal(self.id, self.project, frozenset(self.verbs) | kept, self.patterns)
+
+    @property
+    def advice(self) -> str | None:
+        """What to change about a token that was made under old rules and may more than its verbs say now; None: nothing."""
+        today = Principal(self.id, self.project, frozenset(self.verbs), self.patterns)
+        if self.principal == today:
+            return None
+        given = ",".join(self.verbs)
+        return (
+            f"token {self.id} ({self.name}) was made before `read` and `manage` stopped including payloads, push endpoints and"
+            f" retention, and keeps them: make another with the verbs it needs (--verbs metrics for Prometheus,"
+            f" {given} to keep only those, {given},consume to keep all), then `penstock token revoke {self.id}`"
+        )
 
     def has_expired(self, now: int) -> bool:
         """Whether its time is over; the instant itself is past it, as everywhere."""

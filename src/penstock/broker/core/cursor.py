@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from penstock.broker.core.span import EVENTS, StreamSpan
+from penstock.errors import ResourceExhausted
+from penstock.journal.core.span import EVENTS, StreamSpan
+
+MAX_CURSORS, MAX_OF_PROJECT, MAX_OF_TOKEN = 10_000, 5_000, 1_000
 
 Place = tuple[int, int]
 """The number of a stream, and the next offset to read of it; the event log has the number 0."""
@@ -34,10 +37,12 @@ class Bookmark(msgspec.Struct, array_like=True, frozen=True):
     places: dict[str, Place]
     updated_at: int
     holds: bool = False
+    owner: str = ""
+    """The id of the token that made it; empty: no tokens are asked for, or it was made before this was kept."""
 
     def moved(self, places: Mapping[str, Place], now: int, holds: bool | None) -> Bookmark:
         """Another position of some streams; the others stay, and so does `holds` where it is not said."""
-        return Bookmark({**self.places, **places}, now, self.holds if holds is None else holds)
+        return Bookmark({**self.places, **places}, now, self.holds if holds is None else holds, self.owner)
 
     def present(self, spans: Mapping[str, StreamSpan]) -> Bookmark:
         """Without the streams that are no more."""
@@ -49,6 +54,21 @@ class Bookmark(msgspec.Struct, array_like=True, frozen=True):
         offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
         lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}
         return Cursor(name, offsets, lag, self.updated_at, self.holds)
+
+
+def check_room(bookmarks: Mapping[str, Bookmark], name: str, owner: str) -> None:
+    """ResourceExhausted if there is no room for a new cursor: in all, in its project, or for the token that makes it."""
+    project = name.rpartition("/")[0]
+    limits = [("there are", len(bookmarks), MAX_CURSORS)]
+    if len(bookmarks) >= min(MAX_OF_PROJECT, MAX_OF_TOKEN):
+        limits.append(("this project has", sum(other.rpartition("/")[0] == project for other in bookmarks), MAX_OF_PROJECT))
+        if owner:
+            limits.append(("this token has made", sum(one.owner == owner for one in bookmarks.values()), MAX_OF_TOKEN))
+    for owned_by, count, most in limits:
+        if count >= most:
+            raise ResourceExhausted(
+                f"{owned_by} {count} cursors, expected at most {most}", hint="delete those that nobody reads by"
+            )
 
 
 def held(bookmarks: Iterable[Bookmark]) -> dict[int, int]:

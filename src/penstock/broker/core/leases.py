@@ -1,8 +1,9 @@
 """Who holds what, and until when.
 
 Leases lie in a dict by offset and in a heap by deadline. A settled or extended lease stays in the heap until it comes up or
-until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each. Who asks for the
-oldest one pays for a heap by offset, which serves until all in it are settled.
+until the heap is mostly such leftovers, when it is rebuilt: constant cost a lease, and no timer for each. A leftover keeps its
+message in memory, so the heap is also rebuilt when leftovers have many bytes. Who asks for the oldest one pays for a heap by
+offset, which serves until all in it are settled.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from penstock.broker.core.message import StoredMessage
 from penstock.ids import MAX_OFFSET
+from penstock.values.message import StoredMessage
 
 _LEFTOVERS = 512
+_LEFTOVER_BYTES = 8 * 1024 * 1024
+_BYTES_A_LEASE = 64
+"""Added to the limit for each live lease: rebuilding the heap costs time for each of them."""
 
 
 class Consumer(msgspec.Struct):
@@ -45,12 +49,14 @@ class Lease(msgspec.Struct, gc=False):
 class Leases:
     """The live leases of one queue."""
 
-    __slots__ = ("_ages", "_heap", "_latest", "_lowest", "by_offset", "size")
+    __slots__ = ("_ages", "_heap", "_latest", "_leftover", "_lowest", "by_offset", "size")
 
     def __init__(self) -> None:
         self.by_offset: dict[int, Lease] = {}
         """The live leases; read it as you like, change it only here."""
         self._heap: list[Lease] = []
+        self._leftover = 0
+        """Bytes of the messages settled since the heap was rebuilt."""
         self._latest = 0
         self._ages: list[int] = []
         self._lowest = MAX_OFFSET
@@ -94,6 +100,9 @@ class Leases:
                 lease.consumer.held.discard(lease.offset)
                 lease.consumer.size -= lease.message.size
         self.size -= size
+        self._leftover += size
+        if self._leftover > _LEFTOVER_BYTES and self._leftover > _BYTES_A_LEASE * len(by_offset):
+            self._sweep()
 
     def move(self, lease: Lease, deadline: int) -> None:
         """Give a live lease another deadline."""
@@ -143,6 +152,7 @@ class Leases:
         return self.by_offset.values()
 
     def _sweep(self) -> None:
-        """Most of the heap is leftovers: build it again from what is live."""
+        """Build the heap again from what is live."""
+        self._leftover = 0
         self._heap = list(self.by_offset.values())
         heapify(self._heap)

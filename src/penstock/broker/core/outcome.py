@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.broker.core.events import Event
-from penstock.broker.core.message import StoredMessage
+from penstock.journal.core.events import Event
+from penstock.values.message import StoredMessage
 
 MAX_ATTEMPTS = "max_retries_exceeded"
 EXPLICIT_NACK = "explicit_nack"

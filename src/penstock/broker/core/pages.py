@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.broker.core.message import StoredMessage
+from penstock.journal.core.ranges import Ranges
+from penstock.values.message import StoredMessage
 
 PAGE = 256
+OVERHEAD = 200
+"""What a message costs in memory beside its bytes: its record, the objects in it and the pointers to it."""
 _SHIFT = 8
 _MASK = PAGE - 1
 
@@ -23,7 +26,7 @@ class Pages:
     def __init__(self) -> None:
         self._pages: dict[int, list[StoredMessage | None]] = {}
         self.size = 0
-        """Bytes of the messages held."""
+        """Bytes that the messages held take, `OVERHEAD` included."""
 
     def get(self, offset: int) -> StoredMessage | None:
         """The message, when it is resident."""
@@ -58,13 +61,14 @@ class Pages:
                 break
         return found
 
-    def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> None:
-        """Hold messages from offset `first` on; they were not held before."""
-        self.size += size
+    def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> int:
+        """Hold messages of `size` bytes from offset `first` on; they were not held before. Returns the bytes that takes."""
+        taken = size + OVERHEAD * len(messages)
+        self.size += taken
         page = self._pages.get(first >> _SHIFT)
         if page is not None and len(page) == first & _MASK and len(page) + len(messages) <= PAGE:
             page += messages
-            return
+            return taken
         position = 0
         while position < len(messages):
             offset = first + position
@@ -75,13 +79,27 @@ class Pages:
                 page += [None] * (index - len(page))
             page[index : index + len(part)] = part
             position += len(part)
+        return taken
 
-    def drop(self, page_number: int) -> int:
-        """Let a page go; returns the bytes that frees."""
+    def drop(self, page_number: int, kept: Ranges | None = None) -> int:
+        """Let a page go, but for the offsets in `kept`; returns the bytes that frees."""
         page = self._pages.pop(page_number, None)
-        freed = sum(message.size for message in page if message is not None) if page else 0
+        if page is None:
+            return 0
+        freed = sum(message.size + OVERHEAD for message in page if message is not None)
+        if kept:
+            rest: list[StoredMessage | None] = [None] * len(page)
+            for start, stop in kept:
+                part = slice(start - page_number * PAGE, stop - page_number * PAGE)
+                rest[part] = page[part]
+            if held := [message.size + OVERHEAD for message in rest if message is not None]:
+                self._pages[page_number] = rest
+                freed -= sum(held)
         self.size -= freed
         return freed
+
+    def __contains__(self, page_number: int) -> bool:
+        return page_number in self._pages
 
     def page_numbers(self) -> Iterator[int]:
         """The resident pages, in the order they came."""

@@ -23,17 +23,17 @@ from collections.abc import Container, Mapping
 from heapq import heappop
 from types import MappingProxyType
 
-from penstock.broker.core import events
-from penstock.broker.core.events import column
-from penstock.broker.core.image import Trace, entries
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.outcome import EXPLICIT_NACK, MAX_ATTEMPTS, TTL_EXPIRED, Burial, Outcome
-from penstock.broker.core.policy import MAX_COUNT, Overflow, Policy
-from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import Trace, entries
+from penstock.journal.core.events import column
+from penstock.journal.core.ranges import Ranges, merge
+from penstock.values.message import Batch, StoredMessage
+from penstock.values.policy import MAX_COUNT, Overflow, Policy
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 _DISCARD, _REJECT, _SPILL = Overflow.DISCARD.value, Overflow.REJECT.value, Overflow.SPILL.value
@@ -226,6 +226,18 @@ class Queue(QueueState):
         self.counters.count_acked(event)
         return event
 
+    def ack_expired(self, offset: int, attempt: int, epoch: int, message: StoredMessage, now: int) -> events.Acked | None:
+        """Settle a delivery whose lease has expired; None when the message was delivered again or settled since."""
+        trace = self._traces.get(offset)
+        if trace is None or self._leases.get(offset) is not None:
+            return None
+        if (trace.cause, trace.attempts, trace.epoch) != ("expired", attempt, epoch):
+            return None
+        self._remove(offset, message)
+        event = events.Acked(self.number, now, [offset], message.publish_at, attempt)
+        self.counters.count_acked(event)
+        return event
+
     def nack(
         self, leases: list[Lease], now: int, *, requeue: bool = True, error: str | None = None, delay: int | None = None
     ) -> Outcome:
@@ -267,8 +279,8 @@ class Queue(QueueState):
         offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
         return events.Returned(self.number, now, offsets, published, "released", column(attempts), now)
 
-    def tick(self, now: int, published: Mapping[int, int] = _NOTHING) -> Outcome:
-        """Do everything that has become due: leases, delays, times to live, retention.
+    def tick(self, now: int, published: Mapping[int, int] = _NOTHING, *, retires: bool = True) -> Outcome:
+        """Do everything that has become due: leases, delays, times to live and, if it `retires`, retention.
 
         `published` has publish times of messages that are not resident: what is young enough need not be read.
         """
@@ -289,14 +301,14 @@ class Queue(QueueState):
                 self._remove(offset, message)
                 self._die(offset, message, TTL_EXPIRED, "ttl", trace.attempts, trace.error, now, outcome)
             heappop(self._mortal_heap)
-        if now >= self._retire_at:
+        if retires and now >= self._retire_at:
             self._retire(now, published, outcome)
-        self.soonest = self._next_due()
+        self.soonest = self._next_due(self._retire_at if retires else FOREVER)
         return outcome
 
-    def _next_due(self) -> int:
+    def _next_due(self, retire_at: int) -> int:
         """The next instant at which `tick` has something to do."""
-        due = min(self._retire_at, self._waiting.next_due())
+        due = min(retire_at, self._waiting.next_due())
         deadline = self._leases.next_deadline()
         if deadline is not None and deadline < due:
             due = deadline
@@ -393,7 +405,7 @@ class Queue(QueueState):
         """Put a message whose lease has ended back to where it waits."""
         offset, message = lease.offset, lease.message
         trace = self._traces.setdefault(offset, Trace())
-        trace.attempts, trace.cause, trace.error = attempts, cause, error or trace.error
+        trace.attempts, trace.cause, trace.error, trace.epoch = attempts, cause, error or trace.error, lease.epoch
         self._waiting.come_back(offset, message.priority, self._key(message), due)
         if due is not None:
             self.soonest = min(self.soonest, due)

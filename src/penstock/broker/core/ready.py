@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from penstock.broker.core.ranges import Ranges, merge, subtract
+from penstock.journal.core.ranges import Ranges, merge, subtract
 
 _LEFTOVERS = 512
 

@@ -12,17 +12,17 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.broker.core.events import Event
-from penstock.broker.core.filter import Filter
-from penstock.broker.core.image import Counters, DeadLetterEntry, QueueImage, Trace
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.message import StoredMessage
 from penstock.broker.core.outcome import Piece, Why
 from penstock.broker.core.pages import Pages
-from penstock.broker.core.policy import Policy
-from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
+from penstock.journal.core.checkpoint import Counters, DeadLetterEntry, QueueImage, Trace
+from penstock.journal.core.events import Event
+from penstock.journal.core.ranges import Ranges, merge
+from penstock.values.filter import Filter
+from penstock.values.message import StoredMessage
+from penstock.values.policy import Policy
 
 E = TypeVar("E", bound=Event)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.broker.core.image import StreamImage
-from penstock.broker.core.message import Batch, StoredMessage
 from penstock.broker.core.pages import Pages
-from penstock.broker.core.policy import Overflow
-from penstock.broker.core.producers import Producers
 from penstock.broker.core.queue import Queue
+from penstock.journal.core.checkpoint import StreamImage
+from penstock.journal.core.producers import Producers
+from penstock.values.message import Batch, StoredMessage
+from penstock.values.policy import Overflow
 
 Place = tuple[int, int]
 """Where a published message is: (offset, publish_at)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from penstock.broker.core.ordering import Lanes
-from penstock.broker.core.ranges import Ranges, merge
 from penstock.broker.core.ready import Ready
 from penstock.durations import FOREVER
+from penstock.journal.core.ranges import Ranges, merge
 
 _LEFTOVERS = 512
 

@@ -1,1 +1,1 @@
-"""The implementations of the port in `penstock.broker.journal`; each passes the same conformance suite."""
+"""Documented import paths. The journals are in `penstock.journal`."""

@@ -9,11 +9,11 @@ from typing import cast
 
 import msgspec
 
-from penstock.api import frames
-from penstock.api.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
 from penstock.client.link import Channel, Receiver
-from penstock.client.links.address import text_of
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
+from penstock.wire import frames
+from penstock.wire.address import text_of
+from penstock.wire.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
 
 STRANGER_BYTES = 64 * 1024
 """How large a frame may be before the server has greeted."""

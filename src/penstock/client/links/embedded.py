@@ -9,20 +9,21 @@ from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.access import ANYONE
-from penstock.api import frames
+from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
-from penstock.api.frames import Limits, Nack, Opened
 from penstock.api.operations import Operations
 from penstock.api.service import Service
 from penstock.broker.broker import Broker
+from penstock.broker.consumer import BATCH
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.message import Message
 from penstock.broker.core.queue import Queue
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
-from penstock.embedded import embedded_service
 from penstock.errors import FailedPrecondition, PenstockError
-from penstock.work import NewMessage
+from penstock.values.message import Message
+from penstock.values.queue import NewMessage
+from penstock.wire import frames
+from penstock.wire.frames import Limits, Nack, Opened
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class EmbeddedLink:
 class _EmbeddedChannel:
     """A feed of the same process: nothing is copied."""
 
-    has_room = True
+    room = BATCH
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -124,7 +125,7 @@ class _EmbeddedChannel:
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
         """End deliveries. What has begun need not be said: who dies here takes the broker along, and leases run out."""
-        self.feed.settle(acks, nacks, deadlines)
+        self.feed.settle_receipts(acks, nacks, deadlines)
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
         """Nothing: everything arrives at once."""
@@ -132,7 +133,7 @@ class _EmbeddedChannel:
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
         """End deliveries, and hear about it."""
-        failed = self.feed.settle(acks, nacks, deadlines)
+        failed = self.feed.settle_receipts(acks, nacks, deadlines)
         await self.feed.confirmed()
         return failed
 

@@ -24,19 +24,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from penstock.api import frames
-from penstock.api.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
+from penstock import forks
 from penstock.api.operations import Operations
 from penstock.api.registry import operation as known
 from penstock.backoff import exponential
-from penstock.broker.core.message import Message
 from penstock.client.link import Channel, Receiver
-from penstock.client.links.address import Address, text_of
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND, micros
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
-from penstock.work import NewMessage
+from penstock.values.message import Message
+from penstock.values.queue import NewMessage
+from penstock.wire import frames
+from penstock.wire.address import Address, text_of
+from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +51,8 @@ MIN_PAUSE, MAX_PAUSE = SECOND // 20, 2 * SECOND
 CLOSE_SECONDS = 5.0
 MAX_UNANSWERED = 1_000
 """How many publishes may be without their answer. A server knows that many of a producer's latest again, and no more."""
+CONSUMING = frozenset({"pull", "consume"})
+"""Operations that lease messages."""
 QUESTIONS = (
     *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
     *("subscription_stats", "queue_stats", "dead_letter"),
@@ -97,6 +100,7 @@ class RemoteLink:
         self._seeking: asyncio.Task[None] | None = None
         self._is_open = False
         self._room: asyncio.Semaphore
+        forks.own(self, "client")
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,7 +135,13 @@ class RemoteLink:
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
         call = next(self._calls)
-        result = await self._ask(Request(call, Call(call, found.name, arguments), is_repeatable=found.name.startswith(QUESTIONS)))
+        request = Request(call, Call(call, found.name, arguments), is_repeatable=found.name.startswith(QUESTIONS))
+        try:
+            result = await self._ask(request)
+        except asyncio.CancelledError:
+            if found.name in CONSUMING:
+                self._cancel(request)
+            raise
         value: T = _read(found.read_result, result, found.name)
         return value
 
@@ -172,6 +182,13 @@ class RemoteLink:
                 f"the connection was lost before the answer came ({lost.problem}): it may or may not have been done",
                 hint="look whether it was done, and repeat it if not",
             ) from None
+
+    def _cancel(self, request: Request) -> None:
+        """Nobody waits for an answer any more: what it leases must not stay leased."""
+        if request in self._line:
+            self._line.remove(request)
+        elif (connection := self._connection) is not None and connection.is_usable:
+            connection.send(frames.Cancel(request.call))
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.durations import SECOND
+from penstock.errors.short_repr import shown
 from penstock.hub.core.address import EVERYONE, HUB, address_of, is_address
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.topic import is_pattern
-from penstock.shown import shown
 
 LEEWAY = 30 * SECOND
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.hub.core import closing
+from penstock.hub.core import close_codes
 from penstock.hub.core.address import is_address
-from penstock.hub.core.ask import Ask
-from penstock.hub.core.floor import Floor
+from penstock.hub.core.effects import Verify
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import (
     Connect,
     Connected,
     Disconnect,
     DisconnectAck,
+    Envelope,
     Heartbeat,
     HeartbeatAck,
     RefreshToken,
@@ -20,8 +20,10 @@ from penstock.hub.core.messages import (
 from penstock.hub.core.original import ORIGINAL
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.registering import join
+from penstock.hub.core.request import Ask
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.wish import Verify
+from penstock.hub.core.state import Floor
 
 VERSIONS = {True: "0", False: "1"}
 """The major version of the protocol in the original's dialect, and in the specification's."""
@@ -42,6 +44,13 @@ MAX_WHOLE = 1 << 53
 """Up to here every whole number is one as a float too."""
 
 
+def begin(floor: Floor, session: Session, request: Envelope, now: int) -> None:
+    """Begin without hub:connect, as a client does that knows of topics alone: it becomes an actor by its first message."""
+    if request.type != "hub:register":
+        join(floor, session, request.sender, now)
+    session.enter(State.CONNECTED)
+
+
 def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
     """Ask who it is, once the version fits."""
     session, request, command, now = ask.session, ask.request, ask.command, ask.now
@@ -50,7 +59,7 @@ def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
             "internal_error",
             "the session is connected already",
             reason="already_connected",
-            resolution="send hub:connect once on each connection",
+            resolution="send hub:connect once on each connection, and before anything else",
         )
     wanted = VERSIONS[session.dialect is ORIGINAL]
     if command.version.partition(".")[0] != wanted:
@@ -62,8 +71,9 @@ def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
             details={"supported": ["1.0", "0.1.0"]},
         )
         floor.refuse(session, refusal, now, request)
-        floor.cut(session, closing.WRONG_VERSION, now)
+        floor.cut(session, close_codes.WRONG_VERSION, now)
         return None
+    session.session_id = command.resume or session.session_id
     sender = request.sender
     return Verify(request, command.jwt, sender if sender is not None and is_address(sender) else None)
 
@@ -103,7 +113,7 @@ def disconnect(floor: Floor, ask: Ask[Disconnect]) -> None:
     """Clean up, say so, and close."""
     session, now = ask.session, ask.now
     floor.reply(ask, DisconnectAck(session.session_id))
-    floor.leave(session, closing.GOODBYE, now)
+    floor.leave(session, close_codes.GOODBYE, now)
 
 
 def refresh(_: Floor, ask: Ask[RefreshToken]) -> Verify:
@@ -137,7 +147,7 @@ def check_token(floor: Floor, session: Session, now: int) -> None:
     if expires_at is None or now < expires_at:
         return
     if now >= expires_at + TOKEN_GRACE:
-        floor.cut(session, closing.UNAUTHORIZED, now)
+        floor.cut(session, close_codes.UNAUTHORIZED, now)
     elif not session.is_warned:
         session.is_warned = True
         floor.refuse(session, token_expired(), now)

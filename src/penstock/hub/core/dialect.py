@@ -99,6 +99,8 @@ def metadata_of(message: Message, said: bytes) -> bytes:
         parts.append(b'"originalMessageId":%b' % encode(message.message_id))
     else:
         parts.append(b'"topic":%b,"messageId":%b' % (encode(message.topic), encode(message.message_id)))
+    if message.ack_id is not None:
+        parts.append(b'"ackId":%b' % encode(message.ack_id))
     if message.position is not None:
         parts.append(b'"offset":%d,"epoch":%b' % (message.position.offset, encode(message.position.epoch)))
     return b",".join(parts)

@@ -12,30 +12,23 @@ from typing import Any
 import msgspec
 
 from penstock.durations import SECOND
-from penstock.hub.core import (
-    closing,
-    connecting,
-    flow,
-    messages,
-    messaging,
-    publishing,
-    registering,
-    subscribing,
-)
-from penstock.hub.core.ask import Ask
+from penstock.hub.core import close_codes as closing
+from penstock.hub.core import connecting, messages, messaging, publishing, registering, subscribing
+from penstock.hub.core import flow_control as flow
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.dialect import MakeId
-from penstock.hub.core.floor import Floor
+from penstock.hub.core.effects import Append, Recover, Release, Retain, Verify, Wish
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import COMMANDS, Command, Envelope, Position, decode_envelope
-from penstock.hub.core.numbers import GONE
+from penstock.hub.core.metrics import GONE
 from penstock.hub.core.original import ORIGINAL, read_connect_metadata
 from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.request import Ask
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session, State
+from penstock.hub.core.state import Floor
 from penstock.hub.core.topic import overlaps
-from penstock.hub.core.wish import Append, Recover, Release, Retain, Verify, Wish
 
 PING = "ping"
 PONG = b'{"type":"pong"}'
@@ -190,15 +183,8 @@ class Hub:
                 resolution=f"send one of {', '.join(COMMANDS)}",
             )
         if session.state is State.CONNECTING:
-            if kind != "hub:connect":
-                raise Refusal(
-                    "unauthorized", "the session is not connected", reason="not_connected", resolution="send hub:connect first"
-                )
-            found = read_connect_metadata(request.metadata)
-            if found is not None and found.protocol_version is not None:
-                session.dialect = ORIGINAL
-        else:
-            self._check_sender(session, request, now)
+            self._begin(session, request, now)
+        self._check_sender(session, request, now)
         try:
             command = session.dialect.read(request)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -209,9 +195,29 @@ class Hub:
             self._take(session, now, more)
         return HANDLERS[type(command)](self.floor, ask)
 
+    def _begin(self, session: Session, request: Envelope, now: int) -> None:
+        """The first request of a session: hub:connect, or any other where nobody is asked for a token."""
+        is_connect = request.type == "hub:connect"
+        if not (is_connect or self.rules.anonymous):
+            raise Refusal(
+                "unauthorized",
+                "the session is not connected",
+                reason="not_connected",
+                resolution="send hub:connect first, with a token as payload.jwt (or as metadata.authToken, with protocolVersion)",
+            )
+        found = read_connect_metadata(request.metadata)
+        if found is not None and found.protocol_version is not None:
+            session.dialect = ORIGINAL
+        if not is_connect:
+            connecting.begin(self.floor, session, request, now)
+
     def _check_sender(self, session: Session, request: Envelope, now: int) -> None:
         actor, expires_at = session.actor, session.identity.expires_at
-        if actor is not None and request.sender not in {None, actor.address}:
+        if (
+            actor is not None
+            and request.sender not in {None, actor.address}
+            and not (actor.is_anonymous and request.sender == session.claimed)
+        ):
             raise Refusal(
                 "unauthorized",
                 "from is another actor's address",
@@ -335,7 +341,7 @@ class Hub:
                 if now - session.opened_at >= rules.connect_timeout:
                     floor.cut(session, closing.NOT_CONNECTED, now)
             elif session.is_open:
-                if now - session.heard_at >= rules.idle:
+                if now - session.heard_at >= rules.idle and not registering.is_lasting(session):
                     floor.cut(session, closing.SILENT, now)
                 elif session.outbox.is_stalled(now, rules.stall):
                     floor.cut(session, closing.SLOW_READER, now)

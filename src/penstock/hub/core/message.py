@@ -23,6 +23,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_at: int | None = None
     topic: str | None = None
     """None of a direct message."""
+    ack_id: str | None = None
+    """By which this one delivery is acknowledged, if it is one of a durable subscription."""
     position: Position | None = None
     metadata: bytes | None = None
     """What the sender of a direct message said beside it: the inside of a JSON object, or None."""

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 Milliseconds = Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+SessionId = Annotated[str, Meta(min_length=1, max_length=128)]
 LATEST = 1 << 52
 """Of a timestamp and of a TTL, so that their sum in microseconds is an integer of 64 bits."""
 
@@ -52,11 +53,13 @@ class Position(Struct, frozen=True):
 
 
 class Connect(Command, frozen=True):
-    """Open a session. Nothing else is heard before it."""
+    """Open a session. Where a token is needed, nothing else is heard before it."""
 
     version: str = "1.0"
     jwt: str | None = None
     """The token, with or without the word `Bearer`."""
+    resume: SessionId | None = None
+    """The session of an earlier connection that this one continues, so that publishes which are sent again are recognised."""
 
 
 class Connected(Reply, frozen=True):
@@ -264,14 +267,14 @@ class Published(Reply, frozen=True):
 
 
 class Ack(Command, frozen=True):
-    """Messages of durable subscriptions are done: they are not sent again. Ids are those of `metadata.messageId`."""
+    """Messages of durable subscriptions are done: they are not sent again. Ids are those of `metadata.ackId`."""
 
-    message_id: str | None = None
-    message_ids: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+    ack_id: str | None = None
+    ack_ids: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
 class Acked(Reply, frozen=True):
-    """So many were waiting for it; the others were acknowledged before, or never sent to this session."""
+    """How many deliveries are done now; the other ids were acknowledged before, or are none of this connection."""
 
     acked: int
     unknown: tuple[str, ...] = ()

@@ -6,8 +6,6 @@ from itertools import islice
 
 import msgspec
 
-from penstock.hub.core.ask import Ask
-from penstock.hub.core.floor import Floor
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import (
     Broadcast,
@@ -20,9 +18,11 @@ from penstock.hub.core.messages import (
 from penstock.hub.core.publishing import checked_data, checked_expiry, checked_type
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registering import acting
+from penstock.hub.core.request import Ask
+from penstock.hub.core.state import Floor
 
 MAX_METADATA = 8 * 1024
-STAMPED = frozenset({"forwarded", "via", "originalMessageId", "topic", "messageId", "offset", "epoch", "publication"})
+STAMPED = frozenset({"forwarded", "via", "originalMessageId", "topic", "messageId", "ackId", "offset", "epoch", "publication"})
 """What the hub says in a forwarded message's metadata, so that no sender can say it."""
 NEVER_SEEN = "Actor not registered with Signal Hub"
 EXPIRED = "Actor registration expired"

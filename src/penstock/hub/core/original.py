@@ -29,6 +29,7 @@ class ConnectMetadata(Struct, frozen=True, rename="camel"):
 
     protocol_version: str | None = None
     auth_token: str | None = None
+    resume: m.SessionId | None = None
 
 
 class _Register(Struct, frozen=True, rename="camel"):
@@ -109,7 +110,7 @@ class Original:
 
 def _connect(metadata: ConnectMetadata | None) -> m.Connect:
     found = metadata or ConnectMetadata()
-    return m.Connect(version=found.protocol_version or "", jwt=found.auth_token)
+    return m.Connect(version=found.protocol_version or "", jwt=found.auth_token, resume=found.resume)
 
 
 def _register(asked: _Register) -> m.Register:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
+from penstock.errors.short_repr import shown
 from penstock.hub.core.refusal import Refusal
-from penstock.shown import shown
 
 MAX_PATTERN = 256
 MAX_SIZE = 512

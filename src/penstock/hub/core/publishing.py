@@ -5,18 +5,19 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from penstock.hub.core.ask import Ask
-from penstock.hub.core.depth import is_deeper
-from penstock.hub.core.floor import Floor
-from penstock.hub.core.huge import has_huge_number
+from penstock.hub.core.effects import Append
+from penstock.hub.core.large_numbers import has_huge_number
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Envelope, Position, Publish, Published
+from penstock.hub.core.nesting import is_deeper
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registering import acting
+from penstock.hub.core.repeats import Key
+from penstock.hub.core.request import Ask
 from penstock.hub.core.rules import MAX_DEPTH
 from penstock.hub.core.session import Session
+from penstock.hub.core.state import Floor
 from penstock.hub.core.topic import checked_topic
-from penstock.hub.core.wish import Append
 
 MAX_TYPE = 256
 RESERVED = "hub:"
@@ -31,8 +32,11 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         raise not_permitted("publish to", topic)
     data = checked_data(command.data)
     given = request.message_id or None  # an empty one names nothing
+    key: Key | None = None
     if given is not None:
-        heard = floor.seen.find((actor.address, given), now)
+        # Clients number their publishes anew with each session, so neither actor nor id tells a repeat from a new message.
+        key = (actor.address, session.session_id, given, hash((topic, kind, data)))
+        heard = floor.seen.find(key, now)
         if heard is not None:
             if heard.answer is None:
                 heard.waiting.append((session, request))
@@ -51,12 +55,12 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         position=None if log is not None else floor.positions.next(topic),
     )
     if log is not None:
-        if given is not None:
-            floor.seen.note((actor.address, given), now).waiting.append((session, request))
+        if key is not None:
+            floor.seen.note(key, now).waiting.append((session, request))
         session.appends += 1
         if log is floor.everything:
             floor.under_way[topic] += 1
-        return Append(request, log, message)
+        return Append(request, log, message, key)
     count = floor.forward(message, floor.table.match(topic), now)
     answer = Published(
         topic,
@@ -66,8 +70,8 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         message_id=message.message_id,
         position=UNSET if message.position is None else message.position,
     )
-    if given is not None:
-        floor.seen.note((actor.address, given), now, answer)
+    if key is not None:
+        floor.seen.note(key, now, answer)
     floor.reply(ask, answer)
     return None
 
@@ -81,8 +85,8 @@ def appended(floor: Floor, session: Session, wish: Append, position: Position, n
     answer = Published(topic, count, delivered=True, timestamp=now // 1000, message_id=message.message_id, position=position)
     for waiting, request in _waiting(floor, session, wish):
         floor.say(waiting, answer, now, request)
-    if wish.request.message_id:
-        floor.seen.note((message.sender, message.message_id), now, answer)
+    if wish.key is not None:
+        floor.seen.note(wish.key, now, answer)
 
 
 def lost(floor: Floor, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
@@ -96,7 +100,7 @@ def lost(floor: Floor, session: Session, wish: Append, refusal: Refusal, now: in
 
 def _waiting(floor: Floor, session: Session, wish: Append) -> list[tuple[Session, Envelope]]:
     """Who waits to hear what became of a message."""
-    heard = floor.seen.forget((wish.message.sender, wish.message.message_id))
+    heard = None if wish.key is None else floor.seen.forget(wish.key)
     return [(session, wish.request)] if heard is None else heard.waiting
 
 

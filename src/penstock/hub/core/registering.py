@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.hub.core import closing
-from penstock.hub.core.address import EVERYONE, HUB
-from penstock.hub.core.ask import Ask, C
-from penstock.hub.core.floor import Floor
+from penstock.hub.core import close_codes
+from penstock.hub.core.address import EVERYONE, HUB, is_address
+from penstock.hub.core.effects import Release
 from penstock.hub.core.messages import (
     Discover,
     Envelope,
@@ -18,16 +17,42 @@ from penstock.hub.core.messages import (
     Unregistered,
 )
 from penstock.hub.core.refusal import Code, Refusal
-from penstock.hub.core.registry import Actor
+from penstock.hub.core.registry import NEVER, Actor
+from penstock.hub.core.request import Ask, C
 from penstock.hub.core.session import Session
-from penstock.hub.core.wish import Release
+from penstock.hub.core.state import Floor
+
+MAX_CLAIMED = 256
+"""A longer `from` that is nobody's address is not remembered."""
 
 _REGISTER = "send hub:register with your actorAddress and capabilities first"
 
 
 def register(floor: Floor, ask: Ask[Register]) -> None:
     """Be an actor. Another session that was this one is told and closed: the last registration counts."""
-    session, command, now = ask.session, ask.command, ask.now
+    actor = _enter(floor, ask.session, ask.command, ask.now)
+    if actor is not None:
+        floor.reply(ask, Registered(actor.address, actor.renewal_token, actor.expires_at // 1000, actor.version))
+
+
+def join(floor: Floor, session: Session, claimed: str | None, now: int) -> None:
+    """Be an actor without having asked to be, as long as the connection lasts: by the address that it claims if that is free."""
+    is_free = claimed is not None and is_address(claimed) and floor.registry.get(claimed, now) is None
+    address = claimed if claimed is not None and is_free else f"@(anonymous/{floor.make_id()})"
+    actor = _enter(floor, session, Register(address, ("anonymous",)), now)
+    if actor is not None:
+        actor.expires_at, actor.is_anonymous = NEVER, not is_free
+        if claimed is not None and len(claimed) <= MAX_CLAIMED:
+            session.claimed = claimed
+
+
+def is_lasting(session: Session) -> bool:
+    """Whether it is registered for as long as its connection lasts: its client knows of no renewal, and of no heartbeat."""
+    return session.actor is not None and session.actor.expires_at == NEVER
+
+
+def _enter(floor: Floor, session: Session, command: Register, now: int) -> Actor[Session] | None:
+    """The session as an actor; None when it has come to its end meanwhile."""
     address = command.actor_address
     allowed = session.identity.address
     if allowed is not None and address != allowed:
@@ -43,7 +68,7 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
         )
     floor.expire(now)  # whose time ran out has no address any more, and takes no room
     if not session.is_open:
-        return  # its own time ran out, and it was too full to be told
+        return None  # its own time ran out, and it was too full to be told
     if session.actor is not None and session.actor.address != address:
         raise Refusal(
             "internal_error",
@@ -53,10 +78,10 @@ def register(floor: Floor, ask: Ask[Register]) -> None:
         )
     actor, displaced = floor.registry.register(command, session, token=f"renewal-{floor.make_id()}", now=now)
     if displaced is not None:
-        floor.cut(displaced.session, closing.REPLACED, now)
+        floor.cut(displaced.session, close_codes.REPLACED, now)
     session.actor = actor
     session.rename(address)
-    floor.reply(ask, Registered(address, actor.renewal_token, actor.expires_at // 1000, actor.version))
+    return actor
 
 
 def renew(floor: Floor, ask: Ask[Renew]) -> None:

@@ -14,19 +14,21 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from penstock.errors.short_repr import shown
 from penstock.hub.core.address import is_address
-from penstock.hub.core.depth import is_deeper
 from penstock.hub.core.discovery import glob_matcher, regex_matcher
 from penstock.hub.core.messages import ActorFound, Discover, DiscoveryResult, ListActors, Register, Renew
+from penstock.hub.core.nesting import is_deeper
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TTL, MIN_TTL, HubRules
-from penstock.shown import shown
 
 MAX_CAPABILITIES = 64
 MAX_CAPABILITY = 128
 MAX_METADATA = 8 * 1024
 """Bytes of JSON: whoever lists actors is sent the metadata of up to 1,000 of them."""
 
+NEVER = 1 << 62
+"""When a registration runs out that lasts as long as its connection."""
 _MILLISECOND = 1_000
 _SLACK = 64
 """How many entries of the heap may be outdated however few actors there are."""
@@ -50,6 +52,8 @@ class Actor(Generic[S]):
     """What a renewal that names no TTL gets again."""
     version: int
     renewal_token: str = field(repr=False)
+    is_anonymous: bool = False
+    """Whether the hub made its address up, so that nobody can come back to it."""
 
 
 class Registry(Generic[S]):

@@ -39,8 +39,10 @@ class HubRules:
     """Messages of one session; None for no limit."""
     flood: int = 1_000
     """How many more messages may be refused for their rate than are taken before the connection is closed."""
+    anonymous: bool = False
+    """Whether a session may begin without hub:connect, which is so where nobody is asked for a token."""
     connect_timeout: int = 10 * SECOND
-    """How long a connection may take to say hub:connect."""
+    """How long a connection may take to say hub:connect, or whatever else it may begin with."""
     heartbeat: int = 5 * MINUTE
     """How often a client is asked to give a sign of life."""
     idle: int = 10 * MINUTE

@@ -3,8 +3,9 @@
     connecting ──hub:connect──> connected ──hub:disconnect, or the hub's own reasons──> disconnecting ──closed──> disconnected
         └───────────────── no hub:connect in time, a wrong version, no valid token ───────────┘
 
-While connecting nothing but hub:connect is heard; from disconnecting on nothing at all. A session is registered as at most one
-actor; its subscriptions are that actor's, and end with the registration.
+Where nobody is asked for a token any other request connects too, and makes the session an actor; else nothing but hub:connect is
+heard while connecting. From disconnecting on nothing is heard at all. A session is registered as at most one actor; its
+subscriptions are that actor's, and end with the registration.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.hub.core.closing import Close
+from penstock.hub.core.close_codes import Close
 from penstock.hub.core.dialect import SPECIFIED, Dialect
 from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.message import Message
 from penstock.hub.core.outbox import Outbox
 from penstock.hub.core.registry import Actor
 from penstock.hub.core.rules import HubRules
@@ -45,6 +47,7 @@ class Session:
     __slots__ = (
         "actor",
         "appends",
+        "claimed",
         "closing",
         "dialect",
         "full_at",
@@ -71,18 +74,21 @@ class Session:
 
     def __init__(self, session_id: str, rules: HubRules, now: int) -> None:
         self.session_id = session_id
+        """That of the session it continues, if it does. Known to its client alone."""
         self.enter(State.CONNECTING)
         self.dialect: Dialect = SPECIFIED
         self.identity: Identity = ANYBODY
         self.actor: Actor[Session] | None = None
+        self.claimed: str | None = None
+        """The `from` of a client that began without hub:connect. It may keep sending it, though it may be known by another."""
         self.subscriptions: dict[str, Subscription] = {}
         self.outbox = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
         self.holds = 0
         """How many reasons there are to hold messages back: a pause, a recovery that runs."""
         self.held = Outbox(rules.max_outbox_bytes, rules.max_outbox_messages)
         self.is_paused = False
-        self.unacked: dict[str, set[str]] = {}
-        """Messages that were sent and not acknowledged: by id, the patterns of the durable subscriptions that brought it."""
+        self.unacked: dict[str, tuple[str, Message]] = {}
+        """What was delivered and is not acknowledged: by ack id, the pattern of the durable subscription, and the message."""
         self.appends = 0
         """How many of its publishes are on their way into a log."""
         self.closing: Close | None = None
@@ -108,10 +114,7 @@ class Session:
 
     def forget_unacked(self, pattern: str) -> None:
         """Await no acknowledgement of what a durable subscription has brought: it is over here."""
-        for message_id in [one for one, patterns in self.unacked.items() if pattern in patterns]:
-            self.unacked[message_id].discard(pattern)
-            if not self.unacked[message_id]:
-                del self.unacked[message_id]
+        self.unacked = {ack_id: found for ack_id, found in self.unacked.items() if found[0] != pattern}
 
     def rename(self, name: str) -> None:
         """Be addressed by another name: the actor's, or before there is one, the session's."""

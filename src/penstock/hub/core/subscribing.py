@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from penstock.hub.core.ask import Ask
 from penstock.hub.core.binding import EVERYTHING
-from penstock.hub.core.floor import Floor
+from penstock.hub.core.effects import Recover, Release, Retain, Settle
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import (
     Ack,
@@ -30,9 +30,10 @@ from penstock.hub.core.messages import (
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registering import acting, registration_expired
+from penstock.hub.core.request import Ask
 from penstock.hub.core.session import Session, Subscription
+from penstock.hub.core.state import Floor
 from penstock.hub.core.topic import RESOLUTION, checked_pattern, checked_topic, covers, has_wildcard
-from penstock.hub.core.wish import Recover, Release, Retain, Settle
 
 MAX_PREFIX = 256
 MAX_LOOKED_AT = 10_000
@@ -51,6 +52,13 @@ def subscribe(floor: Floor, ask: Ask[Subscribe]) -> Recover | Retain | None:
     known = session.subscriptions.get(pattern)
     has_rested = pattern in floor.durable.patterns_of(actor.address)
     is_durable = command.durable or (known is None and has_rested)
+    if is_durable and actor.is_anonymous:
+        raise Refusal(
+            "unauthorized",
+            "a durable subscription belongs to an address, and this session has none of its own",
+            reason="anonymous",
+            resolution="send hub:register with your actorAddress first on a new connection, or subscribe without durable",
+        )
     if is_durable and not has_rested:
         _check_shelf(floor)
     if known is None:
@@ -198,30 +206,32 @@ def _tried(floor: Floor, wish: Retain) -> tuple[str, str]:
 
 
 def deliver(floor: Floor, session: Session, pattern: str, messages: Sequence[Message], now: int) -> None:
-    """Send messages of a durable subscription, each of which the client has to acknowledge."""
+    """Send messages of a durable subscription, each with an id of its own by which the client has to acknowledge it."""
     for message in messages:
         if pattern in session.subscriptions:
-            session.unacked.setdefault(message.message_id, set()).add(pattern)
-            floor.forward(message, (session,), now)
+            ack_id = f"ack-{floor.make_id()}"  # no other's: publishers choose the ids of messages, and may choose the same
+            session.unacked[ack_id] = pattern, message
+            floor.forward(replace(message, ack_id=ack_id), (session,), now)
 
 
 def ack(floor: Floor, ask: Ask[Ack]) -> Settle | None:
     """Messages are done."""
     session, command = ask.session, ask.command
-    wanted = dict.fromkeys((*command.message_ids, command.message_id) if command.message_id else command.message_ids)
+    wanted = dict.fromkeys((*command.ack_ids, command.ack_id) if command.ack_id else command.ack_ids)
     if not wanted:
         raise Refusal(
             "internal_error",
-            "messageId is required",
-            reason="missing_message_id",
-            resolution="send payload.messageId, or payload.messageIds, with ids from metadata.messageId",
+            "ackId is required",
+            reason="missing_ack_id",
+            resolution="send payload.ackId, or payload.ackIds, with metadata.ackId of the messages",
         )
     actor = acting(ask)
     unknown = tuple(one for one in wanted if one not in session.unacked)
-    done: dict[str, list[str]] = {}
+    done: dict[str, list[Message]] = {}
     for one in wanted:
-        for pattern in session.unacked.pop(one, ()):
-            done.setdefault(pattern, []).append(one)
+        if one in session.unacked:
+            pattern, message = session.unacked.pop(one)
+            done.setdefault(pattern, []).append(message)
     floor.reply(ask, Acked(len(wanted) - len(unknown), unknown))
     return Settle(actor.address, done) if done else None
 

@@ -30,7 +30,7 @@ class Destination:
     batch: int | None
 
     def for_batch(self) -> tuple[str | None, int]:
-        """(query, batch) of a batch write; without a query, one that nobody else has is wanted."""
+        """(query, batch) of a batch write; without a query the server keeps no note of it."""
         if self.batch is not None and self.query is None:
             raise InvalidArgument(
                 f"batch is {self.batch} and query is missing, wanted both",

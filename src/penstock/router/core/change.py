@@ -1,7 +1,8 @@
 """What a new configuration changes: which pools and queues come, go, and stay with other values.
 
 A queue is known by its name, and by its URI when its name is new: a queue that was only renamed is changed, not removed and
-added, so that its messages are never taken by two consumers of this router. A changed queue has to be opened again.
+added, so that its messages are never taken by two consumers of this router. One that has another name or URI is opened again;
+other changes leave it open.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ class PoolChange(msgspec.Struct, frozen=True):
 
 
 class QueueChange(msgspec.Struct, frozen=True):
-    """A queue that stays, but has to be opened again."""
+    """A queue that stays, with other values."""
 
     old: QueueConfig
     new: QueueConfig
+
+    @property
+    def has_to_be_opened(self) -> bool:
+        """Whether its source cannot be kept."""
+        return (self.old.name, self.old.uri) != (self.new.name, self.new.uri)
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -60,7 +66,7 @@ class Changes(msgspec.Struct, frozen=True):
         yield from (f"pool {change.new.code} changes: {_pool_change(change)}" for change in self.pools_changed)
         yield from (f"pool {pool.code} is removed: what waits in it goes back to its queue" for pool in self.pools_removed)
         yield from (f"queue {_called(queue)} is added: {_polling(queue)}" for queue in self.queues_added)
-        yield from (f"queue {change.old.name} is opened again: {_queue_change(change)}" for change in self.queues_changed)
+        yield from (f"queue {change.old.name} {_queue_change(change)}" for change in self.queues_changed)
         yield from (f"queue {_called(queue)} is removed: it is not polled any more" for queue in self.queues_removed)
 
 
@@ -119,7 +125,7 @@ def _queue_change(change: QueueChange) -> str:
         said.append(f"{_connections(old)} becomes {new.connections}")
     if old.visibility_timeout != new.visibility_timeout:
         said.append(f"visibility timeout {old.visibility_timeout} s becomes {new.visibility_timeout} s")
-    return ", ".join(said)
+    return f"{'is opened again' if change.has_to_be_opened else 'changes'}: {', '.join(said)}"
 
 
 def _called(queue: QueueConfig) -> str:

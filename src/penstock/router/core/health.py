@@ -1,7 +1,7 @@
 """Whether a router is well: three questions, each a rule over a snapshot.
 
 - `infrastructure`: does it work at all? Then a restart may help.
-- `obstacles`: what keeps it from being ready?
+- `readiness`: can it do its work, and what keeps it from some of it?
 - `overall`: what would an operator say of it?
 
 A router with nothing to do is well; one that waits as a standby is, as long as it can see the lock.
@@ -18,7 +18,7 @@ from penstock.durations import SECOND
 from penstock.router.core.circuit import State
 from penstock.router.core.metrics import THIRTY_MINUTES
 from penstock.router.core.outcome import Severity
-from penstock.router.core.snapshot import PoolState, QueueState, Snapshot
+from penstock.router.core.snapshot import POLL_DEADLINE, PoolState, QueueState, Snapshot
 from penstock.router.core.warnings import WarningRecord
 
 STALL: Final = 120 * SECOND
@@ -38,12 +38,13 @@ class Infrastructure(msgspec.Struct, frozen=True):
 
 
 def infrastructure(snapshot: Snapshot, now: int) -> Infrastructure:
-    """Whether there are pools, and not all that have something to do are stalled."""
+    """Whether there are pools, and not all that have something to do are stalled. Queues that are not open are listed."""
     if not snapshot.is_enabled:
         return Infrastructure(True, "Message router is disabled")
+    queues = [*_closed(snapshot, now).values()]
     if issues := _issues(snapshot, now):
-        return Infrastructure(False, "Infrastructure issues detected", issues)
-    return Infrastructure(True, "Infrastructure is operational")
+        return Infrastructure(False, "Infrastructure issues detected", issues + queues)
+    return Infrastructure(True, "Infrastructure is operational", queues or None)
 
 
 def _issues(snapshot: Snapshot, now: int) -> list[str]:
@@ -65,15 +66,40 @@ def _is_stalled(pool: PoolState, now: int) -> bool:
     return not pool.active and 0 < pool.metrics.active_at < now - STALL
 
 
-def obstacles(snapshot: Snapshot, now: int) -> list[str]:
-    """What keeps a router from being ready; nothing when it is."""
+def _closed(snapshot: Snapshot, now: int) -> dict[str, str]:
+    """By name of a queue that is not open: what is wrong with it. Why is in the warnings, which not everybody may read."""
+    late = _late(snapshot, now)
+    return {
+        queue.name: f"queue {queue.name}: no poll succeeded within {POLL_DEADLINE // SECOND} s"
+        if queue.name in late
+        else f"queue {queue.name} is not connected"
+        for queue in snapshot.queues
+        if queue.name in late or not queue.is_connected
+    }
+
+
+def _late(snapshot: Snapshot, now: int) -> set[str]:
+    """Queues of which a consumer does not poll."""
+    return {consumer.queue for consumer in snapshot.consumers if not consumer.is_polling(now)}
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether a router can do its work."""
+
+    is_ready: bool
+    issues: list[str]
+    """What keeps it from being ready, or from taking messages of some queues."""
+
+
+def readiness(snapshot: Snapshot, now: int) -> Readiness:
+    """Whether a router can do its work: of its queues, one has to be open."""
     if not snapshot.is_enabled:
-        return []
-    found = [] if snapshot.is_ready else ["the router has no configuration yet, or is stopping"]
-    found += _issues(snapshot, now)
-    found += [f"queue {queue.name} is not connected" for queue in snapshot.queues if not queue.is_connected]
-    late = {consumer.queue: None for consumer in snapshot.consumers if not consumer.is_healthy(now)}
-    return found + [f"a consumer of queue {queue} has not polled within 60 s" for queue in late]
+        return Readiness(True, [])
+    issues = [] if snapshot.is_ready else ["the router has no configuration yet, or is stopping"]
+    issues += _issues(snapshot, now)
+    closed = _closed(snapshot, now)
+    is_one_open = len(closed) < len(snapshot.queues) or not snapshot.queues
+    return Readiness(is_one_open and not issues, [*issues, *closed.values()])
 
 
 class Status(StrEnum):
@@ -101,7 +127,8 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 
 def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overall:
     """What an operator would say; `active` are the warnings of the last half hour that nobody has acknowledged."""
-    healthy_queues = sum(is_queue_well(queue, now) for queue in snapshot.queues)
+    closed = _closed(snapshot, now)
+    healthy_queues = sum(queue.name not in closed and is_queue_well(queue, now) for queue in snapshot.queues)
     healthy_pools = sum(is_pool_well(pool, now) for pool in snapshot.pools)
     healthy_consumers = sum(consumer.is_healthy(now) for consumer in snapshot.consumers)
     critical = sum(warning.severity is Severity.CRITICAL for warning in active)
@@ -117,7 +144,7 @@ def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overal
     slight = [f"unhealthy: {count - healthy} of {count} {name}" for name, healthy, count in shares if healthy < count]
     return Overall(
         status=Status.DEGRADED if grave else Status.WARNING if slight else Status.HEALTHY,
-        reason="; ".join(grave or slight) or None,
+        reason="; ".join([*(grave or slight), *closed.values()]) or None,
         queues=len(snapshot.queues),
         healthy_queues=healthy_queues,
         pools=len(snapshot.pools),

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.durations import SECOND
+from penstock.http.client.answer import Answer, Failure, Trouble
 
 DEFAULT_DELAY: Final = 30
 """Seconds until a message comes again, when nobody says otherwise."""
@@ -71,46 +72,6 @@ class Severity(StrEnum):
     WARN = "WARN"
     ERROR = "ERROR"
     CRITICAL = "CRITICAL"
-
-
-class Trouble(StrEnum):
-    """Why there is no answer."""
-
-    CONNECT_TIMEOUT = "connect_timeout"
-    UNREACHABLE = "unreachable"
-    """The connection was refused, or there is no way to the address."""
-    UNRESOLVED = "unresolved"
-    """The name leads to no address."""
-    TIMEOUT = "timeout"
-    """No answer within the time for the request."""
-    BROKEN = "broken"
-    """The connection broke, or what came over it was not HTTP."""
-    NOT_ALLOWED = "not_allowed"
-    """The address is none that the operator lets the router call."""
-    MALFORMED = "malformed"
-    """The target is no URL that can be called; no call was made."""
-    UNSUPPORTED = "unsupported"
-    """The mediation type is not HTTP; no call was made."""
-    CIRCUIT_OPEN = "circuit_open"
-    """The target fails too often at present; no call was made."""
-    CANCELLED = "cancelled"
-    """The router stops."""
-    UNKNOWN = "unknown"
-
-
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What a target answered. The body is cut at the transport's limit."""
-
-    status: int
-    body: bytes = b""
-    retry_after: str | None = None
-
-
-class Failure(msgspec.Struct, frozen=True, gc=False):
-    """Why a target did not answer."""
-
-    trouble: Trouble
-    text: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from enum import Enum
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
 from penstock.router.core.batch_groups import BatchGroups
-from penstock.router.core.lane import Lane, key_of
+from penstock.router.core.group import Lane, key_of
 from penstock.router.core.message import Item
 from penstock.router.core.rate_limit import RateLimit
 

@@ -11,7 +11,7 @@ from penstock.router.core.circuit import State
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 
 POLL_DEADLINE = 60 * SECOND
-"""A consumer that has not polled for so long is not well (specification 001, "Consumer Health Check")."""
+"""A consumer that has not polled with success for so long is not well (specification 001, "Consumer Health Check")."""
 
 Role = Literal["PRIMARY", "STANDBY"]
 
@@ -53,11 +53,18 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str
     is_running: bool
     polled_at: int
-    """When its latest poll ended, or began; 0: never."""
+    """When a poll last succeeded; 0: never."""
+    since: int = 0
+    """When it was started."""
+    is_connected: bool = True
 
     def is_healthy(self, now: int) -> bool:
-        """Whether it runs and polls."""
-        return self.is_running and (self.polled_at == 0 or now - self.polled_at < POLL_DEADLINE)
+        """Whether it polls a queue that is open."""
+        return self.is_connected and self.is_polling(now)
+
+    def is_polling(self, now: int) -> bool:
+        """Whether it runs, and a poll succeeded within the deadline, or it was started within it."""
+        return self.is_running and ((at := max(self.polled_at, self.since)) == 0 or now - at < POLL_DEADLINE)
 
 
 class BreakerState(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,8 +36,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.config import QueueConfig
+from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.core.settled import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.activemq_address import Address, parse_address
 from penstock.router.sources.activemq_copy import ID, MARK, copied, recognize
@@ -228,6 +228,9 @@ class ActiveMqSource:
 
     def extend(self, received: Received, seconds: int) -> None:
         """Nothing to do: a message is ours as long as we are connected."""
+
+    def set_lease(self, seconds: int) -> None:
+        """Nothing to do: there are no leases."""
 
     async def flush(self) -> None:
         """Return when the server has confirmed everything, or the connection is lost."""

@@ -19,8 +19,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
+from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.core.settled import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.nats_address import parse_address
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders
@@ -83,6 +83,10 @@ class NatsSource:
         """While what an earlier life left comes: how many messages. Nothing is handed out until they can be put in order."""
         self._gathered: asyncio.Event
         self._is_recovered = False
+        self._is_polled = False
+        """Whether somebody polled since the last look."""
+        self._returning: asyncio.Task[None] | None = None
+        """What nobody polled for is being given back."""
 
         self._prefix = f"$JS.ACK.{self._address.stream}.{self._address.consumer}.".encode()
         self._id_prefix = f"{self._address.stream}:"
@@ -118,6 +122,9 @@ class NatsSource:
             return
         self._is_stopping = True
         life.cancel()
+        if self._returning:
+            self._returning.cancel()
+            self._returning = None
         for timer in self._timers.values():
             timer.cancel()
         for waiter in self._waiters:
@@ -223,7 +230,7 @@ class NatsSource:
                 self._gathering = 0
             if not link.is_open:
                 return
-            self._buffer.sort(key=lambda received: delivery_of(received.receipt).sequence)
+            self._buffer.sort(key=_place)
         self._is_recovered = True
         self._announce(link)
         self._serve()
@@ -271,16 +278,19 @@ class NatsSource:
             if self._is_stopping:
                 return []
         if self._buffer and self._is_recovered:
+            self._is_polled = True
             return self._take(want)
         waiter: asyncio.Future[list[Received]] = self._loop.create_future()
         self._waiters[waiter] = want
+        self._is_polled = True
         self._ask()
         timer = self._loop.call_later(wait, _end, waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and not waiter.exception():
-                self._buffer[:0] = waiter.result()  # nobody got them
+                # Nobody got them. Several polls may be cancelled at a time, and each puts back its share.
+                self._buffer = sorted([*waiter.result(), *self._buffer], key=_place)
             raise
         finally:
             timer.cancel()
@@ -303,7 +313,7 @@ class NatsSource:
     def _ask(self) -> None:
         """Have enough asked for, for those who wait; a little less is not worth a request."""
         want = sum(self._waiters.values())
-        if self._link and self._is_recovered and self._credit * 2 <= want > 0:
+        if self._link and self._is_recovered and not self._returning and self._credit * 2 <= want > 0:
             self._pull(want - self._credit, self._pull_seconds)
 
     def _pull(self, count: int, seconds: float) -> None:
@@ -375,10 +385,23 @@ class NatsSource:
             self._ask()
 
     def _keep(self) -> None:
-        """Renew the leases of what came and nobody asked for yet."""
-        for received in self._buffer:
-            self._outbox.extend(received.receipt)
+        """Renew the leases of what came and nobody asked for yet; give it back when nobody polls any more."""
+        if self._is_polled or self._credit or not self._is_recovered:
+            for received in self._buffer:
+                self._outbox.extend(received.receipt)
+        elif self._buffer:
+            for received in self._buffer:
+                self.nack(received, 0)
+            self._buffer.clear()
+            self._returning = self._loop.create_task(self._return())
+        self._is_polled = bool(self._waiters)
         self._timers["keep"] = self._loop.call_later(max((self.lease_seconds or 0) / 3, 0.1), self._keep)
+
+    async def _return(self) -> None:
+        """Ask for nothing before the consumer has carried out what it was told: it would hand out later messages first."""
+        await self.flush()
+        self._returning = None
+        self._ask()
 
     def _listen(self) -> None:
         """Give a connection up on which messages were asked for, and not even signs of life came."""
@@ -408,6 +431,10 @@ class NatsSource:
         if self._open.get(received.broker_id) == received.receipt:
             is_longer = self.lease_seconds is not None and seconds > self.lease_seconds
             self._outbox.extend(received.receipt, seconds if is_longer else 0)
+
+    def set_lease(self, seconds: int) -> None:
+        """Only for a consumer that has to be made: the leases of one that exists are its own."""
+        self._ack_seconds = seconds
 
     async def flush(self) -> None:
         """Return when everything told so far is carried out, or given up."""
@@ -444,6 +471,10 @@ class NatsSource:
 def _end(waiter: asyncio.Future[list[Received]]) -> None:
     if not waiter.done():
         waiter.set_result([])
+
+
+def _place(received: Received) -> int:
+    return delivery_of(received.receipt).sequence
 
 
 def _nothing() -> None:

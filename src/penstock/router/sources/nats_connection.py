@@ -63,6 +63,7 @@ class NatsConnection(asyncio.Protocol):
         self._requests: dict[bytes, tuple[bytes, asyncio.Future[bytes]]] = {}
         """By where the answer goes: the subject that was asked, and who waits."""
         self._greeting: asyncio.Future[_Info] = self._loop.create_future()
+        self._greeting.add_done_callback(_seen)
         self._unheard = 0
         self._watch: asyncio.TimerHandle | None = None
         self.on_read: Callable[[], None] = _nothing
@@ -199,8 +200,6 @@ class NatsConnection(asyncio.Protocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(ConnectionResetError(self.problem))
-        if self._greeting.done():
-            self._greeting.exception()  # nobody may have waited for it
         self.ended.set()
         self.on_lost()
 
@@ -320,10 +319,10 @@ class NatsConnection(asyncio.Protocol):
         self._watch = self._loop.call_later(PING_SECONDS, self._look)
 
 
-def _seen(pong: asyncio.Future[None]) -> None:
-    """Nobody waits for this one."""
-    if not pong.cancelled():
-        pong.exception()
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Mark its exception as retrieved: nobody may wait for this one."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _nothing() -> None:

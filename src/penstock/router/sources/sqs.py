@@ -29,8 +29,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
+from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.core.settled import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
 from penstock.router.sources.sqs_outbox import BATCH, Entry, Outbox
@@ -199,6 +199,10 @@ class SqsSource:
         if (limit := _longest(held)) > 0:
             self._set_visibility(received, held, max(1, min(seconds, limit)))
 
+    def set_lease(self, seconds: int) -> None:
+        """Another visibility timeout for the polls to come."""
+        self.lease_seconds, self._visibility = float(seconds), seconds
+
     async def flush(self) -> None:
         """Return when everything told so far is carried out, or given up."""
         await asyncio.gather(self._deletes.flush(), self._changes.flush())
@@ -273,7 +277,7 @@ class SqsSource:
         try:
             answer = await self._call("ReceiveMessage", **parameters, ReceiveRequestAttemptId=attempt)
             return _read(_messages, answer).messages or []
-        except Unavailable:
+        except (Unavailable, asyncio.CancelledError):  # a poll that is cut may have been answered at that moment
             self._unanswered.append(attempt)
             raise
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -65,10 +64,6 @@ class SourceDriver(Protocol):
     """A server, and how a check reaches it without the source under test."""
 
     can: Abilities
-
-    @classmethod
-    def serving(cls, folder: Path) -> AbstractContextManager[Self]:
-        """A driver with a server that runs, its data in the folder; at the end the server is gone."""
 
     async def begin(self) -> None:
         """Make an empty queue that nobody has used, and connect a client of the driver's own to it."""

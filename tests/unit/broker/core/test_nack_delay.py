@@ -4,6 +4,7 @@ import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager, RetryPolicy, SubscriptionOptions
 from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import Consumer
 from penstock.durations import SECOND
 from penstock.testing import ManualClock
 
@@ -16,9 +17,9 @@ def test_the_delay_of_a_nack_replaces_the_policys(policy: RetryPolicy | None) ->
         queue.register_topic("t")
         queue.register_subscription("s", "t", SubscriptionOptions(retry_policy=policy))
         queue.publish("t", [Message(b"x")])
-        entry, leases = broker.lease(Catalog.subscription, "s", 1)
+        consumer = Consumer(broker, Catalog.subscription, "s")
 
-        broker.settle(entry, leases, clock.now(), lambda entry, leases, now: entry.nack(leases, now, delay=3 * SECOND))
+        consumer.settle(consumer.take(1), lambda entry, leases, now: entry.nack(leases, now, delay=3 * SECOND))
 
         clock.advance(2.999999)
         assert queue.pull("s") == []
@@ -32,8 +33,8 @@ def test_a_delay_does_not_save_from_the_last_attempt() -> None:
         queues = QueueManager(broker=broker)
         queues.create("q", QueueConfig(max_retries=0))
         queues.publish("q", "x")
-        entry, leases = broker.lease(Catalog.work_queue, "q", 1)
+        consumer = Consumer(broker, Catalog.work_queue, "q")
 
-        broker.settle(entry, leases, clock.now(), lambda entry, leases, now: entry.nack(leases, now, delay=SECOND, error="no"))
+        consumer.settle(consumer.take(1), lambda entry, leases, now: entry.nack(leases, now, delay=SECOND, error="no"))
 
         assert [letter.last_error for letter in queues.dead_letters("q")] == ["no"]

@@ -1,0 +1,315 @@
+"""`MessageQueue`: topics and subscriptions in this process (specification 000)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from penstock.api.in_process import Face
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import Consumer
+from penstock.broker.core.queue import Queue
+from penstock.broker.descriptions import subscription_metadata, topic_metadata
+from penstock.broker.positions import seek, take_snapshot
+from penstock.broker.settlement import Settlement, find, settle_many
+from penstock.durations import instant, micros, to_datetime
+from penstock.errors import InvalidAckId, InvalidArgument
+from penstock.ids import ack_prefix, message_id, parse_message_id
+from penstock.journal.core.events import Event
+from penstock.values.message import Message, accept, check_name
+from penstock.values.policy import MAX_COUNT, SubscriptionOptions, as_plain, check_count, subscription_policy
+from penstock.values.subscription import (
+    Explanation,
+    ReceivedMessage,
+    SubscriptionMetadata,
+    SubscriptionSpec,
+    SubscriptionStats,
+    TopicMetadata,
+)
+
+MAX_EXTENSION_SECONDS = 86_400
+
+
+class MessageQueue(Face):
+    """Topics, subscriptions, publish, pull, ack: a message broker in this process.
+
+    `MessageQueue()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods may be
+    called from many threads. What is pulled must be acked, nacked or extended before its deadline, or it is delivered again.
+    """
+
+    _instance: MessageQueue | None = None
+    _instance_lock = threading.Lock()
+
+    @classmethod
+    def get_instance(cls) -> MessageQueue:
+        """The one of this process, made on first use, in memory."""
+        with cls._instance_lock:
+            if cls._instance is None:
+                cls._instance = cls()
+            return cls._instance
+
+    @classmethod
+    def reset_instance(cls) -> None:
+        """Close and forget the one of this process; for tests."""
+        with cls._instance_lock:
+            instance, cls._instance = cls._instance, None
+        if instance is not None:
+            instance.close()
+
+    @classmethod
+    def _after_fork(cls) -> None:
+        """A child makes its own, on first use."""
+        cls._instance, cls._instance_lock = None, threading.Lock()
+
+    def register_topic(self, topic_name: str, metadata: TopicMetadata | None = None) -> None:
+        """Create a topic. AlreadyExists when there is one. `metadata`, as of a topic that is copied, keeps its `created`."""
+        name = check_name(topic_name, "topic_name")
+        if metadata is not None and not isinstance(metadata, TopicMetadata):
+            raise InvalidArgument.of("metadata", metadata, "a TopicMetadata or None")
+        created = instant(metadata.created, "metadata.created") if metadata is not None else None
+        self._change(lambda catalog, now: catalog.create_topic(name, now, created))
+
+    def unregister_topic(self, topic_name: str) -> None:
+        """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
+        check_name(topic_name, "topic_name")
+        self._change(lambda catalog, now: catalog.delete_topic(topic_name, now))
+
+    def topic_exists(self, topic_name: str) -> bool:
+        """Whether there is a topic of that name."""
+        return self.get_topic(topic_name) is not None
+
+    def get_topic(self, topic_name: str) -> TopicMetadata | None:
+        """The topic of that name, or None."""
+        check_name(topic_name, "topic_name")
+        with self.broker.present():
+            stream = self.broker.catalog.topics.get(topic_name)
+            return topic_metadata(stream) if stream is not None else None
+
+    def get_all_topics(self) -> list[TopicMetadata]:
+        """All topics."""
+        with self.broker.present():
+            return [topic_metadata(stream) for stream in self.broker.catalog.topics.values()]
+
+    def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
+        """Create a subscription that receives what is published from now on."""
+        name = check_name(subscription_name, "subscription_name")
+        topic = check_name(topic_name, "topic_name")
+        options = SubscriptionOptions() if options is None else options
+        if not isinstance(options, SubscriptionOptions):
+            raise InvalidArgument.of("options", options, "a SubscriptionOptions")
+        options = as_plain(options)
+        policy = subscription_policy(options, durable=self.broker.is_durable)
+        spec = msgspec.msgpack.encode(SubscriptionSpec(topic, options))
+        self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
+
+    def unregister_subscription(self, subscription_name: str) -> None:
+        """Delete a subscription with everything that waits or is leased in it."""
+        self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
+
+    def subscription_exists(self, subscription_name: str) -> bool:
+        """Whether there is a subscription of that name."""
+        return self.get_subscription(subscription_name) is not None
+
+    def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
+        """The subscription of that name, or None."""
+        check_name(subscription_name, "subscription_name")
+        with self.broker.present():
+            queue = self.broker.catalog.subscriptions.get(subscription_name)
+            return subscription_metadata(queue) if queue is not None else None
+
+    def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
+        """The subscriptions attached to a topic."""
+        check_name(topic_name, "topic_name")
+        with self.broker.present():
+            stream = self.broker.catalog.topics.get(topic_name)
+            return [subscription_metadata(queue) for queue in stream.queues] if stream is not None else []
+
+    def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
+        """All subscriptions, detached ones too."""
+        with self.broker.present():
+            return [subscription_metadata(queue) for queue in self.broker.catalog.subscriptions.values()]
+
+    def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
+        """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
+        now = self.broker.clock.now()
+        return self.broker.publish(Catalog.topic, topic_name, accept(messages, now), now).message_ids()
+
+    def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
+        """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
+        if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
+            check_count(max_messages, "max_messages", 1)
+        consumer = Consumer(self.broker, Catalog.subscription, subscription_name)
+        leases = consumer.wait(max_messages)
+        number, stream = consumer.number, consumer.queue.stream
+        received: list[ReceivedMessage] = []
+        attempt = epoch = -1
+        prefix = ""
+        for lease in leases:
+            if lease.attempt != attempt or lease.epoch != epoch:
+                attempt, epoch = lease.attempt, lease.epoch
+                prefix = ack_prefix(number, epoch, attempt)
+            offset = lease.offset
+            received.append(ReceivedMessage(f"{prefix}{offset:010x}", attempt, lease.message, stream, offset))
+        return received
+
+    def ack(self, ack_id: str) -> None:
+        """Settle a delivery for good. InvalidArgument when it is settled, expired or replaced."""
+        self._settle(ack_id, Queue.ack)
+
+    def nack(self, ack_id: str) -> None:
+        """Give a delivery back: at once, or after the retry policy's backoff; dead-lettered when it was the last attempt."""
+        self._settle(ack_id, Queue.nack)
+
+    def ack_many(self, ack_ids: Iterable[str]) -> list[str]:
+        """Settle the valid ones for good; returns the ids that were not."""
+        return self._settle_many(ack_ids, Queue.ack)
+
+    def nack_many(self, ack_ids: Iterable[str]) -> list[str]:
+        """Give the valid ones back; returns the ids that were not."""
+        return self._settle_many(ack_ids, Queue.nack)
+
+    def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
+        """Extend a delivery's deadline by this many seconds. May be repeated."""
+        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
+        self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, leases[0].deadline + span, now))
+
+    def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
+        """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
+        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
+        if span:
+            self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, now + span, now))
+        else:
+            self.nack(ack_id)
+
+    def seek(
+        self,
+        subscription: str,
+        *,
+        time: datetime | float | None = None,
+        offset: int | None = None,
+        snapshot: str | None = None,
+    ) -> None:
+        """Move a subscription: what lies before is settled, what lies after is available again. Ends every lease.
+
+        To a publish `time`, to an `offset` of the topic's stream, or to a `snapshot`.
+        """
+        if sum(value is not None for value in (time, offset, snapshot)) != 1:
+            raise InvalidArgument("seek needs exactly one of time, offset and snapshot")
+        at = instant(time, "time") if time is not None else None
+        if offset is not None:
+            offset = check_count(offset, "offset", 0)
+        seek(self.broker, subscription, at=at, offset=offset, snapshot=snapshot)
+
+    def create_snapshot(self, name: str, subscription: str) -> None:
+        """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
+        name = check_name(name, "name")
+        self._change(lambda catalog, now: take_snapshot(catalog, name, subscription, now))
+
+    def delete_snapshot(self, name: str) -> None:
+        """Forget a snapshot."""
+        self._change(lambda catalog, now: catalog.delete_snapshot(name, now))
+
+    def pause(self, subscription: str) -> None:
+        """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
+        self._change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
+
+    def resume(self, subscription: str) -> None:
+        """Hand out again."""
+        self._change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
+
+    def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:
+        """The messages that would be delivered next, without leasing them."""
+        check_count(max_messages, "max_messages", 1)
+        broker = self.broker
+        with broker.present():
+            queue = broker.catalog.subscription(subscription)
+            upcoming = broker.upcoming(queue, max_messages)
+        return [ReceivedMessage("", attempts + 1, message, queue.stream, offset) for offset, attempts, message in upcoming]
+
+    def stats(self, subscription: str) -> SubscriptionStats:
+        """The state of a subscription in numbers."""
+        broker = self.broker
+        with broker.present() as now:
+            queue = broker.catalog.subscription(subscription)
+            counters = queue.counters
+            return SubscriptionStats(
+                queue.ready,
+                queue.delayed,
+                queue.in_flight,
+                queue.in_flight_bytes,
+                queue.backlog,
+                queue.size,
+                broker.oldest_age(queue, now),
+                counters.delivered,
+                counters.acked,
+                counters.nacked,
+                counters.expired,
+                counters.dead_lettered,
+                counters.discarded,
+                counters.dead_letter_failures,
+                counters.ttl_expired,
+                counters.retired,
+                queue.paused,
+            )
+
+    def explain(self, subscription: str, message_id: str) -> Explanation | None:
+        """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
+        broker = self.broker
+        place = parse_message_id(message_id)
+        with broker.present():
+            queue = broker.catalog.subscription(subscription)
+            if place is None or place[1] != queue.stream:
+                return None
+            return explain(broker, queue, place[0], place[2])
+
+    def _change(self, change: Callable[[Catalog, int], Event]) -> None:
+        """Change what exists, durably."""
+        self.broker.change(change)
+
+    def _settle(self, ack_id: str, settle: Settlement) -> None:
+        broker = self.broker
+        now = broker.clock.now()
+        if now >= broker.next_due:
+            broker.catch_up()
+        with broker.lock:
+            broker.check_open()
+            delivery = find(broker, ack_id)
+            if delivery is None:
+                raise InvalidAckId(ack_id)
+            has_forwards = broker.settle(delivery[0], [delivery[1]], now, settle)
+        if has_forwards:
+            broker.deliver_forwards()
+
+    def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
+        if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
+            raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
+        broker = self.broker
+        now = broker.catch_up()
+        with broker.lock:
+            broker.check_open()
+            failed, has_forwards = settle_many(broker, ack_ids, settle, now)
+        if has_forwards:
+            broker.deliver_forwards()
+        return failed
+
+
+os.register_at_fork(after_in_child=MessageQueue._after_fork)
+
+
+def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Explanation | None:
+    """Why the message at an offset of a queue's stream is not delivered now. Call it with the lock held."""
+    stream = broker.catalog.streams.get(queue.stream)
+    message = broker.message(stream, offset) if stream is not None else None
+    if stream is None or message is None or message.publish_at != publish_at or not queue.is_unsettled(offset, message):
+        return None
+    why = queue.explain(offset, message)
+    if why is None:
+        return Explanation(None)
+    head = broker.message(stream, why.by) if why.by is not None else None
+    by = message_id(head.publish_at, stream.number, why.by) if head is not None and why.by is not None else None
+    return Explanation(why.reason, to_datetime(why.until) if why.until is not None else None, by)

@@ -1,0 +1,587 @@
+"""One consumer of a queue: it takes what is deliverable, waits for more, settles it, and releases what it holds at the end.
+
+Every API consumes through this module, whatever its protocol:
+
+    Consumer          take, settle, release; `wait` blocks a thread              MessageQueue, QueueManager
+    AsyncConsumer     the same for an event loop; `wait` can be cancelled        unary pulls, long polls, the router
+    StreamConsumer    delivers to a sink as messages become deliverable          streams, push, WebSockets, the hub
+
+A wait holds no lease while it waits, and a lease that was granted when its wait is cancelled is released before the cancellation
+goes on: nothing stays leased without a consumer. However many consumers wait for a queue, a message wakes those that can use it,
+the one that has waited longest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.broker.aio import AsyncBroker, Nudge, StopSignal
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import Settlement, release
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, QueueNotFound, SubscriptionNotFound
+
+log = logging.getLogger("penstock.feed")
+
+BATCH = 250
+"""How many messages one consumer is given before others have their turn."""
+BATCH_BYTES = 1024 * 1024
+CHECK_SECONDS = 1.0
+"""How often a consumer that waits asks whether its caller still may."""
+
+Find = Callable[[Catalog, str], Queue]
+
+
+class DeliveryRules(Protocol):
+    """What a subscription asks of its deliveries. Called on the event loop: only what is awaited may take time."""
+
+    def check_pulled(self, queue: Queue) -> None:
+        """FailedPrecondition for a subscription whose messages are pushed to an endpoint."""
+
+    def transforms(self, queue: Queue) -> bool:
+        """Whether deliveries of a subscription must be transformed first. Cheap: asked at every delivery."""
+
+    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+        """What is delivered of these leases; the others are settled as their transforms say, all of them when it is cancelled."""
+
+    def in_use(self, number: int) -> AbstractContextManager[None]:
+        """While it is entered, a subscription does not expire for lack of use."""
+
+
+class PlainDelivery:
+    """The rules of work queues: there are none."""
+
+    def check_pulled(self, queue: Queue) -> None:
+        """Nothing is pushed."""
+
+    def transforms(self, queue: Queue) -> bool:
+        """There are no transforms."""
+        return False
+
+    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+        """All leases, unchanged."""
+        return leases
+
+    def in_use(self, number: int) -> AbstractContextManager[None]:
+        """Work queues do not expire."""
+        return nullcontext()
+
+
+PLAIN = PlainDelivery()
+
+
+class Delivered(Protocol):
+    """What names a delivery: a lease, or a `Handle`."""
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102  # as of a lease
+    @property
+    def attempt(self) -> int: ...  # noqa: D102
+    @property
+    def epoch(self) -> int: ...  # noqa: D102
+
+
+class Handle(NamedTuple):
+    """The name of a delivery, which does not keep its message in memory."""
+
+    offset: int
+    attempt: int
+    epoch: int
+
+
+D = TypeVar("D", bound=Delivered)
+
+
+class TakenRecord:
+    """What was taken while a request was served: `undo` requeues it when its client turns out not to have got the answer."""
+
+    __slots__ = ("_taken",)
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[Consumer, list[Handle]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._taken)
+
+    def context(self) -> Context:
+        """A context for a task that is recorded here."""
+        context = copy_context()
+        context.run(_record.set, self)
+        return context
+
+    def add(self, consumer: Consumer, leases: list[Lease]) -> None:
+        """Record what a consumer has taken."""
+        self._taken.append((consumer, [Handle(lease.offset, lease.attempt, lease.epoch) for lease in leases]))
+
+    def undo(self) -> None:
+        """Requeue what is still held, without counting an attempt."""
+        for consumer, handles in self._taken:
+            with suppress(BrokerClosed):
+                consumer.settle(handles, Queue.give_back)
+        self._taken.clear()
+
+
+_record: ContextVar[TakenRecord | None] = ContextVar("penstock_taken", default=None)
+
+
+class Consumer:
+    """Takes, settles and releases for one identity on one queue. Safe to use from any thread.
+
+    `identity` names the holder of the leases; without one, leases belong to nobody and end by an ack id or their deadline.
+    `prefetch` and `prefetch_bytes` bound what the identity may hold. A queue that is deleted and created again is another one:
+    taking from it raises NotFound, unless the consumer `follows` the name.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        find: Find,
+        name: str,
+        *,
+        identity: str | None = None,
+        ack_deadline: int | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        follows: bool = False,
+        rules: DeliveryRules | None = None,
+    ) -> None:
+        self._broker, self._find, self.name = broker, find, name
+        self._rules = rules
+        self.identity = identity
+        self.ack_deadline, self.prefetch, self.prefetch_bytes = ack_deadline, prefetch, prefetch_bytes
+        self._follows = follows
+        self.number = 0
+        """The number of the queue; 0 before the first take."""
+        self.queue: Queue
+        """The queue, after the first take."""
+
+    def take(self, want: int, max_bytes: int | None = None) -> list[Lease]:
+        """Lease what is deliverable now. When that ends at a message that is not in memory, `queue.absent` is set: load it."""
+        broker = self._broker
+        now = broker.clock.now()
+        if now >= broker.next_due:
+            broker.advance(now)
+        with broker.lock:
+            broker.check_open()
+            self.queue = queue = self._find(broker.catalog, self.name)
+            if queue.number != self.number:
+                self._meet(queue)
+            if self._rules is not None:
+                self._rules.check_pulled(queue)
+            if queue.detached:
+                raise FailedPrecondition(
+                    f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
+                    hint="delete it and create it again on an existing topic",
+                )
+            leases = queue.lease(
+                now,
+                want,
+                ack_deadline=self.ack_deadline,
+                consumer=self.identity,
+                prefetch=self.prefetch,
+                prefetch_bytes=self.prefetch_bytes,
+                max_bytes=max_bytes,
+            )
+            if leases:
+                broker.emit(queue.leased(leases, now))
+                if queue.soonest < queue.scheduled:
+                    broker.reschedule(queue)
+        return leases
+
+    def wait(self, want: int, timeout: int = 0) -> list[Lease]:
+        """Take, blocking for at most `timeout` microseconds until there is something to take."""
+        broker, until, started, granted = self._broker, 0, 0, list[Lease]()
+        while True:
+            now = broker.catch_up()
+            with broker.lock:
+                leases = self.take(want)
+                queue = self.queue
+                if queue.absent is None:
+                    if leases or granted or not timeout:
+                        return granted + leases if granted else leases
+                    if not started:
+                        until, started = now + timeout, monotonic()
+                    # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
+                    left = min(until - now, timeout - (monotonic() - started))
+                    if left <= 0:
+                        return []
+                    changed = threading.Condition(broker.lock)
+                    broker.bells.hang(queue.number, changed.notify)
+                    try:
+                        broker.clock.wait(changed, left)
+                    finally:
+                        broker.bells.take_down(queue.number, changed.notify)
+                    continue
+            granted += leases
+            want -= len(leases)
+            try:
+                broker.load(queue)
+            except PenstockError:
+                if granted:
+                    return granted
+                raise
+
+    def settle(self, deliveries: Iterable[D], verb: Settlement) -> list[D]:
+        """End deliveries, or give them another deadline; returns those that were not held any more."""
+        broker, failed, live = self._broker, list[D](), dict[int, Lease]()
+        now = broker.clock.now()
+        with broker.lock:
+            broker.check_open()
+            queue = broker.catalog.queues.get(self.number)
+            if queue is None:
+                return [*deliveries]
+            for one in deliveries:
+                # By its names: an extension makes another lease of the same delivery.
+                found = queue.find(one.offset, one.attempt, one.epoch)
+                if found is not None:
+                    live[found.offset] = found
+                else:
+                    failed.append(one)
+            if live:
+                broker.settle(queue, [*live.values()], now, verb)
+        return failed
+
+    def release(self) -> None:
+        """Requeue everything that the identity holds, without counting an attempt.
+
+        Exactly once is the exception: a delivery that somebody may have worked on ends by its deadline alone.
+        """
+        broker = self._broker
+        with broker.lock:
+            queue = broker.catalog.queues.get(self.number)
+            if queue is not None and self.identity is not None and not queue.policy.exactly_once:
+                release(broker, queue, self.identity, broker.clock.now())
+
+    def forget(self) -> None:
+        """Forget the identity, if it holds nothing; if it does, its leases last until their deadlines."""
+        broker = self._broker
+        with broker.lock:
+            queue = broker.catalog.queues.get(self.number)
+            if queue is not None and self.identity is not None and not queue.holding(self.identity).held:
+                release(broker, queue, self.identity, broker.clock.now())
+
+    def _meet(self, queue: Queue) -> None:
+        """A queue is seen for the first time. Called with the lock held."""
+        if self.number and not self._follows:
+            raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
+        self.number = queue.number
+
+
+class AsyncConsumer(Consumer):
+    """A consumer of an event loop. All methods belong to the loop."""
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        find: Find,
+        name: str,
+        *,
+        rules: DeliveryRules = PLAIN,
+        identity: str | None = None,
+        ack_deadline: int | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        follows: bool = False,
+        stopping: StopSignal | None = None,
+        still: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(
+            aio.broker,
+            find,
+            name,
+            identity=identity,
+            ack_deadline=ack_deadline,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            follows=follows,
+            rules=rules,
+        )
+        self._aio = aio
+        self._check, self._transforms, self._ready, self._in_use = rules.check_pulled, rules.transforms, rules.ready, rules.in_use
+        self._stopping = stopping or aio.stopping
+        self._still = still
+        """Raises when the caller may not wait any longer: a token was revoked, or has expired."""
+        self._waits: set[_Wait] = set()
+
+    def attach(self) -> None:
+        """Find the queue. NotFound when there is none, FailedPrecondition when it cannot be pulled."""
+        with self._broker.lock:
+            self._broker.check_open()
+            self.queue = self._find(self._broker.catalog, self.name)
+            self._check(self.queue)
+            if self.queue.number != self.number:
+                self._meet(self.queue)
+
+    async def next(self, want: int, wait: int = 0, max_bytes: int = BATCH_BYTES) -> list[Lease]:
+        """Take, waiting at most `wait` microseconds until there is something to take. It may be cancelled at any point."""
+        leases = await self._next(want, wait, max_bytes)
+        if leases and (record := _record.get()) is not None:
+            record.add(self, leases)
+        return leases
+
+    async def _next(self, want: int, wait: int, max_bytes: int) -> list[Lease]:
+        until = monotonic() + wait
+        leases = self.take(want, max_bytes)
+        while True:
+            if leases:
+                if not self._transforms(self.queue):
+                    return leases
+                leases = await self._ready(self.queue, leases, max_bytes)
+                if leases:
+                    return leases
+            elif self.queue.absent is not None:
+                await self._aio.call(self._broker.load, self.queue)
+            elif (left := until - monotonic()) > 0 and not self._stopping.is_set:
+                taken = await self._taken(want, max_bytes, left)
+                if taken is None:
+                    return []
+                leases = taken
+                continue
+            else:
+                return leases
+            leases = self.take(want, max_bytes)
+
+    async def _taken(self, want: int, max_bytes: int, wait: int) -> list[Lease] | None:
+        """What the next look takes, which is nothing when a message has to be loaded; None when the wait is over."""
+        loop, number = asyncio.get_running_loop(), self.number
+        waiting = _Wait(self, want, max_bytes, loop.create_future(), self._still)
+        timer = loop.call_later(wait / SECOND, waiting.stop_waiting)
+        self._aio.join(number, waiting)
+        self._stopping.waiters.add(waiting)
+        self._waits.add(waiting)
+        try:
+            waiting.look()  # for what came before it joined
+            waiting.check()
+            return await waiting.future
+        except asyncio.CancelledError:
+            waiting.give_back()
+            raise
+        finally:
+            timer.cancel()
+            waiting.stop_checking()
+            self._aio.leave(number, waiting)
+            self._stopping.waiters.discard(waiting)
+            self._waits.discard(waiting)
+
+    def stop_waiting(self) -> None:
+        """End every wait as if nothing had come."""
+        for waiting in [*self._waits]:
+            waiting.stop_waiting()
+
+
+class _Wait:
+    """One wait of a consumer (`penstock.broker.aio.Waiter`)."""
+
+    __slots__ = ("_consumer", "_max_bytes", "_still", "_timer", "_want", "future")
+
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        want: int,
+        max_bytes: int,
+        future: asyncio.Future[list[Lease] | None],
+        still: Callable[[], object] | None,
+    ) -> None:
+        self._consumer, self._want, self._max_bytes = consumer, want, max_bytes
+        self.future = future
+        self._still = still
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """End with an error when the caller may not wait any longer, now and every `CHECK_SECONDS` from now on."""
+        if self._still is None or self.future.done():
+            return
+        try:
+            self._still()
+        except PenstockError as error:
+            self.future.set_exception(error)
+        else:
+            self._timer = self.future.get_loop().call_later(CHECK_SECONDS, self.check)
+
+    def stop_checking(self) -> None:
+        """Ask no longer whether the caller may wait."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> bool:
+        """Take what is wanted; False when nothing is left for others."""
+        if self.future.done():
+            return True
+        consumer = self._consumer
+        try:
+            leases = consumer.take(self._want, self._max_bytes)
+        except PenstockError as error:
+            self.future.set_exception(error)
+            return True
+        if leases or consumer.queue.absent is not None:
+            self.future.set_result(leases)
+        return consumer.queue.is_deliverable
+
+    def stop_waiting(self) -> None:
+        """End it as if nothing had come."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def give_back(self) -> None:
+        """Requeue what came at the very moment of a cancellation."""
+        if self.future.done() and not self.future.cancelled() and self.future.exception() is None:
+            self._consumer.settle(self.future.result() or (), Queue.give_back)
+
+
+class Sink(Protocol):
+    """Where a StreamConsumer delivers to. Called on the event loop; returns at once."""
+
+    @property
+    def room(self) -> int:
+        """How many deliveries it takes now; when that grows, call `StreamConsumer.wake`."""
+
+    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+        """Take deliveries."""
+
+    def end(self, error: PenstockError | None) -> None:
+        """Nothing more will come, without a call of `close`."""
+
+
+class StreamConsumer(AsyncConsumer):
+    """Delivers to a sink as messages become deliverable, a batch at a time, so that others have their turn."""
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        find: Find,
+        name: str,
+        sink: Sink,
+        *,
+        rules: DeliveryRules = PLAIN,
+        identity: str | None = None,
+        ack_deadline: int | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        follows: bool = False,
+        batch: int = BATCH,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        super().__init__(
+            aio,
+            find,
+            name,
+            rules=rules,
+            identity=identity,
+            ack_deadline=ack_deadline,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            follows=follows,
+        )
+        self._sink = sink
+        self._batch, self._batch_bytes = batch, batch_bytes
+        self._nudge = Nudge(self.look)
+        self._use = ExitStack()
+        self._task: asyncio.Task[list[Lease]] | None = None
+        self.is_over = False
+
+    def start(self) -> None:
+        """Deliver from now on. Raises NotFound when there is no such queue, FailedPrecondition when it cannot be pulled."""
+        self.attach()
+        self._use.enter_context(self._in_use(self.number))
+        self.wake()
+
+    def wake(self) -> None:
+        """Look, soon: the sink may have room again."""
+        self._nudge.ring()
+
+    def stop(self) -> None:
+        """Deliver no more. What the identity holds it keeps: `release` requeues it. Safe to call twice."""
+        if not self.is_over:
+            self.is_over = True
+            if self._task is not None:
+                self._task.cancel()
+            self._aio.leave(self.number, self)
+            self._use.close()
+
+    def fail(self, error: PenstockError) -> None:
+        """Stop with an error."""
+        if not self.is_over:
+            self.stop()
+            self._sink.end(error)
+
+    def look(self) -> bool:
+        """Deliver one batch, and come again when there was something; False when nothing is left for others."""
+        if self.is_over or self._task is not None:
+            return True
+        room = self._room()
+        if room < 0:
+            return True
+        try:
+            leases = self.take(min(room, self._batch), self._batch_bytes)
+        except PenstockError as error:
+            self.fail(error)
+            return True
+        queue = self.queue
+        if leases:
+            self._aio.served(self.number, self)
+            if self._transforms(queue):
+                self._later(self._ready(queue, leases, self._batch_bytes))
+            else:
+                self._pass_on(queue, leases)
+                self._nudge.ring()
+        elif queue.absent is not None:
+            self._later(self._load(queue))
+            return False
+        return queue.is_deliverable
+
+    def _room(self) -> int:
+        """How many messages it may take now; negative when it need not even look."""
+        return self._sink.room or -1
+
+    def _meet(self, queue: Queue) -> None:
+        before = self.number
+        super()._meet(queue)
+        if before:
+            self._aio.leave(before, self)
+        self._aio.join(queue.number, self)
+
+    async def _load(self, queue: Queue) -> list[Lease]:
+        await self._aio.call(self._broker.load, queue)
+        return []
+
+    def _later(self, work: Coroutine[None, None, list[Lease]]) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[list[Lease]]) -> None:
+        self._task = None
+        self._aio.ring(self.number)  # for others too: what had to be loaded they have left to this one
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, PenstockError):
+            self.fail(error)
+        elif error is not None:
+            self._break(error)
+        elif not task.cancelled() and (leases := task.result()):
+            if self.is_over:
+                self.settle(leases, Queue.give_back)
+            else:
+                self._pass_on(self.queue, leases)
+
+    def _pass_on(self, queue: Queue, leases: list[Lease]) -> None:
+        try:
+            self._sink.deliver(queue, leases)
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody has the messages
+            self.settle(leases, Queue.give_back)
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """Something failed that should not. The text of the error is not logged: it may hold a payload."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        log.error("a consumer failed with %s at %s:%s", type(error).__name__, place.filename, place.lineno)
+        self.fail(PenstockError("an error inside the broker"))

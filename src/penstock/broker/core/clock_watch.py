@@ -1,0 +1,78 @@
+"""Whether the clock can be trusted: after a jump of more than a day, nothing is removed for its age for an hour.
+
+A jump under way is stored as a document, before anything that carries the time after it: the last event in the log would
+otherwise look recent to a restart within that hour.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.durations import DAY, SECOND
+
+DOCUMENT = "clock:jump"
+JUMP = DAY
+"""A clock that is further ahead than this of when it should be may be wrong."""
+PATIENCE = 3_600 * SECOND
+"""How long nothing is removed for its age then, so that the clock can be corrected."""
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """A jump of the clock that may yet be corrected."""
+
+    since: int
+    """The last time that was plausible."""
+    until: int
+    """When the hour is over, by the clock after the jump."""
+
+
+def encode(jump: Jump) -> bytes:
+    """A jump as a document."""
+    return msgspec.json.encode(jump)
+
+
+def decode(body: bytes) -> Jump:
+    """A jump from its document."""
+    return msgspec.json.decode(body, type=Jump)
+
+
+class ClockWatch:
+    """Compares the clock with what it was before: with the last event at a start (`wrote_at`), with a steady clock from then on.
+
+    `stored` is the jump that a restart found.
+    """
+
+    def __init__(self, now: int, steady: int, wrote_at: int, stored: Jump | None) -> None:
+        self.jump = _at_start(now, wrote_at, stored)
+        """What holds retention; None when the clock looks right."""
+        self._held_until = steady + self.jump.until - now if self.jump is not None else 0
+        """By the steady clock, which is not corrected."""
+        self._seen = now, steady
+
+    def look(self, now: int, steady: int) -> bool:
+        """Notice a jump, or end one: its hour is over, or the clock was corrected. Returns whether `jump` has changed."""
+        expected = self._seen[0] + steady - self._seen[1]
+        self._seen = now, steady
+        before = self.jump
+        if now - expected > JUMP:
+            self.jump = Jump(expected if before is None else before.since, now + PATIENCE)
+            self._held_until = steady + PATIENCE
+        elif before is not None and (steady >= self._held_until or now - before.since <= JUMP):
+            self.jump = None
+        return self.jump is not before
+
+    def look_at(self) -> int:
+        """When to look again at the latest, by the clock: any jump goes beyond it."""
+        now, steady = self._seen
+        return now + JUMP if self.jump is None else now + min(max(self._held_until - steady, 0), JUMP)
+
+
+def _at_start(now: int, wrote_at: int, stored: Jump | None) -> Jump | None:
+    is_recent = now - wrote_at <= JUMP
+    if stored is None:
+        return None if is_recent else Jump(wrote_at, now + PATIENCE)
+    is_over = is_recent and now >= stored.until
+    if is_over or now - stored.since <= JUMP:
+        return None
+    is_same = stored.until - PATIENCE <= now < stored.until
+    return stored if is_same else Jump(stored.since, now + PATIENCE)

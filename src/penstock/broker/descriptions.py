@@ -1,0 +1,48 @@
+"""Topics, queues and their messages as the values that users get."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.durations import to_datetime
+from penstock.ids import message_id
+from penstock.values.message import StoredMessage
+from penstock.values.queue import Delivery, QueueMessage
+from penstock.values.subscription import SubscriptionMetadata, SubscriptionSpec, TopicMetadata
+
+
+def topic_metadata(stream: Stream) -> TopicMetadata:
+    """A topic as its user sees it."""
+    return TopicMetadata(stream.name, to_datetime(stream.created_at))
+
+
+def subscription_metadata(queue: Queue) -> SubscriptionMetadata:
+    """A subscription as its user sees it."""
+    spec = subscription_spec(queue)
+    return SubscriptionMetadata(queue.name, spec.topic, to_datetime(queue.created_at), spec.options, queue.detached)
+
+
+def subscription_spec(queue: Queue) -> SubscriptionSpec:
+    """The settings of a subscription, as the log keeps them."""
+    return msgspec.msgpack.decode(queue.spec, type=SubscriptionSpec)
+
+
+def delivery(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> Delivery:
+    """A stored message as a shell passes it on."""
+    return Delivery(
+        message_id(message.publish_at, entry.stream, offset),
+        message.data,
+        message.content,
+        message.priority,
+        retry_count,
+        (message.max_attempts or entry.policy.max_attempts or 1) - 1,
+        message.attributes,
+        message.publish_at,
+    )
+
+
+def queue_message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
+    """A stored message as its consumer gets it."""
+    return delivery(entry, offset, message, retry_count).opened()

@@ -1,0 +1,108 @@
+"""The Pub/Sub door: Google's API over gRPC, and the same as REST on the HTTP port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.access import Principal
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.core.stream import Stream
+from penstock.errors import FailedPrecondition
+from penstock.google import messages, wire
+from penstock.google.core.endpoints import Endpoints
+from penstock.google.expiry import Janitor
+from penstock.google.fast_calls import FastCalls
+from penstock.google.grpc_port import GrpcDoor, GrpcLimits
+from penstock.google.iam import IamPolicies
+from penstock.google.inspection import Inspection
+from penstock.google.oidc import TokenIssuer
+from penstock.google.publisher import Publisher
+from penstock.google.push import Pushers
+from penstock.google.resources import Resources
+from penstock.google.rest import rest_routes
+from penstock.google.rules import PubSubRules
+from penstock.google.schema_service import SchemaService
+from penstock.google.schemas import PubSubSchemas
+from penstock.google.streaming import Streams
+from penstock.google.subscriber import Subscriber
+from penstock.http import Gate, Route
+from penstock.http.monitoring.samples import Sample
+from penstock.values.projects import Projects
+
+
+class PubSubDoor:
+    """All of the door's parts, put together."""
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        projects: Projects,
+        gate: Gate,
+        *,
+        limits: GrpcLimits,
+        url: Callable[[], str],
+        push_allow: Iterable[str],
+        push_public_only: bool,
+    ) -> None:
+        self._resources = resources = Resources(aio, projects)
+        schemas = SchemaService(resources)
+        self._inspection = inspection = Inspection(resources, schemas)
+        self._publisher = Publisher(resources, inspection)
+        self.rules = PubSubRules(resources, inspection, PubSubSchemas(schemas, self._publisher))
+        """For what reaches the broker by another way and is to keep what this door was told."""
+        endpoints = Endpoints(push_allow, public_only=push_public_only)
+        self._subscriber = Subscriber(resources, inspection, endpoints)
+        self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]
+        self._janitor = Janitor(resources)
+        self._issuer = TokenIssuer(resources, url)
+        self._pushers = Pushers(resources, inspection, self._issuer, endpoints)
+        streams = Streams(resources, self._subscriber, inspection)
+        self._grpc = GrpcDoor(
+            self._services,
+            streams,
+            gate=gate,
+            overrides={
+                "/google.pubsub.v1.Publisher/Publish": self._publish,
+                "/google.pubsub.v1.Subscriber/Pull": self._pull,
+            },
+            limits=limits,
+        )
+
+    async def start(self, host: str, port: int | None, tls: tuple[bytes, bytes] | None = None) -> int | None:
+        """Begin, and listen for gRPC unless the port is None; returns the port. `tls`: key and certificates, PEM."""
+        self._janitor.start()
+        self._pushers.start()
+        return None if port is None else await self._grpc.start(host, port, tls)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End streams, finish what runs within the grace."""
+        await self._janitor.stop()
+        await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
+        self._inspection.close()
+
+    def guard(self, stream: Stream) -> None:
+        """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
+        if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
+            raise FailedPrecondition(
+                f"topic {stream.name!r} has a schema or transforms, which are not applied here",
+                hint="publish to it by the Pub/Sub API, over gRPC or REST, or by Penstock's own client",
+            )
+
+    def routes(self) -> list[Route]:
+        """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""
+        rest = rest_routes(self._services, FastCalls(self._publisher, self._subscriber).by_path)
+        return [*rest, *self._issuer.routes()]
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of push, for `/metrics`."""
+        return self._pushers.collect()
+
+    async def _publish(self, request: bytes, caller: Principal) -> bytes:
+        """Publish, with the answer written directly."""
+        parsed = messages.PublishRequest.FromString(request)
+        return wire.published(await self._publisher.publish_ids(parsed, caller, len(request)))
+
+    async def _pull(self, request: bytes, caller: Principal) -> bytes:
+        """Pull, with the answer written directly."""
+        return await self._subscriber.pull_bytes(messages.PullRequest.FromString(request), caller)

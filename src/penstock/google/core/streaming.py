@@ -1,0 +1,89 @@
+"""The requests of a StreamingPull: the first opens the stream, each later one changes something or merely shows life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import InvalidArgument
+from penstock.google.core.consuming import modified_deadline
+from penstock.google.core.names import SUBSCRIPTIONS, Name, parse
+from penstock.google.core.periods import SECONDS
+from penstock.google.core.subscriptions import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+
+FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChange:
+    """What one request changes."""
+
+    ack_deadline: int | None = None
+    """For deliveries from now on, in microseconds; None: as before."""
+    ack_ids: tuple[str, ...] = ()
+    deadlines: tuple[tuple[str, int], ...] = ()
+    """(ack id, microseconds from now); 0 gives the message back."""
+
+    def __bool__(self) -> bool:
+        """False for a request that only keeps the stream alive."""
+        return self != _NOTHING
+
+
+_NOTHING = StreamChange()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpening:
+    """What the first request asks for."""
+
+    subscription: Name
+    ack_deadline: int
+    client_id: str
+    max_messages: int | None
+    max_bytes: int | None
+    """How much may be outstanding on the stream; None: no limit."""
+    change: StreamChange
+    """Acks and deadlines may come with the first request already: those of a stream that broke."""
+
+
+def opened(request: Any) -> StreamOpening:
+    """The first request of a stream."""
+    subscription = parse(request.subscription, SUBSCRIPTIONS, "subscription")
+    ack_deadline = _stream_deadline(request.stream_ack_deadline_seconds)
+    return StreamOpening(
+        subscription=subscription,
+        ack_deadline=ack_deadline,
+        client_id=request.client_id,
+        max_messages=_limit(request.max_outstanding_messages),
+        max_bytes=_limit(request.max_outstanding_bytes),
+        change=_change(request, None),
+    )
+
+
+def changed(request: Any) -> StreamChange:
+    """A later request of a stream."""
+    for field in FIRST_ONLY:
+        if value := getattr(request, field):
+            raise InvalidArgument.of(field, value, "nothing after the first request of a stream")
+    seconds = request.stream_ack_deadline_seconds
+    return _change(request, _stream_deadline(seconds) if seconds else None)
+
+
+def _change(request: Any, ack_deadline: int | None) -> StreamChange:
+    ids, seconds = request.modify_deadline_ack_ids, request.modify_deadline_seconds
+    if len(ids) != len(seconds):
+        raise InvalidArgument(
+            f"modify_deadline_seconds has {len(seconds)} entries, wanted {len(ids)}, as in modify_deadline_ack_ids"
+        )
+    deadlines = (modified_deadline(each, f"modify_deadline_seconds[{index}]") for index, each in enumerate(seconds))
+    return StreamChange(ack_deadline, tuple(request.ack_ids), tuple(zip(ids, deadlines, strict=True)))
+
+
+def _stream_deadline(seconds: int) -> int:
+    if not MIN_ACK_DEADLINE <= seconds <= MAX_ACK_DEADLINE:
+        raise InvalidArgument.of("stream_ack_deadline_seconds", seconds, f"seconds from {MIN_ACK_DEADLINE} to {MAX_ACK_DEADLINE}")
+    return seconds * SECONDS
+
+
+def _limit(value: int) -> int | None:
+    return value if value > 0 else None

@@ -1,0 +1,84 @@
+"""What ends by itself: subscriptions that nobody uses any more, and snapshots whose time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.descriptions import subscription_spec
+from penstock.errors import PenstockError
+from penstock.google.core import names
+from penstock.google.core.periods import DAYS
+from penstock.google.core.subscriptions import expires_after
+from penstock.google.resources import Resources
+from penstock.journal.core.events import Event
+
+log = logging.getLogger("penstock.pubsub")
+
+INTERVAL_SECONDS = 60.0
+
+
+class Janitor:
+    """Looks over everything once a minute. `sweep` does it at once."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def sweep(self) -> None:
+        """Delete what is over."""
+        resources = self._resources
+        if resources.broker.is_retention_held():
+            return
+        now = resources.broker.clock.now()
+        with resources.broker.lock:
+            catalog = resources.broker.catalog
+            # None lives for less than a day without use, so most need no closer look.
+            idle = [key for key, queue in catalog.subscriptions.items() if now - resources.last_use(queue) >= DAYS]
+            over = [key for key, position in catalog.snapshots.items() if position.expires_at and position.expires_at <= now]
+        for key in over:
+            log.info("snapshot %r has expired", key)
+            await resources.delete(resources.name(names.SNAPSHOTS, key), partial(self._forget, key))
+        for key in idle:
+            if self._has_expired(key, now):
+                log.info("subscription %r was not used for its whole expiration time and is deleted", key)
+                await resources.delete(resources.name(names.SUBSCRIPTIONS, key), partial(self._delete, key), tell=key)
+            await asyncio.sleep(0)
+
+    def _has_expired(self, key: str, now: int) -> bool:
+        with self._resources.broker.lock:
+            queue = self._resources.broker.catalog.subscriptions.get(key)
+            if queue is None or not subscription_spec(queue).form:
+                return False
+            life = expires_after(self._resources.form_of(queue))
+            return life is not None and now - self._resources.last_use(queue) >= life
+
+    @staticmethod
+    def _forget(key: str, catalog: Catalog, now: int) -> Event | None:
+        return catalog.delete_snapshot(key, now) if key in catalog.snapshots else None
+
+    def _delete(self, key: str, catalog: Catalog, now: int) -> Event | None:
+        return catalog.delete_queue(catalog.subscription(key), now) if self._has_expired(key, now) else None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            try:
+                await self.sweep()
+            except PenstockError as error:
+                log.warning("what has expired could not be deleted, will try again: %s", error)

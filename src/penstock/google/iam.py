@@ -1,0 +1,71 @@
+"""`google.iam.v1.IAMPolicy` for topics, subscriptions, snapshots and schemas: policies are kept and shown, and allow everything.
+
+Who may do what is decided by Penstock's tokens alone. Tools that read and write policies work; nothing is enforced by them.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from penstock.access import Principal, Verb
+from penstock.broker.catalog import Catalog
+from penstock.errors import Aborted
+from penstock.google import messages
+from penstock.google.core import names
+from penstock.google.core.limits import check_policy
+from penstock.google.resources import IAM_PREFIX, KINDS, Message, Resources
+from penstock.google.schema_service import SchemaService
+
+
+class IamPolicies:
+    """The calls of the service, by their names in lower case."""
+
+    def __init__(self, resources: Resources, schemas: SchemaService) -> None:
+        self._resources = resources
+        self._schemas = schemas
+
+    async def set_iam_policy(self, request: Any, caller: Principal) -> Message:
+        """Keep a policy for a resource."""
+        name = self._admit(caller, Verb.MANAGE, request.resource)
+        policy = messages.Policy()
+        policy.CopyFrom(request.policy)
+        check_policy(policy)
+
+        def keep(catalog: Catalog, now: int) -> Any:
+            current = self._policy(name)
+            if policy.etag and policy.etag != current.etag:
+                raise Aborted(f"the policy of {name} has changed since it was read", hint="read it again and repeat the change")
+            policy.ClearField("etag")
+            policy.etag = sha256(policy.SerializeToString(deterministic=True)).digest()[:8]
+            return catalog.keep_document(f"{IAM_PREFIX}{name}", policy.SerializeToString(), now)
+
+        await self._resources.change(keep)
+        return policy
+
+    async def get_iam_policy(self, request: Any, caller: Principal) -> Message:
+        """The policy of a resource; an empty one when none was kept."""
+        return self._policy(self._admit(caller, Verb.READ, request.resource))
+
+    async def test_iam_permissions(self, request: Any, caller: Principal) -> Message:
+        """Every permission that is asked for."""
+        self._admit(caller, Verb.READ, request.resource)
+        return messages.TestIamPermissionsResponse(permissions=request.permissions)
+
+    def _policy(self, name: names.Name) -> Message:
+        return messages.Policy.FromString(self._resources.broker.catalog.documents.get(f"{IAM_PREFIX}{name}", b""))
+
+    def _admit(self, caller: Principal, verb: Verb, text: str) -> names.Name:
+        name = names.parse_any(text, "resource")
+        caller.check(verb, name.project, name.id, kind=KINDS[name.kind])
+        catalog, key = self._resources.broker.catalog, self._resources.key(name)
+        match name.kind:
+            case names.TOPICS:
+                catalog.topic(key)
+            case names.SUBSCRIPTIONS:
+                catalog.subscription(key)
+            case names.SNAPSHOTS:
+                catalog.snapshot(key)
+            case _:
+                self._schemas.revisions(name)
+        return name

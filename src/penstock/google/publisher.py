@@ -1,0 +1,145 @@
+"""`google.pubsub.v1.Publisher`: topics, and publishing to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.access import Principal, Verb
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.stream import Stream
+from penstock.google import messages
+from penstock.google.core import limits, names, topics
+from penstock.google.core.publishing import accepted
+from penstock.google.inspection import Inspection
+from penstock.google.resources import Message, Resources
+from penstock.values.message import StoredMessage, summarize
+
+
+class Publisher:
+    """The calls of the service, by their names in lower case."""
+
+    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+        self._resources = resources
+        self._broker = resources.broker
+        self._inspection = inspection
+
+    async def publish(self, request: Any, caller: Principal) -> Message:
+        """Publish messages, all or none; returns when they are durable."""
+        return messages.PublishResponse(message_ids=await self.publish_ids(request, caller, request.ByteSize()))
+
+    async def publish_ids(self, request: Any, caller: Principal, size: int) -> list[str]:
+        """The same, with the size of the request already known and the bare ids as the answer."""
+        resources = self._resources
+        name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
+        key = resources.key(name)
+        batch = accepted(request.messages, size, self._broker.clock.now())
+        with self._broker.lock:
+            stream = self._broker.catalog.topic(key)
+            topic = resources.topic(stream) if stream.spec else None
+        if topic is not None and self._inspection.is_needed(topic):
+            return await self._publish_inspected(topic, stream, batch.messages)
+        return (await resources.publish(key, batch)).message_ids()
+
+    async def _publish_inspected(self, topic: Message, stream: Stream, given: list[StoredMessage]) -> list[str]:
+        """Publish what the topic's schema and transforms leave of the messages; one that is dropped still gets an id."""
+        passed = await self._inspection.publish(topic, given)
+        kept = [message for message in passed if message is not None]
+        ids = (await self._resources.publish(stream.name, summarize(kept))).message_ids() if kept else []
+        fresh = iter(ids)
+        # Google answers with an id for a message that a transform filtered out, too; nothing has that id.
+        return [next(fresh) if message is not None else f"{0:030x}" for message in passed]
+
+    async def create_topic(self, request: Any, caller: Principal) -> Message:
+        """Create a topic."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.name, names.TOPICS, "name")
+        topic = topics.new_topic(request)
+        self._check_schema(caller, topic)
+        await self._inspection.check(topic)
+        limits.check_topic(topic)
+        spec, retention = topic.SerializeToString(), topics.retention(topic)
+        key = self._resources.key(name)
+
+        def create(catalog: Catalog, now: int) -> Any:
+            self._resources.projects.check_room("topics", key, catalog.topics)
+            return catalog.create_topic(key, now, spec=spec, retention=retention)
+
+        await self._resources.change(create)
+        return topic
+
+    async def update_topic(self, request: Any, caller: Principal) -> Message:
+        """Change the fields of a topic that the mask names."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.topic.name, names.TOPICS, "topic.name")
+        key = self._resources.key(name)
+        wanted = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
+        self._check_schema(caller, wanted)
+        await self._inspection.check(wanted)
+        made: list[Message] = []
+
+        def update(catalog: Catalog, now: int) -> Any:
+            # Again, and of what is there now: another update may have come between.
+            topic = topics.update_topic(self._resources.topic(catalog.topic(key)), request.topic, request.update_mask.paths)
+            limits.check_topic(topic)
+            made.append(topic)
+            return catalog.update_topic(key, topic.SerializeToString(), topics.retention(topic), now)
+
+        await self._resources.change(update)
+        return made[0]
+
+    async def get_topic(self, request: Any, caller: Principal) -> Message:
+        """A topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        return self._topic(self._resources.key(name))
+
+    async def list_topics(self, request: Any, caller: Principal) -> Message:
+        """The topics of a project."""
+        project = names.parse_project(request.project, "project")
+        caller.check(Verb.READ, project)
+        with self._broker.lock:
+            catalog = self._broker.catalog
+            keys, token = self._resources.listed(caller, catalog.topics, request, listing=f"topics of {project}", project=project)
+            shown = [self._resources.topic(catalog.topics[key]) for key in keys]
+        return messages.ListTopicsResponse(topics=shown, next_page_token=token)
+
+    async def list_topic_subscriptions(self, request: Any, caller: Principal) -> Message:
+        """The names of the subscriptions attached to a topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        with self._broker.lock:
+            attached = [queue.name for queue in self._broker.catalog.topic(self._resources.key(name)).queues]
+            keys, token = self._resources.listed(caller, attached, request, listing=f"subscriptions of {name}")
+        shown = [str(self._resources.name(names.SUBSCRIPTIONS, key)) for key in keys]
+        return messages.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=token)
+
+    async def list_topic_snapshots(self, request: Any, caller: Principal) -> Message:
+        """The names of the snapshots of a topic."""
+        name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
+        with self._broker.lock:
+            catalog = self._broker.catalog
+            number = catalog.topic(self._resources.key(name)).number
+            of_topic = [key for key, position in catalog.snapshots.items() if position.stream == number]
+            keys, token = self._resources.listed(caller, of_topic, request, listing=f"snapshots of {name}")
+        shown = [str(self._resources.name(names.SNAPSHOTS, key)) for key in keys]
+        return messages.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=token)
+
+    async def delete_topic(self, request: Any, caller: Principal) -> Message:
+        """Delete a topic; its subscriptions stay and show `_deleted-topic_`."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.topic, names.TOPICS, "topic")
+        key = self._resources.key(name)
+        await self._resources.delete(name, lambda catalog, now: catalog.delete_topic(key, now))
+        return messages.Empty()
+
+    async def detach_subscription(self, request: Any, caller: Principal) -> Message:
+        """Cut a subscription off from its topic: what it holds is gone, and nothing comes any more."""
+        name = self._resources.admit(caller, Verb.MANAGE, request.subscription, names.SUBSCRIPTIONS, "subscription")
+        key = self._resources.key(name)
+        await self._resources.change(lambda catalog, now: catalog.detach_subscription(key, now), tell=key)
+        return messages.DetachSubscriptionResponse()
+
+    def _check_schema(self, caller: Principal, topic: Message) -> None:
+        """What a schema refuses tells what is in it, so whoever names it must be allowed to read it."""
+        schema = topic.schema_settings.schema
+        if schema and schema != names.DELETED_SCHEMA:
+            self._resources.admit(caller, Verb.READ, schema, names.SCHEMAS, "schema_settings.schema")
+
+    def _topic(self, key: str) -> Message:
+        with self._broker.lock:
+            return self._resources.topic(self._broker.catalog.topic(key))

@@ -1,0 +1,364 @@
+"""Push: messages are POSTed to the endpoint of their subscription, and the status of the answer settles them.
+
+Every subscription with an endpoint has a worker while the server runs. It leases as many messages as its endpoint is trusted with
+(see `core.push_window`), POSTs each in a task of its own, and acks it or gives it back with the reason. It waits for the bell of
+its subscription and never looks without cause.
+
+The worker reads the subscription's settings before every round, so another endpoint, or pull instead of push, counts from the
+next message on; a POST that is under way is waited for, and its message settled. A lease lasts longer than a POST may take, so
+a slow answer is a failure before it could be a second delivery. Leases of a run that was killed are given back at the start: who
+held them was this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import StreamConsumer
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.queue import Queue
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
+from penstock.google import messages
+from penstock.google.core import names
+from penstock.google.core.endpoints import Endpoints
+from penstock.google.core.periods import timestamp
+from penstock.google.core.push import push_request
+from penstock.google.core.push_window import PushWindow
+from penstock.google.inspection import Inspection
+from penstock.google.oidc import TokenIssuer
+from penstock.google.push_client import Answer, Outcome, PushClient
+from penstock.google.resources import Message, Resources
+from penstock.http import where
+from penstock.http.monitoring.samples import Metric, Sample
+from penstock.ids import message_id
+from penstock.values.policy import MAX_COUNT
+
+log = logging.getLogger("penstock.pubsub.push")
+
+CONSUMER = "push"
+"""The worker's name as a consumer. The same in every run: so the next one finds what a killed one held."""
+MAX_WINDOW = 500
+MAX_TOTAL = 1_000
+"""How many POSTs may be outstanding for one subscription, and for all: each is a connection, and a server has not many more."""
+MAX_BYTES = 32 * 1024 * 1024
+"""How much one worker holds in memory for POSTs that are outstanding; a larger message goes alone."""
+MARGIN = 30 * SECOND
+"""How much longer than its POST a lease lasts."""
+RETRY_SECONDS = 1.0
+
+_LABELS = ("project", "subscription")
+_RUNNING = Metric("penstock_subscription_pushes_running", "gauge", "POSTs that have no answer yet.", _LABELS)
+_ENDED = {
+    Outcome.ACKED: Metric(
+        "penstock_subscription_pushes_acked_total", "counter", "POSTs whose answer acknowledged the message.", _LABELS
+    ),
+    Outcome.REFUSED: Metric(
+        "penstock_subscription_pushes_refused_total", "counter", "POSTs that were answered with another status.", _LABELS
+    ),
+    Outcome.TIMED_OUT: Metric(
+        "penstock_subscription_pushes_timed_out_total", "counter", "POSTs without an answer within the ack deadline.", _LABELS
+    ),
+    Outcome.UNREACHABLE: Metric(
+        "penstock_subscription_pushes_unreachable_total", "counter", "POSTs that found no endpoint that speaks HTTP.", _LABELS
+    ),
+}
+
+
+class Pushers:
+    """The workers of all push subscriptions. Start once, on the loop; stop is always safe."""
+
+    def __init__(self, resources: Resources, inspection: Inspection, issuer: TokenIssuer, endpoints: Endpoints) -> None:
+        self.resources = resources
+        self.inspection = inspection
+        self.issuer = issuer
+        self.endpoints = endpoints
+        self.is_stopping = False
+        self._workers: dict[int, _Worker] = {}
+        """By the number of the subscription: one that is deleted and made again is another."""
+        self._client: PushClient | None = None
+        self._outstanding = 0
+        self._waiting: set[_Worker] = set()
+        """Workers that had no room because all together have too much outstanding."""
+
+    def start(self) -> None:
+        """Push for every subscription that asks for it, now and from now on."""
+        self._client = PushClient(self.endpoints)
+        self.resources.changed.append(self._look)
+        with self.resources.broker.lock:
+            keys = list(self.resources.broker.catalog.subscriptions)
+        for key in keys:
+            self._look(key)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Begin no POST, wait for those under way within the grace, give back what is left. Safe to call twice."""
+        self.is_stopping = True
+        client, self._client = self._client, None
+        if client is None:
+            return
+        self.resources.changed.remove(self._look)
+        workers = [*self._workers.values()]
+        for worker in workers:
+            worker.stop()
+        posts = [post for worker in workers for post in worker.posts]
+        if posts:
+            _, late = await asyncio.wait(posts, timeout=grace_seconds)
+            for post in late:
+                post.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        for worker in workers:
+            worker.finish()
+        await client.close()
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of all workers, for `/metrics`."""
+        for worker in list(self._workers.values()):
+            name = self.resources.name(names.SUBSCRIPTIONS, worker.name)
+            labels = (name.project, name.id)
+            yield Sample(_RUNNING, labels, len(worker.posts))
+            for outcome, metric in _ENDED.items():
+                yield Sample(metric, labels, worker.ended[outcome])
+
+    @property
+    def client(self) -> PushClient:
+        """What POSTs; there is one from start to stop."""
+        assert self._client is not None, "start it first"
+        return self._client
+
+    def room(self, worker: _Worker) -> int:
+        """How many more POSTs a worker may begin. One is always possible, so that nobody waits for another's endpoint."""
+        free = MAX_TOTAL - self._outstanding
+        if free <= 0:
+            self._waiting.add(worker)
+        return max(min(worker.window.size - len(worker.posts), free), 0 if worker.posts else 1)
+
+    def take(self) -> None:
+        """A POST begins."""
+        self._outstanding += 1
+
+    def give_back(self) -> None:
+        """A POST has ended."""
+        self._outstanding -= 1
+        waiting, self._waiting = self._waiting, set()
+        for worker in waiting:
+            worker.wake()
+
+    def drop(self, number: int) -> None:
+        """A worker has ended. Should its subscription be pushed again, it gets another."""
+        self._workers.pop(number, None)
+
+    def _look(self, key: str) -> None:
+        """A subscription may have been made, changed or deleted."""
+        for worker in self._workers.values():
+            if worker.name == key:
+                worker.wake()
+        broker = self.resources.broker
+        with broker.lock:
+            queue = broker.catalog.subscriptions.get(key)
+            is_wanted = queue is not None and not queue.detached and self.resources.pushes(queue)
+        if queue is not None and is_wanted and queue.number not in self._workers:
+            self._workers[queue.number] = worker = _Worker(self, key)
+            worker.start()
+
+
+class _PushRules:
+    """The rules of deliveries that are pushed: transforms, and nothing else."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self.transforms, self.ready = inspection.transforms, inspection.ready
+
+    def check_pulled(self, queue: Queue) -> None:
+        """It is pushed, which is right."""
+
+    def in_use(self, number: int) -> AbstractContextManager[None]:
+        """What is acknowledged counts as use."""
+        return nullcontext()
+
+
+class _Worker(StreamConsumer):
+    """Pushes the messages of one subscription."""
+
+    def __init__(self, pushers: Pushers, key: str) -> None:
+        super().__init__(
+            pushers.resources.aio,
+            Catalog.subscription,
+            key,
+            self,
+            rules=_PushRules(pushers.inspection),
+            identity=CONSUMER,
+            prefetch=MAX_COUNT,
+            prefetch_bytes=MAX_BYTES,
+            batch=MAX_WINDOW,
+            batch_bytes=MAX_BYTES,
+        )
+        self._pushers = pushers
+        self._resources = pushers.resources
+        self._endpoint = ""
+        self._is_open = False
+        """Whether push may go to the endpoint. If not, messages wait: trying would use up their attempts."""
+        self._full_name = str(pushers.resources.name(names.SUBSCRIPTIONS, key))
+        self.window = PushWindow(MAX_WINDOW)
+        """What the endpoint has earned; another one begins anew."""
+        self._is_resting = False
+        """Something failed inside a moment ago."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.posts: set[asyncio.Task[None]] = set()
+        self.ended: Counter[Outcome] = Counter()
+
+    def start(self) -> None:
+        """Push until the subscription is not pushed any more, is gone, or the server stops."""
+        super().start()
+        self.release()  # what the worker of a run that was killed held
+
+    def finish(self) -> None:
+        """Requeue what is left, without counting an attempt."""
+        self.stop()
+        self.release()
+        self._pushers.drop(self.number)
+
+    # ── for the consumer ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> bool:
+        """Begin as many POSTs as there is room and reason for."""
+        try:
+            return super().look()
+        except Exception as error:  # noqa: BLE001  # the worker's top: a fault must not end push for good
+            self._break(error)
+            return True
+
+    @property
+    def room(self) -> int:
+        """How many POSTs may begin now."""
+        if self._is_resting:
+            return 0
+        with self._broker.lock:
+            queue = self._broker.catalog.queues.get(self.number)
+            if queue is None or queue.detached:
+                return 1  # taking says what is wrong
+            form = self._resources.form_of(queue)
+        endpoint = form.push_config.push_endpoint
+        if not endpoint:
+            if not self.posts:
+                self.finish()
+            return 0
+        if endpoint != self._endpoint:
+            self._turn_to(endpoint)
+        if not self._is_open:
+            return 0
+        rest = self.window.rest(monotonic())
+        if rest:
+            self._wake_in(rest / SECOND)
+            return 0
+        self.ack_deadline = queue.policy.ack_deadline + MARGIN
+        return self._pushers.room(self)
+
+    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+        """POST these."""
+        form = self._resources.form_of(queue)
+        if self._transforms(queue):
+            span = queue.policy.ack_deadline + MARGIN
+            # Transforms have taken their time, and the POST needs all of its own.
+            gone = self.settle(leases, lambda queue, live, now: queue.extend(live, now + span, now))
+            leases = [lease for lease in leases if lease not in gone]
+        for lease in leases:
+            self._begin(form, lease)
+
+    def fail(self, error: PenstockError) -> None:
+        """The subscription is gone, or something went wrong for a moment."""
+        if isinstance(error, BrokerClosed | NotFound | FailedPrecondition):
+            for post in self.posts:
+                post.cancel()
+            self.finish()
+        else:
+            log.warning("push of %r stumbled and goes on: %s", self.name, error)
+            self._rest()
+
+    def _break(self, error: BaseException) -> None:
+        log.error("push of %r failed with %s and goes on, at\n%s", self.name, type(error).__name__, where(error))
+        self._rest()
+
+    def _rest(self) -> None:
+        """Try again in a while, and not before."""
+        self._is_resting = True
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._is_resting = False
+        self.wake()
+
+    def end(self, error: PenstockError | None) -> None:
+        """It ends by `finish` alone."""
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._timer is None:  # every publish has it look again, and one timer is enough
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _turn_to(self, endpoint: str) -> None:
+        """Push to this endpoint from now on, if the operator allows it."""
+        self._endpoint, self.window = endpoint, PushWindow(MAX_WINDOW)
+        self._is_open = self._pushers.endpoints.allow(endpoint)
+        if not self._is_open:
+            log.warning("push of %r waits: the setting push_allow does not cover its endpoint", self.name)
+
+    # ── pushing ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, form: Message, lease: Lease) -> None:
+        post = asyncio.create_task(self._push(form, lease, self.window))
+        self.posts.add(post)
+        self._pushers.take()
+        post.add_done_callback(self._end)
+
+    def _end(self, post: asyncio.Task[None]) -> None:
+        self.posts.discard(post)
+        self._pushers.give_back()
+        self.wake()
+
+    async def _push(self, form: Message, lease: Lease, window: PushWindow) -> None:
+        """One message: POST it, and settle it by the answer."""
+        begun = window.round
+        try:
+            answer = await self._post(form, lease)
+        except Exception as error:  # noqa: BLE001  # a delivery's top: whatever went wrong, the message goes back
+            log.error("a push of %r failed inside the server with %s at\n%s", self.name, type(error).__name__, where(error))
+            answer = Answer(Outcome.UNREACHABLE, "the push failed inside the server")
+        self.ended[answer.outcome] += 1
+        if answer.outcome is Outcome.ACKED:
+            window.succeeded(len(self.posts))
+            self._resources.touch(self.number)
+            self.settle([lease], Queue.ack)
+        else:
+            window.failed(begun, monotonic(), is_paced=form.HasField("retry_policy"))
+            self.settle([lease], partial(Queue.nack, error=answer.reason))
+
+    async def _post(self, form: Message, lease: Lease) -> Answer:
+        config, policy = form.push_config, self.queue.policy
+        attempt = lease.attempt if policy.dead_letter_topic is not None else None
+        request = push_request(config, self._shown(lease), self._full_name, attempt)
+        token = None
+        if config.HasField("oidc_token"):
+            account = config.oidc_token
+            audience = account.audience or config.push_endpoint
+            token = await self._pushers.issuer.token(self._full_name.split("/")[1], account.service_account_email, audience)
+        return await self._pushers.client.post(config.push_endpoint, request, token, policy.ack_deadline / SECOND)
+
+    def _shown(self, lease: Lease) -> Any:
+        message = lease.message
+        return messages.PubsubMessage(
+            data=message.data,
+            attributes=message.attributes or {},
+            message_id=message_id(message.publish_at, self.queue.stream, lease.offset),
+            publish_time=timestamp(message.origin_at or message.publish_at),
+            ordering_key=message.key,
+        )

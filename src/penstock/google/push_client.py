@@ -1,0 +1,173 @@
+"""The HTTP client that pushes: one POST, one answer, and no trust in who answers.
+
+No redirect is followed, no proxy is taken from the environment, no cookie is kept, nothing is unpacked, and of an answer's body
+only so much is read as it takes to use the connection again. Bodies and tokens are never logged.
+
+Where it may connect to is asked for each address at the moment of connecting, so that a name which leads elsewhere than it did
+before gets nobody in. Of an address that is refused the log has the reason; who is told of the failure learns only that it is so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.connector import AddrInfoType, Connection
+
+from penstock.google.core.endpoints import Endpoints
+from penstock.google.core.push import PushRequest, is_acknowledged
+
+log = logging.getLogger("penstock.pubsub.push")
+
+USER_AGENT = "Penstock-PubSub-Push"
+NOT_ALLOWED = "the endpoint is not allowed"
+DRAIN_BYTES = 64 * 1024
+DRAIN_SECONDS = 1.0
+PLAIN_BYTES = 512 * 1024
+"""Bodies above this are written piece by piece, so that others get their turn."""
+PROCESSING = 102
+MAX_TOLD = 1_000
+"""How many refused addresses are remembered as logged: each is logged once, not at every attempt."""
+
+
+class Outcome(StrEnum):
+    """What became of a push."""
+
+    ACKED = "acked"
+    REFUSED = "refused"
+    """The endpoint answered with another status."""
+    TIMED_OUT = "timed_out"
+    """The endpoint did not answer within the ack deadline."""
+    UNREACHABLE = "unreachable"
+    """No connection, none that is allowed, or what came over it was not HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a push, and why in words."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+class PushClient:
+    """Connections to all endpoints. Make it inside the running loop; who uses it bounds how many there are."""
+
+    def __init__(self, endpoints: Endpoints | None = None) -> None:
+        self._endpoints = endpoints or Endpoints()
+        # Two, so that no connection which was opened for a trusted name serves another.
+        self._trusted = _session(aiohttp.TCPConnector(limit=0))
+        self._guarded = _session(aiohttp.TCPConnector(limit=0, socket_factory=self._socket))
+        self._told: set[tuple[str, str]] = set()
+
+    async def close(self) -> None:
+        """Cut what is open."""
+        await self._trusted.close()
+        await self._guarded.close()
+
+    async def post(self, endpoint: str, request: PushRequest, token: str | None, seconds: float) -> Answer:
+        """Send one request; the answer comes within so many seconds, whatever the endpoint does."""
+        headers = request.headers if token is None else {**request.headers, "Authorization": f"Bearer {token}"}
+        body: Any = request.body if len(request.body) <= PLAIN_BYTES else io.BytesIO(request.body)
+        session = self._trusted if self._endpoints.trusts(endpoint) else self._guarded
+        try:
+            async with asyncio.timeout(seconds):
+                response = await session.post(endpoint, data=body, headers=headers, allow_redirects=False)
+        except TimeoutError:
+            return Answer(Outcome.TIMED_OUT, f"the endpoint did not answer within {seconds:g} s")
+        except _Processing:
+            return Answer(Outcome.ACKED)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            cause = getattr(error, "os_error", None)
+            if isinstance(cause, _NotAllowed):
+                self._tell(endpoint, cause.address)
+                return Answer(Outcome.UNREACHABLE, NOT_ALLOWED)
+            # The kind alone: the text of some of these errors repeats what the endpoint sent.
+            return Answer(Outcome.UNREACHABLE, f"the endpoint was not reached or did not speak HTTP ({type(error).__name__})")
+        try:
+            await _drain(response)
+        finally:
+            response.close()  # gives a connection back whose answer is read, and cuts any other
+        if is_acknowledged(response.status):
+            return Answer(Outcome.ACKED)
+        return Answer(Outcome.REFUSED, f"the endpoint answered with status {response.status}")
+
+    def _socket(self, info: AddrInfoType) -> socket.socket:
+        """A socket for a connection that is about to be opened to this address, and to no other."""
+        family, kind, protocol, _, place = info
+        address, port = str(place[0]), int(place[1])
+        if not self._endpoints.may_connect(address, port):
+            raise _NotAllowed(address)
+        return socket.socket(family, kind, protocol)
+
+    def _tell(self, endpoint: str, address: str) -> None:
+        host = urlsplit(endpoint).hostname or ""
+        if (host, address) in self._told:
+            return
+        if len(self._told) >= MAX_TOLD:
+            self._told.clear()
+        self._told.add((host, address))
+        log.warning("push to %r is not allowed: it leads to %s, not a public address; push_allow can name it", host, address)
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        response_class=_Response,
+        auto_decompress=False,
+        trust_env=False,
+        headers={"User-Agent": USER_AGENT},
+        skip_auto_headers=("Accept-Encoding",),
+    )
+
+
+class _NotAllowed(OSError):
+    """Push may not connect to this address. The text is the same for all: only then do several failures count as this one."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(NOT_ALLOWED)
+        self.address = address
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read an answer to its end if that is near: then its connection serves again. What it says changes nothing."""
+    left = DRAIN_BYTES
+    with suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while left > 0 and not response.content.at_eof():
+                left -= len(await response.content.readany())
+
+
+class _Processing(Exception):
+    """The endpoint said 102, which accepts the message; what it says later is not waited for."""
+
+
+class _Response(aiohttp.ClientResponse):
+    """An answer that does not skip 102 as other provisional answers are skipped."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None, "the connection is open"
+        read = protocol.read
+
+        async def watched() -> Any:
+            message, payload = await read()
+            if message.code == PROCESSING:
+                raise _Processing
+            return message, payload
+
+        protocol.read = watched  # type: ignore[method-assign]  # the one place where provisional answers can be seen
+        try:
+            return await super().start(connection)
+        finally:
+            del protocol.read

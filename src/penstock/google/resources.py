@@ -1,0 +1,288 @@
+"""The broker's topics, subscriptions and snapshots as Google's API shows them.
+
+The broker keeps what it must know in its own terms and, beside it, the resource as the API gave it: a serialized `Topic`,
+`Subscription` or `Snapshot`. What was made through another door has no such form; it is put together from the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.access import Action, Principal, Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.broker.descriptions import subscription_spec
+from penstock.broker.writer import Placed
+from penstock.durations import micros
+from penstock.errors import FailedPrecondition
+from penstock.google import messages
+from penstock.google.core import names, push, subscriptions
+from penstock.google.core.destinations import destination
+from penstock.google.core.paging import page
+from penstock.google.core.periods import timestamp
+from penstock.journal.core.checkpoint import Position
+from penstock.journal.core.events import Event
+from penstock.values.message import Batch
+from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
+from penstock.values.projects import Projects
+from penstock.values.subscription import SubscriptionSpec
+
+PACE = 30_000
+"""How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
+
+IAM_PREFIX = "iam:"
+"""In front of a resource's name: the name of the document that holds its access policy."""
+MAX_FORMS = 10_000
+"""How many parsed resources are kept."""
+
+SCHEMA_PREFIX = "schema:"
+"""In front of a schema's name: the name of the document that holds its revisions."""
+
+KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
+
+T = TypeVar("T")
+
+Message = Any
+"""A raw protobuf message: its classes are made at run time, so it has no static type."""
+
+
+class Resources:
+    """What exists, by Google's names. Reading needs no await; changes return when they are durable."""
+
+    def __init__(self, aio: AsyncBroker, projects: Projects) -> None:
+        self.aio = aio
+        self.broker = aio.broker
+        self.projects = projects
+        self._forms: dict[tuple[Any, bytes], Message] = {}
+        self.changed: list[Callable[[str], None]] = []
+        """Called with the broker's name of a subscription that was made, changed or deleted."""
+        self._pushed: dict[bytes, bool] = {}
+        self._started_at = self.broker.clock.now()
+        self._used: dict[int, int] = {}
+        self._running: set[asyncio.Future[Any]] = set()
+        self._users: Counter[int] = Counter()
+
+    # ── names and who may use them ───────────────────────────────────────────────────────────────────────────────────────
+
+    def admit(self, caller: Principal, verb: Action, text: str, kind: str, field: str) -> names.Name:
+        """The name in a request's field, when the caller may do this to it."""
+        name = names.parse(text, kind, field)
+        caller.check(verb, name.project, name.id, kind=KINDS[kind])
+        return name
+
+    def key(self, name: names.Name) -> str:
+        """The broker's own name of a resource."""
+        return self.projects.scoped(name.project, name.id)
+
+    def name(self, kind: str, key: str) -> names.Name:
+        """Google's name of what the broker calls `key`."""
+        project, plain = self.projects.split(key)
+        return names.Name(project, kind, plain)
+
+    def listed(
+        self, caller: Principal, keys: Iterable[str], request: Message, *, listing: str, project: str | None = None
+    ) -> tuple[list[str], str]:
+        """One page of the broker's names that the caller may read, sorted, and the next page's token."""
+        shown = sorted(keys if project is None else self.projects.of(project, keys))
+        if not caller.may_everywhere(Verb.READ):
+            split = self.projects.split
+            shown = [key for key in shown if caller.may(Verb.READ, *split(key))]
+        part, token = page(shown, request.page_size, request.page_token, listing)
+        return shown[part], token
+
+    # ── use, which keeps a subscription from expiring ────────────────────────────────────────────────────────────────────
+
+    def touch(self, queue: int) -> None:
+        """A subscription, by its number, is used now."""
+        if len(self._used) > 2 * len(self.broker.catalog.queues) + 1_000:
+            self._used = {number: at for number, at in self._used.items() if number in self.broker.catalog.queues}
+        self._used[queue] = self.broker.clock.now()
+
+    @contextmanager
+    def in_use(self, queue: int) -> Iterator[None]:
+        """A subscription, by its number, is used as long as this lasts."""
+        self._users[queue] += 1
+        try:
+            yield
+        finally:
+            self._users[queue] -= 1
+            if not self._users[queue]:
+                del self._users[queue]
+            self.touch(queue)
+
+    def last_use(self, queue: Queue) -> int:
+        """When a subscription was used last; what came before the server's start is forgotten, in its favour."""
+        if queue.number in self._users:
+            return self.broker.clock.now()
+        return max(queue.created_at, self._used.get(queue.number, self._started_at))
+
+    # ── how the broker's own look here ───────────────────────────────────────────────────────────────────────────────────
+
+    def topic(self, stream: Stream) -> Message:
+        """A topic. Treat it as immutable."""
+        topic = self.parsed(messages.Topic, stream.spec)
+        if not topic.name:
+            return messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
+        schema = topic.schema_settings.schema
+        if schema and f"{SCHEMA_PREFIX}{schema}" not in self.broker.catalog.documents:
+            orphan = messages.Topic()
+            orphan.CopyFrom(topic)
+            orphan.schema_settings.schema = names.DELETED_SCHEMA
+            return orphan
+        return topic
+
+    def subscription(self, queue: Queue) -> Message:
+        """A subscription, with what only the server knows."""
+        spec = subscription_spec(queue)
+        shown = messages.Subscription()
+        if spec.form:
+            shown.CopyFrom(self.parsed(messages.Subscription, spec.form))
+        else:
+            shown.CopyFrom(self._foreign(queue, spec))
+        stream = self.broker.catalog.streams.get(queue.stream)
+        shown.detached = queue.detached and stream is not None
+        if stream is None:
+            shown.topic = names.DELETED_TOPIC
+        elif stream.retention is not None:
+            shown.topic_message_retention_duration.FromMicroseconds(stream.retention)
+        letters = shown.dead_letter_policy.dead_letter_topic
+        if letters and letters != names.DELETED_TOPIC and queue.policy.dead_letter_topic not in self.broker.catalog.topics:
+            shown.dead_letter_policy.dead_letter_topic = names.DELETED_TOPIC
+        return shown
+
+    def snapshot(self, key: str, position: Position) -> Message:
+        """A snapshot."""
+        shown = messages.Snapshot()
+        shown.CopyFrom(self.parsed(messages.Snapshot, position.spec))
+        shown.name = str(self.name(names.SNAPSHOTS, key))
+        stream = self.broker.catalog.streams.get(position.stream)
+        shown.topic = str(self.name(names.TOPICS, stream.name)) if stream is not None else names.DELETED_TOPIC
+        if position.expires_at is not None:
+            shown.expire_time.CopyFrom(timestamp(position.expires_at))
+        return shown
+
+    def form_of(self, queue: Queue) -> Message:
+        """The subscription as it was given, cached. Treat it as immutable."""
+        spec = subscription_spec(queue)
+        return self.parsed(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
+
+    def pushes(self, queue: Queue) -> bool:
+        """Whether a subscription's messages are pushed to an endpoint. Cheap: asked at every pull."""
+        pushed = self._pushed.get(queue.spec)
+        if pushed is None:
+            if len(self._pushed) >= MAX_FORMS:
+                self._pushed.clear()
+            pushed = self._pushed[queue.spec] = is_pushed(self.form_of(queue))
+        return pushed
+
+    def check_pulled(self, queue: Queue) -> None:
+        """Refuse to pull from a subscription that pushes."""
+        if self.pushes(queue):
+            raise FailedPrecondition(
+                f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
+                hint="clear its push_config with ModifyPushConfig first",
+            )
+
+    # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def change(self, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> Event | None:
+        """Change what exists, and tell of the subscription that it concerns; returns when that is durable.
+
+        Both are done whatever becomes of the caller: one that leaves or whose time is up must not leave half of it behind.
+        """
+        return await self._finish(self._change(change, tell))
+
+    async def delete(self, name: names.Name, change: Callable[[Catalog, int], Event | None], *, tell: str | None = None) -> None:
+        """Delete a resource, and with it the access policy that was kept for it."""
+
+        async def both() -> None:
+            await self._change(change, tell)
+            await self._change(lambda catalog, now: catalog.drop_document(f"{IAM_PREFIX}{name}", now), None)
+
+        await self._finish(both())
+
+    async def _change(self, change: Callable[[Catalog, int], Event | None], tell: str | None) -> Event | None:
+        event = await self.aio.call(self.broker.change, change)
+        if tell is not None:
+            for listener in self.changed:
+                listener(tell)
+        return event
+
+    async def _finish(self, work: Coroutine[None, None, T]) -> T:
+        """Run work to its end, also when whoever waits for it is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it has it; when nobody does, it is nobody's business
+
+    async def publish(self, topic: str, batch: Batch) -> Placed:
+        """Publish to a topic by the broker's name."""
+        return await self.aio.publish(Catalog.topic, topic, batch)
+
+    def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
+        """What the broker keeps of a subscription: its policy, and the settings as they were given."""
+        name = names.parse(subscription.name, names.SUBSCRIPTIONS, "name")
+        letters = subscription.dead_letter_policy.dead_letter_topic
+        target = None
+        if letters and letters != names.DELETED_TOPIC:
+            target = self.key(names.parse(letters, names.TOPICS, "dead_letter_policy.dead_letter_topic"))
+        options = subscriptions.options(subscription, target)
+        policy = subscription_policy(options, durable=True)
+        policy = msgspec.structs.replace(
+            policy,
+            backoff=policy.backoff or ((push.MIN_BACKOFF, push.MAX_BACKOFF) if is_pushed(subscription) else (PACE, PACE)),
+            letter=(name.id, name.project),
+            exactly_once=subscription.enable_exactly_once_delivery,
+        )
+        return policy, msgspec.msgpack.encode(SubscriptionSpec(topic, options, subscription.SerializeToString()))
+
+    def parsed(self, kind: Any, body: bytes) -> Message:
+        """What is stored, parsed once. Treat it as immutable."""
+        form = self._forms.get((kind, body))
+        if form is None:
+            if len(self._forms) >= MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[kind, body] = kind.FromString(body)
+        return form
+
+    def _foreign(self, queue: Queue, spec: SubscriptionSpec) -> Message:
+        """A subscription that was made through another door, as far as this one has words for it."""
+        options: SubscriptionOptions = spec.options
+        shown = messages.Subscription(
+            name=str(self.name(names.SUBSCRIPTIONS, queue.name)),
+            topic=str(self.name(names.TOPICS, spec.topic)),
+            ack_deadline_seconds=max(1, queue.policy.ack_deadline // 1_000_000),
+            retain_acked_messages=options.retain_acked_messages,
+            enable_message_ordering=options.message_ordering,
+            filter=options.filter,
+            state=messages.Subscription.State.ACTIVE,
+        )
+        shown.message_retention_duration.FromMicroseconds(micros(options.message_retention_duration, "retention"))
+        shown.expiration_policy.SetInParent()
+        shown.push_config.SetInParent()
+        if queue.policy.backoff is not None:
+            shown.retry_policy.minimum_backoff.FromMicroseconds(queue.policy.backoff[0])
+            shown.retry_policy.maximum_backoff.FromMicroseconds(queue.policy.backoff[1])
+        if options.dead_letter_policy is not None:
+            letters = options.dead_letter_policy
+            shown.dead_letter_policy.dead_letter_topic = str(self.name(names.TOPICS, letters.dead_letter_topic))
+            shown.dead_letter_policy.max_delivery_attempts = letters.max_delivery_attempts
+        return shown
+
+
+def is_pushed(subscription: Message) -> bool:
+    """Whether a subscription's messages are pushed to an endpoint."""
+    return destination(subscription) == "push_config"

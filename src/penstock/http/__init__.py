@@ -1,0 +1,36 @@
+"""The HTTP shell: one port, one table of routes that is both what is served and what is documented.
+
+A door gives `Route`s; everything around a handler (who calls, how much, how long, what an error looks like) is here.
+"""
+
+from penstock.http.authentication import Admission, Gate, TokenGate
+from penstock.http.limits import HttpLimits
+from penstock.http.operation import Body, Operation, Parameter, Reply
+from penstock.http.pages import documented
+from penstock.http.port import HttpDoor
+from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, where
+from penstock.http.request import Request, json_response, open_websocket
+from penstock.http.routes import Route, RouteTable
+
+__all__ = [
+    "GOOGLE_ERRORS",
+    "Admission",
+    "Body",
+    "ErrorBody",
+    "Gate",
+    "HttpDoor",
+    "HttpLimits",
+    "Operation",
+    "Parameter",
+    "Refusal",
+    "Reply",
+    "Request",
+    "Route",
+    "RouteTable",
+    "TokenGate",
+    "documented",
+    "json_response",
+    "open_websocket",
+    "refusal_of",
+    "where",
+]

@@ -1,0 +1,125 @@
+"""How much memory the bodies of all requests take together.
+
+A body takes its share as it grows, so a length that is only announced costs nothing. Without room a body waits its turn. The
+first of those that wait is the *favourite* and may grow beyond the shared room, by one body at most: so there is always one that
+can become complete. The first `FREE_BYTES` of a body are not counted, so that large bodies never keep small ones waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from penstock.http.limits import HttpLimits
+from penstock.http.refusal import Refusal, retry_after
+
+FREE_BYTES = 16 * 1024
+MAX_WAITING = 256
+"""What arrived of a body that waits is in the buffers of its connection. Beyond this number a body is refused at once."""
+
+
+class BodyBudget:
+    """The room that all bodies share: `max_bodies_bytes`, of which one body's size is kept for the favourite."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self.held = 0
+        self._shared = max(limits.max_bodies_bytes - limits.max_request_bytes, 0)
+        self._favourite: BodyShare | None = None
+        self._favour = 0
+        """What the favourite took beyond the shared room."""
+        self._waiting: deque[tuple[BodyShare, int, asyncio.Future[None]]] = deque()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether bodies wait for room."""
+        return bool(self._waiting)
+
+    async def take(self, share: BodyShare, size: int) -> None:
+        """Let a body hold `size` bytes more; 503 if there is no room for too long."""
+        if (not self._waiting or share is self._favourite) and self._give(share, size):
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            raise _no_room()
+        given = asyncio.get_running_loop().create_future()
+        entry = (share, size, given)
+        self._waiting.append(entry)
+        share.is_waiting = True
+        try:
+            async with asyncio.timeout(self.limits.body_wait_seconds):
+                await given
+        except TimeoutError:
+            raise _no_room() from None
+        finally:
+            share.is_waiting = False
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                self._wake()
+
+    def release(self, share: BodyShare) -> None:
+        """Take back all that a body holds."""
+        self.held -= share.held
+        share.held = 0
+        if self._favourite is share:
+            self._favourite, self._favour = None, 0
+        self._wake()
+
+    def _give(self, share: BodyShare, size: int) -> bool:
+        if share is self._favourite or self.held - self._favour + size > self._shared:
+            if self._favourite not in {None, share}:
+                return False
+            self._favourite = share
+            self._favour += size
+        self.held += size
+        share.held += size
+        return True
+
+    def _wake(self) -> None:
+        while self._waiting:
+            share, size, given = self._waiting[0]
+            if not given.done():
+                if not self._give(share, size):
+                    return
+                given.set_result(None)
+            self._waiting.popleft()
+
+
+class BodyShare:
+    """What one body holds of the budget."""
+
+    __slots__ = ("_budget", "_seen", "_seen_at", "held", "is_waiting")
+
+    def __init__(self, budget: BodyBudget, now: float) -> None:
+        self._budget = budget
+        self.held = 0
+        self.is_waiting = False
+        self._seen, self._seen_at = 0, now
+
+    async def grow_to(self, size: int) -> None:
+        """Return when the body may hold `size` bytes in all."""
+        wanted = size - FREE_BYTES - self.held
+        if wanted > 0:
+            await self._budget.take(self, wanted)
+
+    def release(self) -> None:
+        """Hold nothing any more. May be called again."""
+        self._budget.release(self)
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether others wait for room while this body hardly grows. Ask in rounds, while it is incomplete."""
+        limits, elapsed = self._budget.limits, now - self._seen_at
+        if self.is_waiting or self.held - self._seen >= limits.min_body_rate * max(elapsed, 1.0):
+            self._seen, self._seen_at = self.held, now
+            return False
+        return self.held > 0 and self._budget.is_short and elapsed > limits.body_stall_seconds
+
+
+def _no_room() -> Refusal:
+    return Refusal(
+        503,
+        "the server holds too many large request bodies",
+        reason="bodies_exhausted",
+        hint="try again soon, or send smaller batches",
+        headers={"Retry-After": retry_after(1)},
+        closes=True,
+    )

@@ -1,0 +1,253 @@
+"""HTTP/1.1 on one connection: one request at a time, written at once, its answer parsed as it comes.
+
+Headers are not taken apart: the parser follows those that rule a message's length and the connection's life, and the rest is
+looked at only for the few answers that need it (see `_Headers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from penstock.errors import FailedPrecondition
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.call import HttpCall
+from penstock.http.client.dial import Opening
+from penstock.http.client.origin import Origin
+
+try:
+    from httptools import HttpParserError, HttpResponseParser
+except ModuleNotFoundError as error:
+    raise FailedPrecondition(
+        "the router's HTTP client needs the library httptools", hint="pip install 'penstock[router]'"
+    ) from error
+
+HEAD_LIMIT: Final = 64 * 1024
+"""Bytes before an answer's body, those of interim answers included."""
+MOST_PACKING: Final = 16
+"""Bytes that may be sent for each of the body: a chunk of one byte takes six."""
+ASKS_TO_WAIT: Final = {429, 503}
+
+
+class Http1Connection(Opening):
+    """A connection of HTTP/1.1."""
+
+    __slots__ = (
+        "_body",
+        "_body_limit",
+        "_call",
+        "_feed",
+        "_head",
+        "_is_ended",
+        "_is_kept",
+        "_keep",
+        "_origin",
+        "_parser",
+        "_received",
+        "_status",
+        "_transport",
+        "_write",
+        "idle_since",
+        "is_free",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, origin: Origin, body_limit: int) -> None:
+        self._origin = origin
+        self._body_limit = body_limit
+        self._parser = HttpResponseParser(self)
+        self._feed = self._parser.feed_data
+        self._call: HttpCall | None = None
+        self._is_kept = False
+        """Whether it has answered before: then it may be closed by now without our knowing."""
+        self._is_ended = False
+        self._keep = False
+        self._status = 0
+        """Of the answer; 0: its head is not there yet."""
+        self._received = 0
+        """Bytes of an answer that came in several pieces."""
+        self._head: bytes | bytearray = b""
+        self._body: bytes | bytearray = b""
+        self.is_free = False
+        self.idle_since = 0
+
+    async def ready(self) -> None:
+        """It can take a call as soon as it is open."""
+
+    @property
+    def load(self) -> int:
+        """The calls that it has."""
+        return 0 if self._call is None else 1
+
+    def start(self, call: HttpCall) -> bool:
+        """Send a request; there is no room for another."""
+        self._call = call
+        body = call.body
+        self._write(b"%b%d\r\n%b\r\n%b" % (call.target.head, len(body), call.headers, body))
+        return True
+
+    def drop(self, call: HttpCall) -> None:
+        """Let go of a call: what may still come of its answer must not be taken for another's."""
+        self._call = None
+        self._close(calls=1)
+
+    def discard(self) -> None:
+        """Close it. It has no call."""
+        self._close(calls=0)
+
+    def check(self) -> None:
+        """Nothing can be asked beside a call; its timeout finds out."""
+
+    # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP or TLS it is one that writes
+        """It is open."""
+        self._transport = transport
+        self._write = transport.write
+        self._origin.opened(self, is_shared=False)
+        self._origin.offer(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came."""
+        if self._call is None:  # nobody asked for it
+            self._close(calls=0)
+            return
+        if not self._status:
+            if not self._head:
+                self._head = data
+            else:
+                self._head = bytearray(self._head) if isinstance(self._head, bytes) else self._head
+                self._head += data
+        try:
+            self._feed(data)
+        except HttpParserError as error:
+            if not self._is_ended:
+                self._fail(f"the answer is not HTTP: {error}")
+                return
+            self._keep = False  # the answer is whole, or long enough; what follows it is nothing that was asked for
+        if self._is_ended:
+            self._end()
+            return
+        self._received += len(data)
+        if not self._status:
+            if self._received > HEAD_LIMIT:
+                self._fail(f"the answer's head is longer than {HEAD_LIMIT} bytes")
+        elif self._received > HEAD_LIMIT + self._body_limit * MOST_PACKING:
+            self._fail("the answer does not end, though its body is short: its chunks or its trailers are too long")
+
+    def eof_received(self) -> None:
+        """The target will send no more; the connection closes."""
+        self._origin.retire(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed, by the target or by us."""
+        call, self._call = self._call, None
+        if call is None:
+            self._origin.lost(self, calls=0)
+            return
+        self._origin.lost(self, calls=1)
+        if exc is None and self._status and _Headers(self._head).is_closed_by_end:
+            call.finish(self._answer())
+        elif self._is_kept and not self._head and not call.is_replaced:
+            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
+            self._origin.again(call)
+        else:
+            call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
+
+    # ── what the parser calls ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        """An answer begins; after one that has ended there is none to come."""
+        if self._is_ended:
+            raise _Stop
+
+    def on_headers_complete(self) -> None:
+        """The head is there, of the answer or of an interim one."""
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._status = status
+        elif status == 101:
+            raise _Stop  # we asked for no other protocol
+
+    def on_body(self, data: bytes) -> None:
+        """A part of the body is there."""
+        if not self._body:
+            self._body = data
+        else:
+            self._body = bytearray(self._body) if isinstance(self._body, bytes) else self._body
+            self._body += data
+        if len(self._body) > self._body_limit:
+            self._body = self._body[: self._body_limit]
+            self._is_ended = True
+            raise _Stop
+
+    def on_message_complete(self) -> None:
+        """The answer has ended, or an interim one."""
+        if self._status:
+            self._is_ended = True
+            self._keep = self._parser.should_keep_alive()
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self) -> None:
+        """The answer is there: make room for the next call, then tell."""
+        call, self._call = self._call, None
+        assert call is not None, "answers are read for calls alone"
+        answer = self._answer()
+        if self._keep:
+            self._is_kept = True
+            self._is_ended = self._keep = False
+            self._status = self._received = 0
+            self._head = self._body = b""
+            self._origin.release(self)
+        else:
+            self._close(calls=1)
+        call.finish(answer)
+
+    def _answer(self) -> Answer:
+        status, body = self._status, self._body
+        wait = _Headers(self._head).retry_after if status in ASKS_TO_WAIT else None
+        return Answer(status, body if type(body) is bytes else bytes(body), wait)
+
+    def _fail(self, why: str) -> None:
+        call, self._call = self._call, None
+        assert call is not None, "answers are read for calls alone"
+        self._close(calls=1)
+        call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: {why}"))
+
+    def _close(self, calls: int) -> None:
+        self._transport.abort()
+        self._origin.lost(self, calls)
+
+
+class _Stop(Exception):
+    """Ends the parsing of what came."""
+
+
+class _Headers:
+    """The headers of an answer whose head was kept: read by the same parser, so that both understand the same."""
+
+    def __init__(self, head: bytes | bytearray) -> None:
+        self.retry_after: str | None = None
+        self.is_closed_by_end = True
+        """Whether the body has no other end than that of the connection."""
+        self._is_over = False
+        self._parser = HttpResponseParser(self)
+        with suppress(HttpParserError):  # what follows the head is no concern of ours
+            self._parser.feed_data(head)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_over:
+            return
+        match name.lower():
+            case b"retry-after":
+                self.retry_after = value.strip().decode("latin-1")
+            case b"content-length":
+                self.is_closed_by_end = False
+            case b"transfer-encoding" if value.rpartition(b",")[2].strip().lower() == b"chunked":
+                self.is_closed_by_end = False
+
+    def on_headers_complete(self) -> None:
+        self._is_over = self._parser.get_status_code() >= 200

@@ -1,0 +1,400 @@
+"""HTTP/2 on one connection: many requests at a time, each on a stream of its own.
+
+The library `h2` knows the protocol and does no I/O; here its events are turned into answers. What it has to say is collected in
+one turn of the loop and written at once: TLS packs it into few records.
+
+The library takes tens of microseconds for a frame of nine bytes, so a target could keep it busy with frames that say nothing.
+`_noise` counts what came beside answers since the last one ended; too much of it, and the connection is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from penstock.errors import FailedPrecondition
+from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.call import HttpCall
+from penstock.http.client.dial import Opening
+from penstock.http.client.origin import Origin
+from penstock.http.client.target import USER_AGENT, Target
+
+try:
+    from h2 import events
+    from h2.config import H2Configuration
+    from h2.connection import ConnectionInputs, ConnectionState, H2Connection, H2ConnectionStateMachine
+    from h2.errors import ErrorCodes
+    from h2.exceptions import H2Error
+    from h2.settings import SettingCodes, Settings
+except ModuleNotFoundError as error:
+    raise FailedPrecondition("the router's HTTP client needs the library h2", hint="pip install 'penstock[router]'") from error
+
+LAST_STREAM: Final = 2**31 - 1
+WRITE_LIMIT: Final = 1 << 20
+"""Bytes that may wait to be written: requests stop long before, so beyond are answers to a flood of PING and SETTINGS."""
+NOISE_LIMIT: Final = 16 * 1024
+"""Bytes that are not of a body, since an answer ended: as many headers as one answer may have."""
+NOISE_OF_CALL: Final = 4 * 1024
+"""As many more for each call under way."""
+FAIR_PACKING: Final = 2
+"""Bytes that may be sent for each of a body without being noise: those of frames of nine bytes or more."""
+SLICE: Final = 2 * 1024
+"""Bytes that are read in one turn of the loop."""
+TABLE_LIMIT: Final = 4096
+"""Bytes of the table in which sent headers are remembered. It is searched for each header: a target may not make it larger."""
+WINDOW: Final = 65_535
+"""Bytes of bodies that may be under way to us."""
+_SETTINGS: Final = {SettingCodes.ENABLE_PUSH: 0, SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE}
+_CONFIGURATION: Final = H2Configuration(client_side=True, header_encoding=None)
+
+
+class _Stream(msgspec.Struct, gc=False, eq=False):
+    """A call on its stream."""
+
+    call: HttpCall
+    unsent: memoryview
+    """What is left of the request's body."""
+    body: bytearray
+    status: int = 0
+    retry_after: str | None = None
+
+
+class _StateMachine(H2ConnectionStateMachine):
+    """As in the library, but a connection that the target wants to end (GOAWAY) still brings the answers under way."""
+
+    _transitions = {  # noqa: RUF012  # as it is in the library
+        **H2ConnectionStateMachine._transitions,
+        (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY): (None, ConnectionState.CLIENT_OPEN),
+    }
+
+
+class Http2Connection(Opening):
+    """A connection of HTTP/2."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, origin: Origin, body_limit: int) -> None:
+        self._origin = origin
+        self._body_limit = body_limit
+        self._loop = asyncio.get_running_loop()
+        self._h2 = H2Connection(_CONFIGURATION)
+        self._h2.state_machine = _StateMachine()
+        self._h2.local_settings = Settings(client=True, initial_values=_SETTINGS)
+        self._streams: dict[int, _Stream] = {}
+        self._capacity = origin.shared_limit
+        self._allowed: int | None = None
+        """How many streams the target takes; None: it has not said."""
+        self._noise = 0
+        self._unread = bytearray()
+        self._is_kept = False
+        """Whether it has answered before: then it may be closed by now without our knowing."""
+        self._is_retired = False
+        self._is_paused = False
+        self._is_silent = False
+        """Whether nothing came since it was last asked for a sign of life."""
+        self._will_flush = False
+        self._is_ready: asyncio.Future[bool] = self._loop.create_future()
+        self.is_free = False
+        self.idle_since = 0
+
+    async def ready(self) -> None:
+        """Return when the target has said how many streams it takes; ConnectionResetError when it is gone instead."""
+        if not await self._is_ready:
+            raise ConnectionResetError
+
+    @property
+    def load(self) -> int:
+        """The calls that it has."""
+        return len(self._streams)
+
+    def start(self, call: HttpCall) -> bool:
+        """Send a request; whether there is no room for another now."""
+        number = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(number, _headers(call), end_stream=not call.body)
+        stream = self._streams[number] = _Stream(call, memoryview(call.body), bytearray())
+        self._send_body(number, stream)
+        self._flush_soon()
+        self._is_retired |= number == LAST_STREAM
+        return self._is_retired or len(self._streams) >= self._capacity
+
+    def drop(self, call: HttpCall) -> None:
+        """Let go of a call; the other streams go on."""
+        number = next(number for number, stream in self._streams.items() if stream.call is call)
+        self._reset(number)
+        self._leave(number)
+
+    def discard(self) -> None:
+        """Close it. It has no call."""
+        self._is_retired = True
+        self._unread.clear()
+        self._transport.abort()
+        self._origin.lost(self, calls=0)
+
+    def check(self) -> None:
+        """Ask a connection with calls for a sign of life; close one that gave none since the last time."""
+        if not self._streams:
+            return
+        if self._is_silent:
+            self._break("the target does not answer a PING")
+            return
+        self._is_silent = True
+        self._h2.ping(b"penstock")
+        self._flush()
+
+    # ── what the event loop calls ────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TLS it is one that writes
+        """It is open."""
+        self._transport = transport
+        self._h2.initiate_connection()
+        self._flush()
+        self._origin.opened(self, is_shared=True)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came."""
+        self._is_silent = False
+        if not self._unread:
+            if len(data) <= SLICE:
+                self._read(data)
+                return
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+        self._unread += data
+
+    def _read_on(self) -> None:
+        """A slice more of what has come."""
+        if self._unread:
+            self._read_slice()
+        if self._unread:
+            self._loop.call_soon(self._read_on)
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _read_slice(self) -> None:
+        data = bytes(self._unread[:SLICE])
+        del self._unread[:SLICE]
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        self._flush()  # the library forgets what is unsent when a GOAWAY comes
+        self._noise += len(data)
+        try:
+            found = self._h2.receive_data(data)
+            if self._allowed not in {self._h2.remote_settings.max_concurrent_streams, None}:
+                self._resize()  # before an answer that came with it makes room for a call
+            for event in found:
+                self._take(event)
+        except H2Error as error:
+            self._break(f"the answer is not HTTP/2: {type(error).__name__}")
+            return
+        self._flush()
+        if self._noise > NOISE_LIMIT + NOISE_OF_CALL * len(self._streams):
+            self._break("too much comes beside the answers")
+        elif self._transport.get_write_buffer_size() > WRITE_LIMIT:
+            self._break("the target asks for more than it reads")
+
+    def pause_writing(self) -> None:
+        """The target reads too slowly."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The target reads again."""
+        self._is_paused = False
+        self._send_bodies()
+        self._flush()
+
+    def eof_received(self) -> None:
+        """The target will send no more; the connection closes."""
+        self._retire()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed, by the target or by us."""
+        while self._unread:
+            self._read_slice()
+        streams, self._streams = self._streams, {}
+        self._tell_ready(False)
+        self._origin.lost(self, calls=len(streams))
+        if streams and self._is_kept:
+            self._origin.close_idle()  # those that were kept as long are likely to be closed as well
+        for stream in reversed(streams.values()):  # each goes before the others
+            self._send_again(stream, self._is_kept and not stream.status, "the connection broke before the answer was whole")
+
+    # ── what the target says ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, event: events.Event) -> None:  # one branch for each kind of event
+        match event:
+            case events.ResponseReceived(stream_id=number, headers=headers):
+                if stream := self._streams.get(number):
+                    found = dict(headers)
+                    stream.status = _status(found[b":status"])
+                    stream.retry_after = value.decode("latin-1") if (value := found.get(b"retry-after")) is not None else None
+            case events.DataReceived(stream_id=number, data=data, flow_controlled_length=length):
+                self._h2.acknowledge_received_data(length, number)
+                self._collect(number, data)
+            case events.StreamEnded(stream_id=number):
+                self._end(number)
+            case events.StreamReset(stream_id=number, error_code=code):
+                if stream := self._streams.get(number):
+                    self._leave(number)
+                    self._send_again(stream, code == ErrorCodes.REFUSED_STREAM, f"the target reset the stream ({_word(code)})")
+            case events.RemoteSettingsChanged():
+                encoder = self._h2.encoder
+                encoder.header_table_size = min(encoder.header_table_size, TABLE_LIMIT)
+                self._resize()
+                self._send_bodies()
+            case events.WindowUpdated():
+                self._send_bodies()
+            case events.ConnectionTerminated(last_stream_id=last, error_code=code):
+                self._go_away(last if last is not None else 0, code)
+
+    def _collect(self, number: int, data: bytes) -> None:
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        stream.body += data
+        self._noise = max(self._noise - len(data) * FAIR_PACKING, 0)
+        if len(stream.body) > self._body_limit:
+            del stream.body[self._body_limit :]
+            self._end(number)
+            self._noise = -WINDOW  # what is under way of it
+
+    def _end(self, number: int) -> None:
+        """The answer is there, or enough of it."""
+        stream = self._streams.get(number)
+        if stream is None:
+            return
+        self._is_kept = True
+        self._noise = 0
+        self._reset(number)
+        self._leave(number)
+        if stream.status:
+            stream.call.finish(Answer(stream.status, bytes(stream.body), stream.retry_after))
+        else:
+            stream.call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the answer has no status"))
+
+    def _go_away(self, last: int, code: object) -> None:
+        """The target takes no more calls here, and has not looked at those after `last`."""
+        self._retire()
+        unseen = {number: stream for number, stream in self._streams.items() if number > last}
+        for number in unseen:
+            self._leave(number)
+        for stream in reversed(unseen.values()):  # each goes before the others
+            self._send_again(stream, True, f"the target goes away ({_word(code)})")
+
+    def _resize(self) -> None:
+        """The target may have changed how many streams it takes."""
+        self._allowed = self._h2.remote_settings.max_concurrent_streams
+        self._capacity = min(self._allowed, self._origin.shared_limit)
+        if len(self._streams) >= self._capacity:
+            self._origin.retire(self)
+        elif not self._is_retired and not self.is_free:
+            self._origin.offer(self)
+        self._tell_ready(True)
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _leave(self, number: int) -> None:
+        """A call left this connection."""
+        del self._streams[number]
+        if self._is_retired:
+            self._origin.left()
+            if not self._streams:
+                self.discard()
+        elif len(self._streams) < self._capacity:
+            self._origin.release(self)
+        else:
+            self._origin.left()
+
+    def _reset(self, number: int) -> None:
+        """End a stream that one side at least still has open."""
+        stream = self._h2.streams.get(number)
+        if stream is not None and not stream.closed:
+            self._h2.reset_stream(number, ErrorCodes.CANCEL)
+            self._flush_soon()
+
+    def _retire(self) -> None:
+        self._is_retired = True
+        self._origin.retire(self)
+        if not self._streams:
+            self.discard()
+
+    def _break(self, why: str) -> None:
+        """Give the connection up, with all that is on it."""
+        streams, self._streams = self._streams, {}
+        self._unread.clear()
+        self._is_retired = True
+        self._flush()
+        self._transport.abort()
+        self._origin.lost(self, calls=len(streams))
+        for stream in streams.values():
+            self._send_again(stream, False, why)
+
+    def _tell_ready(self, found: bool) -> None:
+        if not self._is_ready.done():
+            self._is_ready.set_result(found)
+
+    def _send_again(self, stream: _Stream, is_unseen: bool, why: str) -> None:
+        """Replace a call that the target never looked at, once; end any other."""
+        if is_unseen and not stream.call.is_replaced:
+            self._origin.again(stream.call)
+        else:
+            self._loop.call_soon(stream.call.finish, Failure(Trouble.BROKEN, f"{self._origin.name}: {why}"))
+
+    # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send_bodies(self) -> None:
+        for number, stream in self._streams.items():
+            if stream.unsent:
+                self._send_body(number, stream)
+
+    def _send_body(self, number: int, stream: _Stream) -> None:
+        """As much of a body as the target takes at present."""
+        while stream.unsent and not self._is_paused:
+            size = min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size, len(stream.unsent))
+            if size <= 0:
+                return
+            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
+            self._h2.send_data(number, bytes(part), end_stream=not stream.unsent)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._will_flush:
+            self._will_flush = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        if (data := self._h2.data_to_send()) and not self._transport.is_closing():
+            self._transport.write(data)
+
+
+def _headers(call: HttpCall) -> list[tuple[bytes, bytes]]:
+    found = [*_head(call.target), (b"content-length", b"%d" % len(call.body))]
+    for line in call.headers.split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if colon:
+            found.append((name.lower(), value.strip()))
+    return found
+
+
+def _head(target: Target) -> list[tuple[bytes, bytes]]:
+    return [
+        (b":method", b"POST"),
+        (b":scheme", target.scheme.encode()),
+        (b":authority", target.authority.encode()),
+        (b":path", target.path.encode()),
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json"),
+        (b"user-agent", USER_AGENT.encode()),
+    ]
+
+
+def _status(value: bytes) -> int:
+    """The status of an answer; 0 for what is none."""
+    return int(value) if len(value) == 3 and value.isdigit() and value >= b"200" else 0
+
+
+def _word(code: object) -> str:
+    return code.name if isinstance(code, ErrorCodes) else str(code)

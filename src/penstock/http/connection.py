@@ -1,0 +1,160 @@
+"""One connection, and the watch that cuts those that are too slow.
+
+Instead of timers for every request, one round a second looks at every connection: a head that does not end, a body that
+trickles, an answer that nobody reads. So a request costs two stores here, and a slow client at most a second too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from aiohttp import web
+
+from penstock.http.limits import HttpLimits
+from penstock.http.refusal import GOOGLE_ERRORS, Refusal, refusal_of, where
+from penstock.http.request import Request
+from penstock.http.traffic import Traffic
+
+log = logging.getLogger("penstock.http")
+
+ROUND_SECONDS = 1.0
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's connection, with what the watch has to know."""
+
+    __slots__ = ("is_heard", "is_minded", "request", "since", "stuck_bytes", "stuck_since", "traffic")
+
+    def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, traffic: Traffic, **options: Any) -> None:
+        super().__init__(server, loop=loop, **options)
+        self.traffic = traffic
+        self.request: Request | None = None
+        """The request that runs; None between requests."""
+        self.since: float | None = loop.time()
+        """When the request, or else the head that is arriving, began; None while nothing arrives."""
+        self.stuck_bytes = 0
+        self.stuck_since = 0.0
+        self.is_minded = False
+        """Whether whoever serves it looks after a client that does not read, so that the watch need not."""
+        self.is_heard = False
+        """Set by whatever comes; for whoever minds it to look at, and to take back."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count it, and go on."""
+        self.traffic.open += 1
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count it out, and go on."""
+        self.traffic.open -= 1
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Note when a head begins, and go on."""
+        self.is_heard = True
+        if self.since is None:
+            self.since = self._loop.time()
+        super().data_received(data)
+
+    def begin(self, request: Request) -> None:
+        """The head is complete and the request runs."""
+        self.request = request
+        self.since = self._loop.time()
+
+    def end(self) -> None:
+        """The request has its answer."""
+        self.request = None
+        self.since = None
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer what is not HTTP, or not within the limits of a head. What was sent is neither shown nor logged."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        if status >= 500 and isinstance(exc, Exception):
+            self.log_exception("a request failed outside its handler", exc_info=exc)
+            refusal = refusal_of(exc)
+        elif type(exc).__name__ == "LineTooLong":
+            refusal = Refusal(431, "the request line or a header is too long", reason="head_too_large", word="INVALID_ARGUMENT")
+        else:
+            log.debug("%s sent a request that cannot be read: %s", request.remote, type(exc).__name__)
+            refusal = Refusal(status, "the request is not well-formed HTTP/1.1", reason="malformed_request")
+        response = GOOGLE_ERRORS.render(refusal)
+        response.headers["Server"] = "penstock"
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log what aiohttp could not handle, as the shell logs its errors: where it happened, without its text."""
+        error = kw.get("exc_info")
+        if isinstance(error, web.RequestPayloadError):
+            log.debug("a body that cannot be read came to its end")
+        elif isinstance(error, BaseException):
+            log.error("a connection failed with %s at\n%s", type(error).__name__, where(error))
+        else:
+            log.error(*args)
+
+
+class RefusedConnection(asyncio.Protocol):
+    """A connection beyond the limit: closed before a byte is read."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it at once, and hold nothing of it."""
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()
+        else:
+            transport.close()
+
+
+class Watch:
+    """Cuts connections that are too slow, in rounds."""
+
+    def __init__(self, server: web.Server, limits: HttpLimits, traffic: Traffic) -> None:
+        self._server = server
+        self._limits = limits
+        self._traffic = traffic
+        self._loop = asyncio.get_running_loop()
+        shortest = min(limits.head_seconds, limits.body_seconds, limits.body_stall_seconds, limits.write_seconds)
+        self._round_seconds = min(ROUND_SECONDS, shortest / 4)
+        self._timer = self._loop.call_later(self._round_seconds, self._round)
+
+    def stop(self) -> None:
+        """No more rounds."""
+        self._timer.cancel()
+
+    def _round(self) -> None:
+        now = self._loop.time()
+        for connection in self._server.connections:
+            transport = connection.transport
+            if isinstance(connection, Connection) and transport is not None:
+                fault = self._fault(connection, transport, now)
+                if fault is not None:
+                    self._traffic.cut[fault] += 1
+                    log.debug("cut a connection: its %s was too slow", fault)
+                    transport.abort()
+        self._timer = self._loop.call_later(self._round_seconds, self._round)
+
+    def _fault(self, connection: Connection, transport: asyncio.Transport, now: float) -> str | None:
+        limits, request, since = self._limits, connection.request, connection.since
+        if since is not None and now - since > limits.head_seconds and request is None:
+            return "head"
+        if (
+            request is not None
+            and since is not None
+            and not request.content.is_eof()
+            and now - since > limits.body_seconds + request.content.total_bytes / limits.min_body_rate
+        ):
+            return "body"
+        if request is not None and request.share is not None and not request.content.is_eof() and request.share.is_stalled(now):
+            return "body"
+        if connection.is_minded:
+            return None
+        waiting = transport.get_write_buffer_size()
+        if waiting == 0 or waiting < connection.stuck_bytes or not connection.stuck_bytes:
+            connection.stuck_bytes, connection.stuck_since = waiting, now
+        elif now - connection.stuck_since > limits.write_seconds:
+            return "write"
+        return None

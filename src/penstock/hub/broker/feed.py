@@ -1,0 +1,319 @@
+"""The logs of a hub as topics of the broker in this process (`penstock.hub.feed.Feed`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from penstock.api.rules import Rules
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.stream import Stream
+from penstock.errors import PenstockError
+from penstock.hub.broker.appends import Appends
+from penstock.hub.broker.durable import DurableSubscriptions, Kept
+from penstock.hub.broker.durable_delivery import Delivery, RetainedSubscription, Share
+from penstock.hub.broker.stored_message import LogReader, epoch_of
+from penstock.hub.broker.tail import Tail
+from penstock.hub.broker.topic_log import loaded, part, resident, why
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.message import Message
+from penstock.hub.core.rules import HubRules
+from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
+from penstock.journal.core import events
+
+log = logging.getLogger("penstock.hub")
+
+OWN = "hub"
+"""The topic of everything that has no log of its own; those of histories are called `hub.NAME`."""
+TIDY_SECONDS = 60.0
+TURN = 256
+"""How many durable subscriptions are looked after in a row before others have their turn."""
+
+
+def is_own(topic: str) -> bool:
+    """Whether a topic of the broker is the hub's own: made by it, kept as long as it says, made again when it is deleted."""
+    return topic == OWN or topic.startswith(f"{OWN}.")
+
+
+class BrokerFeed:
+    """The logs behind a hub. Make it inside the running loop. Topics are those of the default project.
+
+    `retention` is how long the hub's own topics keep messages, `expiry` how long a durable subscription waits for its actor, both
+    in microseconds. `rules` are the schemas and transforms of topics.
+    """
+
+    def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int, rules: Rules | None = None) -> None:
+        self._aio, self._broker = aio, aio.broker
+        self._limits, self._retention = limits, retention
+        # A broker in memory begins anew with each run, and its numbers with it.
+        self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
+        self._appends = Appends(aio, run=self._run, rules=rules, make=self._make_own)
+        self._durable = DurableSubscriptions(self._broker, expiry)
+        self._readers: dict[Binding, LogReader] = {}
+        self._tails: list[Tail] = []
+        self._open: dict[tuple[str, str], RetainedSubscription] = {}
+        """What is being delivered, by address and pattern."""
+        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One change of an actor's durable subscriptions at a time, in the order they are asked for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    # ── the logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def make_topics(self, bindings: Sequence[Binding]) -> None:
+        """See that the topics of bindings exist. Blocks while one has to be made: call it in a thread before `start`."""
+        for topic in dict.fromkeys(binding.stream for binding in bindings):
+            with self._broker.lock:
+                is_right = self._is_right(self._broker.catalog.topics.get(topic))
+            if not is_right:
+                self._broker.change(partial(self._make, topic))
+
+    def start(
+        self, bindings: Sequence[Binding], everything: Binding, *, forward: Forward, skipped: Skipped, expired: Expired
+    ) -> Sequence[tuple[str, str]]:
+        """Find where the logs are, and forward from there on; returns address and pattern of the durable subscriptions.
+
+        The log of everything is made when the first needs it: most brokers never have one.
+        """
+        self._expired = expired
+        self.make_topics(bindings)
+        for number, binding in enumerate((*bindings, everything)):
+            reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes, bindings[:number])
+            tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved)
+            tail.start()
+            self._tails.append(tail)
+        self._spawn(self._tidy_always())
+        return [*dict.fromkeys((kept.address, kept.pattern) for kept in self._durable.all())]
+
+    def append(self, binding: Binding, message: Message, done: Appended) -> None:
+        """Write a message; `done` is told its position once it is safe, or what went wrong."""
+        self._appends.append(binding.stream, message, done)
+
+    async def read(self, binding: Binding, start: int, stop: int) -> tuple[list[Message], int] | None:
+        """Messages from `start` on, and the offset to go on from; None when some are not kept any more."""
+        if start >= stop:
+            return [], stop
+        with self._broker.lock:
+            stream = self._broker.catalog.topics.get(binding.stream)
+            if stream is None or epoch_of(stream, self._run) != binding.epoch:
+                return None
+            if not stream.earliest <= start < stop <= stream.next_offset:
+                return None
+            messages = resident(stream, start, stop)
+        if not messages:
+            try:
+                messages = await loaded(self._aio, stream, start, stop)
+            except PenstockError as error:
+                log.error("the log of topic %r cannot be read: %s", binding.stream, error)
+        if not messages:
+            return None
+        count = part(messages)
+        read = self._readers[binding].message
+        found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages[:count], start)]
+        return [message for message in found if message is not None], start + count
+
+    def stop(self) -> None:
+        """Forward and deliver nothing more. Safe twice, and before a start."""
+        self._is_over = True
+        for tail in self._tails:
+            tail.stop()
+        for retained in [*self._open.values()]:
+            retained.close()
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def oversized(self) -> int:
+        """How many messages of services were too large to be forwarded."""
+        return sum(reader.oversized for reader in self._readers.values())
+
+    @property
+    def missed(self) -> int:
+        """How many messages left their log before they could be forwarded."""
+        return sum(tail.missed for tail in self._tails)
+
+    # ── durable subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> RetainedSubscription:
+        """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
+        async with self._turns.setdefault(address, asyncio.Lock()):
+            now = self._broker.clock.now()
+            logs = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in self._readers]
+            wanted = [(kept, binding) for kept, binding in logs if binding in bindings]
+            # Where topics were bound otherwise before, something may wait in another log yet.
+            earlier = [(kept, binding) for kept, binding in logs if binding not in bindings and self._durable.is_attached(kept)]
+            await self._make_all(wanted)
+            self._end(address, pattern)
+            share = self._shares.get(address)
+            if share is None:
+                share = Share(self._limits.max_unacked, max(self._limits.max_outbox_bytes // 2, 1))
+                self._shares[address] = share
+            retained = RetainedSubscription(
+                [
+                    Delivery(self._aio, kept.name, pattern=pattern, reader=self._readers[binding], share=share, deliver=deliver)
+                    for kept, binding in (*earlier, *wanted)
+                ],
+                closed=partial(self._forget, (address, pattern)),
+            )
+            self._open[address, pattern] = retained
+            try:
+                retained.start()
+            except PenstockError:
+                self._end(address, pattern)
+                raise
+            return retained
+
+    async def _make_all(self, wanted: Sequence[tuple[Kept, Binding]]) -> None:
+        """Have all subscriptions that a durable one needs, or when one cannot be made, none that was not there before."""
+        made: list[Kept] = []
+        try:
+            for kept, binding in wanted:
+                await self._make_own(kept.topic)
+                if not self._durable.is_there(kept):
+                    is_new = self._durable.find(kept.name) is None
+                    await self._aio.call(self._durable.make, kept, binding, self._forwarded(binding))
+                    if is_new:
+                        made.append(kept)
+        except PenstockError:
+            for kept in made:
+                await self._aio.call(self._durable.delete, kept)
+            raise
+
+    async def release(self, address: str, patterns: Sequence[str]) -> None:
+        """End durable subscriptions for good; those that do not exist are passed over."""
+        async with self._turns.setdefault(address, asyncio.Lock()):
+            for pattern in patterns:
+                self._end(address, pattern)
+            for kept in await self._aio.call(self._durable.of, address):
+                if kept.pattern in patterns:
+                    await self._aio.call(self._durable.delete, kept)
+
+    async def tidy(self) -> None:
+        """End what nobody came back for, note what is in use, and make again what somebody deleted or left behind."""
+        failed: list[PenstockError] = []
+        for number, found in enumerate(await self._aio.call(self._durable.all), 1):
+            async with self._turns.setdefault(found.address, asyncio.Lock()):
+                kept = self._durable.find(found.name)  # others may have had their turn since
+                try:
+                    if kept is not None:
+                        await self._look_after(kept)
+                except PenstockError as error:  # of that one: the others need it as well
+                    failed.append(error)
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+        if failed:
+            log.warning("%d durable subscriptions could not be looked after, will try again: %s", len(failed), why(failed[-1]))
+
+    async def _look_after(self, kept: Kept) -> None:
+        now = self._broker.clock.now()
+        retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
+        if retained is not None and binding is not None and retained.is_delivering(kept.name):
+            used = msgspec.structs.replace(kept, used_at=now)
+            if not self._durable.is_there(used):
+                await self._aio.call(self._durable.make, used, binding, self._forwarded(binding))
+                retained.wake()
+        elif self._durable.is_over(kept, now):
+            log.info("the durable subscription %r was not used for its whole expiry and is deleted", kept.name)
+            await self._aio.call(self._durable.delete, kept)
+            others = await self._aio.call(self._durable.of, kept.address)
+            if all(other.pattern != kept.pattern for other in others):  # else it has another log yet
+                self._expired(kept.address, kept.pattern)
+        elif binding is not None and self._durable.is_left_behind(kept):
+            # Its topic was made again while nobody followed it, or it could not be made again when that was noticed.
+            await self._aio.call(self._durable.make, kept, binding, 0)
+
+    def _end(self, address: str, pattern: str) -> None:
+        retained = self._open.get((address, pattern))
+        if retained is not None:
+            retained.close()
+
+    def _forget(self, key: tuple[str, str], retained: RetainedSubscription) -> None:
+        if self._open.get(key) is retained:
+            del self._open[key]
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_right(self, stream: Stream | None) -> bool:
+        """Whether a topic is there and as it should be; what was said of it at the Pub/Sub door counts more than settings."""
+        return stream is not None and (not is_own(stream.name) or stream.retention == self._retention or bool(stream.spec))
+
+    def _make(self, topic: str, catalog: Catalog, now: int) -> events.TopicCreated | events.TopicUpdated | None:
+        stream = catalog.topics.get(topic)
+        if stream is None:
+            return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
+        return None if self._is_right(stream) else catalog.update_topic(topic, stream.spec, self._retention, now)
+
+    def _binding(self, kept: Kept) -> Binding | None:
+        """The binding of a durable subscription; None when the hub is configured otherwise since."""
+        wanted = kept.topic, kept.bound
+        return next((binding for binding in self._readers if (binding.stream, binding.pattern) == wanted), None)
+
+    def _forwarded(self, binding: Binding) -> int:
+        """Up to which offset the log was forwarded, which is where a new durable subscription begins.
+
+        One that began later would leave a hole for who subscribed to the same before, and is not forwarded to any more.
+        """
+        with self._broker.lock:
+            stream = self._broker.catalog.topics.get(binding.stream)
+        return binding.next_offset if stream is not None and epoch_of(stream, self._run) == binding.epoch else 0
+
+    def _moved(self, binding: Binding, stream: Stream | None) -> None:
+        """A topic was deleted, or is there again: what depended on it begins anew."""
+        topic = binding.stream
+        if stream is not None:
+            log.warning("topic %r was deleted and made again: its history begins anew", topic)
+            self._spawn(self._renew(binding))
+        elif is_own(topic):
+            self._spawn(self._make_own(topic))
+        else:
+            log.warning("topic %r was deleted: nothing can be published to %r until it is there again", topic, binding.pattern)
+
+    async def _make_own(self, topic: str) -> None:
+        """Make a topic of the hub's own that is missing; others are for others to make."""
+        with self._broker.lock:
+            is_missing = is_own(topic) and topic not in self._broker.catalog.topics
+        if is_missing:
+            await self._aio.call(self._broker.change, partial(self._make, topic))
+        for tail in self._tails if is_missing else ():
+            if tail.topic == topic:
+                tail.look()
+
+    async def _renew(self, binding: Binding) -> None:
+        """Durable subscriptions of a topic that is gone are empty for ever: make them again, from the new beginning."""
+        for kept in await self._aio.call(self._durable.all):
+            if self._binding(kept) is binding:
+                async with self._turns.setdefault(kept.address, asyncio.Lock()):
+                    await self._aio.call(self._durable.make, kept, binding, 0)
+                    retained = self._open.get((kept.address, kept.pattern))
+                    if retained is not None:
+                        retained.wake()
+
+    async def _tidy_always(self) -> None:
+        while True:
+            try:
+                await self.tidy()
+            except Exception as error:  # noqa: BLE001  # whatever it was, it is tried again
+                log.warning("durable subscriptions could not be tidied up, will try again: %s", why(error))
+            await asyncio.sleep(TIDY_SECONDS)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        if self._is_over:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a topic of the hub could not be made again: %s", why(error))

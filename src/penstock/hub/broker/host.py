@@ -1,0 +1,107 @@
+"""A hub with everything around it: its rules, its logs, who may come in, and its life in the server."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from penstock import __version__
+from penstock.access import Keyring
+from penstock.api.rules import Rules
+from penstock.broker.aio import AsyncBroker
+from penstock.clock import Clock
+from penstock.config import Settings
+from penstock.durations import SECOND
+from penstock.hub.broker.feed import OWN, BrokerFeed
+from penstock.hub.broker.tokens import KeyringVerifier
+from penstock.hub.broker.uuids import Uuids
+from penstock.hub.core.binding import EVERYTHING, Binding
+from penstock.hub.core.hub import Hub
+from penstock.hub.core.rules import HubRules
+from penstock.hub.service import HubService
+from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
+from penstock.hub.verifier import Verifier
+from penstock.rate_limit import RateLimit
+from penstock.values.projects import Projects
+
+
+class HubHost:
+    """One hub in this process. Make it inside the running loop. Its topics are those of the server's default project."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        aio: AsyncBroker,
+        *,
+        clock: Clock,
+        projects: Projects | None = None,
+        rules: Rules | None = None,
+        keyring: Keyring | None = None,
+    ) -> None:
+        self._aio = aio
+        self._jwt = jwt_verifier(settings, clock)
+        verifier = _verifier(settings, self._jwt, keyring, projects or Projects(settings.project), clock)
+        self.asks_for_token = not isinstance(verifier, OpenVerifier)
+        limits = replace(rules_of(settings), anonymous=not self.asks_for_token)
+        self._bindings = bindings_of(settings)
+        self.feed = BrokerFeed(
+            aio,
+            limits=limits,
+            retention=round(settings.hub_history_retention * SECOND),
+            expiry=round(settings.hub_durable_expiry * SECOND),
+            rules=rules,
+        )
+        self.hub = Hub(
+            limits,
+            epoch=secrets.token_hex(8),
+            make_id=Uuids(),
+            version=__version__,
+            bindings=self._bindings,
+            everything=Binding(EVERYTHING, OWN),
+            now=clock.now(),
+        )
+        self.service = HubService(self.hub, feed=self.feed, verifier=verifier, clock=clock)
+
+    async def start(self) -> None:
+        """Make the topics that are missing, and begin."""
+        await self._aio.call(self.feed.make_topics, self._bindings)
+        self.service.start()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Tell clients, and end. Safe to call twice, and before a start."""
+        await self.service.stop(grace_seconds)
+        if self._jwt is not None:
+            await self._jwt.close()
+
+
+def rules_of(settings: Settings) -> HubRules:
+    """The limits that settings say."""
+    rate = RateLimit(settings.hub_rate_limit, settings.hub_rate_burst) if settings.hub_rate_limit else None
+    return HubRules(
+        max_message_bytes=settings.hub_max_message_bytes,
+        max_connections_per_address=settings.hub_max_per_address,
+        max_actors=settings.hub_max_actors,
+        max_subscriptions=settings.hub_max_subscriptions,
+        max_broadcast=settings.hub_max_broadcast,
+        max_outbox_bytes=settings.hub_max_outbox_bytes,
+        rate=rate,
+        heartbeat=round(settings.hub_heartbeat * SECOND),
+        idle=round(settings.hub_idle * SECOND),
+    )
+
+
+def bindings_of(settings: Settings) -> list[Binding]:
+    """The bindings that settings say. Where several cover a topic the one that says most of it comes first, and counts."""
+    pairs = [pair.split("=", 1) for pair in settings.hub_bind]
+    bindings = [Binding(pattern, topic) for pattern, topic in pairs]
+    bindings += [Binding(f"{prefix}/#", f"{OWN}.{prefix.replace('/', '.')}") for prefix in settings.hub_history]
+    return sorted(bindings, key=lambda binding: -sum(level not in {"+", "#"} for level in binding.pattern.split("/")))
+
+
+def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | None, projects: Projects, clock: Clock) -> Verifier:
+    """Tokens of an identity provider where its keys are known, else the server's own where it asks for them, else nobody's."""
+    if jwt is not None:
+        return jwt
+    if settings.auth == "token" and settings.token_file is not None:
+        return KeyringVerifier(keyring or Keyring(settings.token_file), projects.default, clock)
+    return OpenVerifier()

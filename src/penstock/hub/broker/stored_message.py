@@ -1,0 +1,161 @@
+"""What a log keeps of a message of the hub, and what the hub makes of a message in a log, whoever wrote it.
+
+The data lies in the log as it came. What else the hub knows is in attributes, so that services can read it, and write it: a
+service that sets `hub.topic` chooses among the topics that the log is bound to.
+
+| attribute     | what it says                              | without it                        |
+|---------------|-------------------------------------------|-----------------------------------|
+| `hub.topic`   | the topic                                 | the beginning of the bound pattern|
+| `hub.type`    | the message type                          | the attribute `type`, or `message`|
+| `hub.from`    | the address of the sender                 | `@(penstock/TOPIC)`               |
+| `hub.id`      | the id of the request that published it   | the broker's id                   |
+| `hub.expires` | when it is over, milliseconds since 1970  | when the broker lets it expire    |
+
+Data that is no JSON is given to clients as `{"base64": "…"}`. A type that begins with `hub:`, and the hub's own address, do not
+count: clients would take such a message for a reply.
+"""
+
+from __future__ import annotations
+
+import binascii
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.hub.core.address import EVERYONE, HUB, is_address
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.large_numbers import has_huge_number
+from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Position
+from penstock.hub.core.nesting import is_deeper
+from penstock.hub.core.publishing import RESERVED
+from penstock.hub.core.rules import MAX_DEPTH
+from penstock.hub.core.topic import covers, is_topic, overlaps
+from penstock.ids import message_id
+from penstock.values.message import Batch, StoredMessage, accept
+from penstock.values.message import Message as NewMessage
+
+log = logging.getLogger("penstock.hub")
+
+TOPIC = "hub.topic"
+TYPE = "hub.type"
+SENDER = "hub.from"
+ID = "hub.id"
+EXPIRES = "hub.expires"
+
+MAX_NAME = 256
+"""Characters of a type and of an id, as in an envelope."""
+_MAX_DIGITS = 15
+_NOTHING: Mapping[str, str] = {}
+
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+_unfit = re.compile(r"[^a-z0-9-]+")
+
+
+class _Stream(Protocol):
+    number: int
+    created_at: int
+
+
+def epoch_of(stream: _Stream, run: str) -> str:
+    """The name of a log. `run` names this run of a broker in memory, and is empty where logs outlive it."""
+    # A number is never used twice in one data directory; the instant keeps two directories apart.
+    return f"{stream.number:x}-{stream.created_at:x}{run}"
+
+
+def to_store(message: Message, now: int) -> Batch:
+    """A message of the hub as the log takes it; InvalidArgument when it does not."""
+    attributes = {TOPIC: message.topic or "", TYPE: message.type, SENDER: message.sender, ID: message.message_id}
+    if message.expires_at is not None:
+        attributes[EXPIRES] = str(message.expires_at // 1000)
+    return accept([NewMessage(message.data, attributes)], now)
+
+
+def data_of(data: bytes) -> bytes:
+    """JSON text that says what a message holds."""
+    try:
+        checked = bytes(_check(data))
+        checked.decode()  # the check above looks at the form alone
+        if not (is_deeper(checked, MAX_DEPTH) or has_huge_number(checked)):
+            return checked
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    return b'{"base64":"%b"}' % binascii.b2a_base64(data, newline=False)
+
+
+class LogReader:
+    """Makes messages of the hub of what is in the log of one binding."""
+
+    def __init__(self, binding: Binding, max_bytes: int, before: Sequence[Binding] = ()) -> None:
+        """`before` are the bindings that count more than this one where both cover a topic."""
+        self.binding = binding
+        self._max_bytes = max_bytes
+        self._before = [one.pattern for one in before if overlaps(one.pattern, binding.pattern)]
+        self._service = f"@(penstock/{_unfit.sub('-', binding.stream.lower()).strip('-')[:128] or 'topic'})"
+        self._base = binding.base if is_topic(binding.base) else None
+        self.oversized = 0
+        """How many messages were too large for the hub. It skips them."""
+        self._skipped = -1
+        self._told: tuple[str, bool] = "", False
+
+    def topic_of(self, attributes: Mapping[str, str]) -> str | None:
+        """The topic of a message; None when the binding does not cover it."""
+        topic = attributes.get(TOPIC)
+        if topic is None:
+            return self._base
+        if self._told[0] != topic:  # messages of one topic often come together
+            self._told = topic, is_topic(topic) and covers(self.binding.pattern, topic)
+        return topic if self._told[1] else None
+
+    def is_log_of(self, topic: str) -> bool:
+        """Whether this is the log of a topic that its binding covers: there the topic's history is, and in no other."""
+        return not any(covers(pattern, topic) for pattern in self._before)
+
+    def message(self, stored: StoredMessage, stream: int, offset: int) -> Message | None:
+        """The message at an offset; None when it is none of the binding's topics, or too large."""
+        attributes = stored.attributes or _NOTHING
+        topic = self.topic_of(attributes)
+        if topic is None:
+            return None
+        data = data_of(stored.data) if len(stored.data) <= self._max_bytes else stored.data
+        if len(data) > self._max_bytes:
+            self._skip(message_id(stored.publish_at, stream, offset), offset, len(data))
+            return None
+        sender = attributes.get(SENDER, "")
+        return Message(
+            type=_type(attributes, TYPE) or _type(attributes, "type") or "message",
+            sender=sender if is_address(sender) and sender not in {HUB, EVERYONE} else self._service,
+            data=data,
+            message_id=_named(attributes, ID) or message_id(stored.publish_at, stream, offset),
+            published_at=stored.publish_at,
+            expires_at=_expiry(attributes.get(EXPIRES)) or stored.expires_at,
+            topic=topic,
+            position=Position(self.binding.epoch, offset),
+        )
+
+    def _skip(self, name: str, offset: int, size: int) -> None:
+        """Say once of every message that clients do not get it."""
+        if offset > self._skipped:
+            self._skipped = offset
+            self.oversized += 1
+            log.warning(
+                "message %s of topic %r is skipped: %d bytes, wanted at most %d", name, self.binding.stream, size, self._max_bytes
+            )
+
+
+def _named(attributes: Mapping[str, str], key: str) -> str | None:
+    text = attributes.get(key)
+    return text if text and len(text) <= MAX_NAME else None
+
+
+def _type(attributes: Mapping[str, str], key: str) -> str | None:
+    text = _named(attributes, key)
+    return None if text is None or text.startswith(RESERVED) else text
+
+
+def _expiry(text: str | None) -> int | None:
+    """The instant that an attribute says, in microseconds."""
+    return int(text) * 1000 if text and len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal() else None

@@ -1,0 +1,507 @@
+"""HubClient: publish and subscribe in real time, over a WebSocket that comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
+from penstock.hub.client.address import checked_address, hub_url
+from penstock.hub.client.core.following import Gap
+from penstock.hub.client.link import HubLink
+from penstock.hub.client.message import (
+    ConnectionNews,
+    HubActor,
+    HubMessage,
+    HubTopic,
+    HubTopicInfo,
+    Key,
+    Presence,
+    Published,
+    instant,
+    metadata_of,
+)
+from penstock.hub.client.messages import MAX_WAITING, HubMessages
+from penstock.hub.client.request import Broken
+from penstock.hub.client.token import Token
+from penstock.hub.core import messages as wire
+from penstock.hub.core.messages import Envelope, Position
+from penstock.hub.core.topic import covers, is_pattern, is_topic
+
+DEFAULT_SERVER = "http://127.0.0.1:8085"
+MESSAGE_TYPE = "message"
+"""The type of a message that says none."""
+MAX_ACKS = 1_000
+"""How many messages one request may acknowledge."""
+MAX_REMEMBERED = 10_000
+"""Of how many messages is known that they were acknowledged, should they come again, or how to do it: far more than are out."""
+MAX_TOPICS = 1_000
+"""Of how many topics is known which subscriptions take them, before that is looked up again."""
+
+
+class HubClient:
+    """An actor at a hub. Use it with `async with`, in one event loop.
+
+    `server` is the address of a server, or of the WebSocket itself. Without an `address` it is the one that the token names, or
+    one is made up. `token` is a string, or a function that returns one and is asked at each connection. Every call takes
+    `timeout` seconds at most, waiting for a connection included. `on_connection` is told of connections lost and found.
+    """
+
+    def __init__(
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        address: str | None = None,
+        token: Token = None,
+        capabilities: Sequence[str] = ("client",),
+        metadata: Mapping[str, object] | None = None,
+        ttl: float = 300.0,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+        on_connection: Callable[[ConnectionNews], object] | None = None,
+    ) -> None:
+        if isinstance(capabilities, str) or not capabilities:
+            raise InvalidArgument.of("capabilities", capabilities, "one word or more, such as ('chat',)")
+        if not 1 <= ttl <= 3600:
+            raise InvalidArgument.of("ttl", ttl, "seconds from 1 to 3600")
+        if not timeout > 0:
+            raise InvalidArgument.of("timeout", timeout, "seconds, more than 0")
+        self._link = HubLink(
+            hub_url(server),
+            self,
+            address=None if address is None else checked_address(address),
+            token=token,
+            capabilities=capabilities,
+            metadata=metadata or {},
+            ttl=ttl,
+            timeout=timeout,
+            tls=tls,
+            on_connection=on_connection,
+        )
+        self._timeout = timeout
+        self._subscriptions: list[HubMessages] = []
+        self._takers: dict[str | None, list[HubMessages]] = {}
+        """Which subscriptions take the messages of a topic, as far as it was looked up."""
+        self._left: dict[str, HubMessages] = {}
+        """Durable subscriptions without a reader, by pattern: they go on at the hub until this connection ends."""
+        self._acked: OrderedDict[Key, None] = OrderedDict()
+        self._ack_ids: OrderedDict[Key, list[str]] = OrderedDict()
+        """The ack ids of each message: one for each of its deliveries over this connection."""
+        self._ack_again: list[str] = []
+        self._is_paused = False
+        self._room = asyncio.Event()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> Self:
+        """Connect and register. `async with` does it."""
+        await self._link.start()
+        return self
+
+    async def close(self) -> None:
+        """Say goodbye to the hub; iterators over messages end. Durable subscriptions wait for the next time. Safe twice."""
+        for messages in self._subscriptions:
+            messages.close()
+        self._room.set()
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> str:
+        """Who this client is to others."""
+        return self._link.address
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now. Calls need not ask: they wait for one."""
+        return self._link.is_ready
+
+    # ── subscribing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        durable: bool = False,
+        presence: bool = False,
+        since: Position | None = None,
+        on_gap: Callable[[Gap], object] | None = None,
+        on_presence: Callable[[Presence], object] | None = None,
+        max_waiting: int = MAX_WAITING,
+    ) -> HubMessages:
+        """The messages of a topic, or of a pattern (`+` is any one level, a last `#` any number), to be used with `async with`.
+
+        `durable`: what is published while this address is away waits for it, and each message comes again until it is acked.
+        `since`: begin with what came after that position. `presence`: know who else subscribes.
+        """
+        if not is_pattern(topic):
+            raise InvalidArgument.of(
+                "topic", topic, "a topic or a pattern", hint="letters, digits, _ - and /; a level may be +, the last one #"
+            )
+        if durable and since is not None:
+            raise InvalidArgument(
+                "durable and since are given together", hint="a durable subscription knows by itself where it is"
+            )
+        return HubMessages(
+            self,
+            topic,
+            durable=durable,
+            presence=presence or on_presence is not None,
+            since=since,
+            on_gap=on_gap,
+            on_presence=on_presence,
+            max_waiting=max_waiting,
+        )
+
+    def direct(self, *, max_waiting: int = MAX_WAITING) -> HubMessages:
+        """The messages that others send to this address, and broadcasts, to be used with `async with`."""
+        return HubMessages(self, None, max_waiting=max_waiting)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End a subscription for good, a durable one too, whose messages are then kept no longer."""
+        await self._link.ask(wire.Unsubscribe(topic), wire.Unsubscribed, is_repeatable=True)
+        for messages in [one for one in self._subscriptions if one.pattern == topic]:
+            messages.close()
+            self._forget(messages)
+        self._left.pop(topic, None)
+        await self.taken()
+
+    async def ack(self, *messages: HubMessage) -> None:
+        """Tell the hub that messages of durable subscriptions are done."""
+        self._link.check()
+        keys = [message.key for message in messages]
+        for key in keys:
+            self._acked[key] = None
+        _shorten(self._acked)
+        for one in (*self._subscriptions, *self._left.values()):
+            one.settled(keys)
+        # None of what came over an earlier connection: the hub sends that again, and it is acknowledged when it comes.
+        ids = [ack_id for key in keys for ack_id in self._ack_ids.get(key, ())]
+        for start in range(0, len(ids), MAX_ACKS):
+            await self._link.ask(wire.Ack(None, tuple(ids[start : start + MAX_ACKS])), wire.Acked, is_repeatable=True)
+        for key in keys:
+            self._ack_ids.pop(key, None)
+
+    # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(
+        self,
+        topic: str,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        ttl: float | None = None,
+    ) -> Published:
+        """Send data, any JSON value, to all who subscribe to a topic. `ttl`: for how many seconds it is of use.
+
+        Sent again after a break, it is not forwarded again. A topic with history has it safe on disk when this returns.
+        """
+        _check_topic(topic)
+        command = wire.Publish(topic, _checked_type(type), _encoded(data))
+        found = await self._link.ask(command, wire.Published, is_repeatable=True, ttl=ttl)
+        message_id = "" if found.message_id is UNSET else found.message_id
+        return Published(found.topic, found.subscriber_count, message_id, None if found.position is UNSET else found.position)
+
+    async def send(
+        self,
+        to: str,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        ttl: float | None = None,
+    ) -> None:
+        """Send data to one actor; ActorNotFound when nobody has that address now."""
+        command = wire.Send(checked_address(to, "to"), _checked_type(type), _encoded(data))
+        await self._link.ask(command, wire.Delivered, ttl=ttl)
+
+    async def broadcast(
+        self,
+        data: Any = None,
+        *,
+        type: str = MESSAGE_TYPE,  # noqa: A002  # the protocol's own word
+        capability: str | None = None,
+        include_self: bool = False,
+    ) -> int:
+        """Send data to all actors, or to those with a capability; returns how many got it."""
+        command = wire.Broadcast(_checked_type(type), _encoded(data), not include_self, capability)
+        return (await self._link.ask(command, wire.BroadcastDone)).delivered_count
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def discover(
+        self,
+        pattern: str | None = None,
+        *,
+        capabilities: Sequence[str] = (),
+        metadata: Mapping[str, object] | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[HubActor]:
+        """Actors whose address matches a pattern, with all of these capabilities and this metadata."""
+        command = wire.Discover(pattern, tuple(capabilities), dict(metadata or {}), limit, offset)
+        return _actors(await self._link.ask(command, wire.DiscoveryResult, is_repeatable=True))
+
+    async def actors(self, *, limit: int = 100, offset: int = 0) -> list[HubActor]:
+        """Everybody who is registered, by address."""
+        return _actors(await self._link.ask(wire.ListActors(limit, offset), wire.DiscoveryResult, is_repeatable=True))
+
+    async def topics(self, prefix: str = "", *, limit: int = 100, offset: int = 0) -> list[HubTopic]:
+        """The topics and patterns that have subscribers, by name."""
+        found = await self._link.ask(wire.ListTopics(prefix, limit, offset), wire.TopicList, is_repeatable=True)
+        return [HubTopic(one.topic, one.subscriber_count) for one in found.topics]
+
+    async def topic_info(self, topic: str) -> HubTopicInfo:
+        """What is known of a topic."""
+        _check_topic(topic)
+        found = await self._link.ask(wire.TopicInfo(topic), wire.TopicFacts, is_repeatable=True)
+        return HubTopicInfo(
+            found.topic,
+            found.subscriber_count,
+            found.exact_count,
+            found.history,
+            None if found.position is UNSET else found.position,
+            None if found.bound_to is UNSET else found.bound_to,
+        )
+
+    async def presence(self, topic: str) -> list[str]:
+        """The addresses of those who subscribe to a topic or pattern by that very name."""
+        return [*(await self._link.ask(wire.Presence(topic), wire.PresenceNews, is_repeatable=True)).actors]
+
+    async def refresh_token(self, token: str) -> None:
+        """Go on with another token of the same actor, before the last one runs out."""
+        await self._link.ask(wire.RefreshToken(token), wire.TokenRefreshed, is_repeatable=True)
+        self._link.keep_token(token)
+
+    # ── what its subscriptions ask of it ─────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(self, messages: HubMessages) -> None:
+        """Begin a subscription; returns when the hub has confirmed it."""
+        self._link.check()
+        alike = [one for one in self._subscriptions if one.pattern is not None and one.pattern == messages.pattern]
+        if any(one.durable != messages.durable for one in alike):
+            raise InvalidArgument(
+                f"{messages.pattern!r} is subscribed to by this client already, durable and not",
+                hint="give durable to both or to none, or use another client for one of them",
+            )
+        self._subscriptions.append(messages)
+        self._takers.clear()
+        if messages.pattern is None:
+            messages.confirmed.set()
+            return
+        try:
+            if self._link.is_ready:
+                # Where the connection breaks first, the next one subscribes.
+                with suppress(Broken):
+                    await self._link.ask(
+                        _subscribe(messages), wire.Subscribed, on_reply=lambda reply: self._confirm(messages, reply)
+                    )
+            async with asyncio.timeout(self._timeout):
+                await messages.confirmed.wait()
+            if error := messages.error or self._link.error:
+                raise error
+            if messages.wants_presence:
+                await self._link.ask(
+                    wire.Presence(messages.pattern), wire.PresenceNews, is_repeatable=True, on_reply=messages.told
+                )
+        except TimeoutError:
+            self._forget(messages)
+            raise ServerUnreachable(self._link.url, "there was no connection to subscribe on") from None
+        except BaseException:
+            self._forget(messages)
+            if self._stands_alone(messages):
+                if messages.durable:
+                    self._leave(messages)
+                else:
+                    await self._link.tell(wire.Unsubscribe(messages.pattern))
+            raise
+
+    def _confirm(self, messages: HubMessages, reply: wire.Subscribed) -> None:
+        messages.confirm(reply)
+        left = self._left.pop(messages.pattern or "", None)
+        if left is not None:
+            self._takers.clear()
+            messages.inherit(left)
+
+    async def detach(self, messages: HubMessages) -> None:
+        """End a subscription as far as this client is concerned. A durable one goes on at the hub."""
+        if messages not in self._subscriptions:
+            return
+        self._forget(messages)
+        if self._stands_alone(messages):
+            if messages.durable:
+                self._leave(messages)
+            elif self._link.is_ready:
+                with suppress(PenstockError):  # it ends with the connection in any case
+                    await self._link.ask(wire.Unsubscribe(messages.pattern), wire.Unsubscribed)
+            else:
+                await self._link.tell(wire.Unsubscribe(messages.pattern))
+        await self.taken()
+
+    def _stands_alone(self, messages: HubMessages) -> bool:
+        """Whether a subscription stands at the hub, and nobody else here takes what comes for it."""
+        return messages.following.is_subscribed and all(one.pattern != messages.pattern for one in self._subscriptions)
+
+    def _leave(self, messages: HubMessages) -> None:
+        self._left[messages.pattern or ""] = messages
+        self._takers.clear()
+
+    async def taken(self) -> None:
+        """Let the hub go on when enough was taken."""
+        self._room.set()
+        if self._is_paused and all(one.waiting <= one.max_waiting // 2 for one in self._subscriptions):
+            self._is_paused = False
+            await self._link.tell(wire.Resume())
+
+    def _forget(self, messages: HubMessages) -> None:
+        if messages in self._subscriptions:
+            self._subscriptions.remove(messages)
+            self._takers.clear()
+            self._room.set()
+
+    # ── what its link tells it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, envelope: Envelope) -> None:
+        """A message, or news of who is there."""
+        if envelope.type == "hub:presence":
+            with suppress(msgspec.MsgspecError):
+                news = msgspec.json.decode(envelope.payload, type=wire.PresenceNews)
+                for messages in self._subscriptions:
+                    if messages.pattern == news.topic and messages.wants_presence:
+                        messages.told(news)
+            return
+        metadata = metadata_of(envelope)
+        takers = self._takers.get(metadata.topic)
+        if takers is None:
+            takers = self._find_takers(metadata.topic)
+        is_done = metadata.message_id is not None and bool(self._acked) and metadata.key in self._acked
+        if metadata.ack_id is not None:
+            if is_done:
+                # It was acknowledged before: over a connection that broke, or as what another subscription brought.
+                self._ack_again.append(metadata.ack_id)
+            else:
+                self._ack_ids.setdefault(metadata.key, []).append(metadata.ack_id)
+                _shorten(self._ack_ids)
+        for messages in takers:
+            if not (is_done and messages.durable):
+                messages.offer(envelope, metadata)
+
+    async def settle(self) -> None:
+        """Ask the hub to hold back when too much waits; stop reading when that did not help."""
+        if self._ack_again:
+            ids, self._ack_again = self._ack_again, []
+            await self._link.tell(wire.Ack(None, tuple(ids)))
+        if not self._is_paused and any(one.waiting >= one.max_waiting for one in self._subscriptions):
+            self._is_paused = True
+            await self._link.tell(wire.Pause("messages come faster than they are taken"))
+        # Who waits for an answer may be the very one who should take messages: the answer may lie behind them.
+        # And nobody holds up a connection that is not ready: what comes first is what it is made ready with.
+        while self._link.is_ready and not self._link.questions and any(one.is_full for one in self._subscriptions):
+            self._room.clear()
+            await self._room.wait()
+
+    def asked(self) -> None:
+        """Somebody waits for an answer: read on."""
+        self._room.set()
+
+    async def greeted(self) -> None:
+        """Subscribe again, on a new connection, to everything that was subscribed to."""
+        self._is_paused = False
+        while waiting := [
+            one
+            for one in self._subscriptions
+            if one.pattern is not None and one.error is None and not one.following.is_subscribed
+        ]:
+            for refusal, messages in zip(
+                await asyncio.gather(*map(self._resume, waiting), return_exceptions=True), waiting, strict=True
+            ):
+                if isinstance(refusal, PenstockError) and not refusal.transient:
+                    messages.fail(refusal)
+                elif refusal is not None:
+                    raise refusal
+
+    async def _resume(self, messages: HubMessages) -> None:
+        await self._link.ask_now(_subscribe(messages), wire.Subscribed, messages.subscribed)
+        if messages.wants_presence:
+            await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.told)
+
+    def refused(self, pattern: str, error: PenstockError) -> None:
+        """The hub has ended a subscription by its own will."""
+        self._left.pop(pattern, None)
+        for messages in self._subscriptions:
+            if messages.pattern == pattern:
+                messages.following.broke()
+                messages.fail(error)
+
+    def broke(self) -> None:
+        """The connection is gone; another may come."""
+        self._is_paused = False
+        self._ack_ids.clear()
+        self._left.clear()
+        self._takers.clear()
+        for messages in self._subscriptions:
+            messages.broke()
+
+    def failed(self, error: PenstockError) -> None:
+        """There will be no other."""
+        self._room.set()
+        for messages in self._subscriptions:
+            messages.fail(error)
+
+    def _find_takers(self, topic: str | None) -> list[HubMessages]:
+        if len(self._takers) >= MAX_TOPICS:
+            self._takers.clear()
+        found = self._takers[topic] = [
+            one
+            for one in (*self._subscriptions, *self._left.values())
+            if (topic is None and one.pattern is None)
+            or (topic is not None and one.pattern is not None and covers(one.pattern, topic))
+        ]
+        return found
+
+
+def _subscribe(messages: HubMessages) -> wire.Subscribe:
+    since = messages.following.ask()
+    return wire.Subscribe(messages.pattern, messages.durable, messages.wants_presence, None if messages.durable else since)
+
+
+def _shorten(remembered: OrderedDict[Key, Any]) -> None:
+    while len(remembered) > MAX_REMEMBERED:
+        remembered.popitem(last=False)
+
+
+def _encoded(data: object) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(data))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"data cannot be written as JSON: {error}", hint="send dicts, lists, texts, numbers, and such"
+        ) from None
+
+
+def _check_topic(topic: str) -> None:
+    if not is_topic(topic):
+        raise InvalidArgument.of("topic", topic, "one topic: letters, digits, _ - and /", hint="+ and # are for subscriptions")
+
+
+def _checked_type(name: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 256 or name.startswith("hub:"):
+        raise InvalidArgument.of(
+            "type", name, "a word of 1 to 256 characters that does not begin with hub:", hint="as in 'order:created'"
+        )
+    return name
+
+
+def _actors(found: wire.DiscoveryResult) -> list[HubActor]:
+    return [HubActor(one.actor_address, one.capabilities, one.metadata, instant(one.registered_at)) for one in found.actors]

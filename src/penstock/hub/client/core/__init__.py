@@ -1,0 +1,1 @@
+"""The rules of the hub's client: no clock, no loop, no sockets."""

@@ -1,0 +1,494 @@
+"""The way to a hub over one connection after another: requests and their answers, signs of life, coming back.
+
+    connecting ── hub:connect, hub:register, subscriptions again ──> ready ── lost ──> waiting ──> connecting …
+                                                                       └── closed for good, or refused ──> failed
+
+A request waits for a connection as long as it may take at all. One that was under way when the connection broke is sent again,
+with the same id, if asking twice does nothing twice; otherwise whoever asked is told that nobody knows what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    ServerUnreachable,
+    Unavailable,
+)
+from penstock.hub.client.core.pace import Pace
+from penstock.hub.client.core.reconnecting import Returning, close_of, final_error
+from penstock.hub.client.errors import EXPIRED, TooFast, error_of
+from penstock.hub.client.message import ConnectionNews
+from penstock.hub.client.request import NAMES, R, Request
+from penstock.hub.client.socket import Closed, HubSocket
+from penstock.hub.client.token import Token, token_of
+from penstock.hub.core import close_codes
+from penstock.hub.core.address import HUB
+from penstock.hub.core.messages import (
+    Command,
+    Connect,
+    Connected,
+    Disconnect,
+    DisconnectAck,
+    Disconnecting,
+    Envelope,
+    Error,
+    Heartbeat,
+    HeartbeatAck,
+    RefreshToken,
+    Register,
+    Registered,
+    Renew,
+    Renewed,
+    Reply,
+    Subscribe,
+    decode_envelope,
+)
+
+log = logging.getLogger("penstock.client")
+
+HEARTBEAT_SECONDS = 25.0
+"""How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
+RENEW_AT = 0.75
+"""After which part of its time a registration is renewed."""
+GOODBYE_SECONDS = 2.0
+MAX_UNDER_WAY = 256
+"""How many requests of one client may be unanswered; more wait for their turn, here and not in the hub."""
+
+
+class Follower(Protocol):
+    """Whom a link tells what comes. Methods that are not coroutines are called in the order of the wire."""
+
+    def take(self, envelope: Envelope) -> None:
+        """A forwarded message, or news of presence."""
+
+    async def settle(self) -> None:
+        """Called between messages; the next one is read when it returns."""
+
+    def asked(self) -> None:
+        """Somebody waits for an answer now, so that reading must go on."""
+
+    async def greeted(self) -> None:
+        """There is a new connection, for nothing but what is asked now by `ask_now`."""
+
+    def refused(self, pattern: str, error: PenstockError) -> None:
+        """The hub has ended a subscription by its own will."""
+
+    def broke(self) -> None:
+        """The connection is gone; another may come."""
+
+    def failed(self, error: PenstockError) -> None:
+        """There will be no other."""
+
+
+class HubLink:
+    """Made by a HubClient, for itself."""
+
+    def __init__(
+        self,
+        url: str,
+        follower: Follower,
+        *,
+        address: str | None,
+        token: Token,
+        capabilities: Sequence[str],
+        metadata: Mapping[str, object],
+        ttl: float,
+        timeout: float,
+        tls: ssl.SSLContext | None,
+        on_connection: Callable[[ConnectionNews], object] | None,
+    ) -> None:
+        self.url = url
+        self.address = address or f"@(penstock/{secrets.token_hex(8)})"
+        """Who the client is: what it says, what its token says, or a name that was made up."""
+        self.error: PenstockError | None = None
+        """Why there is no connection any more, and will be none."""
+        self._follower = follower
+        self._token = token
+        self._is_made_up = address is None
+        self._capabilities = tuple(capabilities)
+        self._metadata = dict(metadata)
+        self._ttl = ttl
+        self._timeout = timeout
+        self._tls = tls
+        self._on_connection = on_connection
+        self._waiting: dict[str, Request[Reply]] = {}
+        self._socket: HubSocket | None = None
+        self._ready = asyncio.Event()
+        self._max_bytes: int | None = None
+        """How large a request may be, once the hub has said so."""
+        self._session_id: str | None = None
+        """What the next connection continues: the hub recognises a publish that is sent again in the same session only."""
+        self._problem = "not connected yet"
+        self._was_ready = False
+        self._is_closing = False
+        self._is_reading_held = False
+        self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
+        self._pace = Pace()
+        self.questions = 0
+        """How many calls wait for an answer."""
+        self._life: asyncio.Task[None] | None = None
+        self._end: asyncio.Task[None] | None = None
+        """What closes the last connection."""
+        self._ready_at: int | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a connection that requests may go over."""
+        return self._ready.is_set()
+
+    async def start(self) -> None:
+        """Connect; what goes wrong with the first connection is raised."""
+        if self.error is not None or self._life is not None:
+            raise FailedPrecondition("the client was opened before", hint="make another HubClient")
+        self._life = asyncio.create_task(self._live(), name=f"hub {self.address}")
+        ready = asyncio.create_task(self._ready.wait())
+        try:
+            await asyncio.wait({self._life, ready}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            await self.close()  # nobody else will: `async with` leaves only what it has entered
+            raise
+        finally:
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
+        if self.error is not None:
+            raise self.error
+
+    def check(self) -> None:
+        """Raise when there will be no connection."""
+        if self.error is not None:
+            raise self.error
+        if self._life is None:
+            raise FailedPrecondition("the client is not open", hint="async with HubClient(…) as hub: …")
+
+    async def close(self) -> None:
+        """Say goodbye, and end. Safe twice."""
+        if self._life is None:
+            return
+        life, self._life = self._life, None
+        self._is_closing = True
+        try:
+            if self.is_ready:
+                with suppress(PenstockError, TimeoutError):
+                    async with asyncio.timeout(GOODBYE_SECONDS):
+                        await self.ask_now(Disconnect("client_requested"), DisconnectAck)
+        finally:  # also when whoever closes it has no time to say goodbye
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            if self._end is not None:
+                await asyncio.gather(self._end, return_exceptions=True)
+            self._fail(FailedPrecondition("the client is closed", hint="async with HubClient(…) as hub: …"))
+
+    def keep_token(self, token: str) -> None:
+        """Come back with another token."""
+        if not callable(self._token):
+            self._token = token
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(
+        self,
+        command: Command,
+        reply: type[R],
+        *,
+        is_repeatable: bool = False,
+        on_reply: Callable[[R], None] | None = None,
+        ttl: float | None = None,
+    ) -> R:
+        """The hub's answer, waited for on as many connections as it takes within the timeout; PenstockError otherwise."""
+        self.check()
+        message_id, asked_at = _new_id(), None
+        try:
+            async with asyncio.timeout(self._timeout), self._slots:
+                while True:
+                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
+                    if self.error is not None:
+                        raise self.error
+                    request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
+                    self.questions += 1
+                    asked_at = monotonic()
+                    self._follower.asked()
+                    try:
+                        return await self._exchange(message_id, request, self._socket if self.is_ready else None)
+                    except TooFast as error:
+                        self._slow_down(error)  # the hub has done nothing: the same request may come again
+                        asked_at = None
+                    finally:
+                        self.questions -= 1
+        except TimeoutError:
+            if not self.is_ready:
+                raise ServerUnreachable(self.url, self._problem) from None
+            name = NAMES[type(command)]
+            if asked_at is None:
+                raise Unavailable(
+                    f"{name} waited {self._timeout:g} s for its turn: more is asked at once than the hub takes in that time",
+                    hint="ask for less at once, raise the client's timeout, or the server's hub_rate_limit",
+                ) from None
+            raise ServerUnreachable(self.url, f"no answer to {name} for {(monotonic() - asked_at) / SECOND:.2f} s") from None
+
+    async def ask_now(self, command: Command, reply: type[R], on_reply: Callable[[R], None] | None = None) -> R:
+        """The hub's answer on this very connection, greeted or not. TimeoutError when none comes."""
+        message_id, socket = _new_id(), self._socket
+        async with asyncio.timeout(self._timeout):
+            while True:
+                request = Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
+                try:
+                    return await self._exchange(message_id, request, socket)
+                except TooFast as error:
+                    self._slow_down(error)
+                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
+
+    def _slow_down(self, error: TooFast) -> None:
+        self._pace.refused(monotonic(), round(error.retry_after * SECOND), round(error.gap * SECOND))
+
+    async def tell(self, command: Command) -> None:
+        """Say something, and do not wait for the answer. What cannot be said now is not said."""
+        if self._socket is not None:
+            await self._socket.send(self._text(command, _new_id(), None))
+
+    async def _exchange(self, message_id: str, request: Request[R], socket: HubSocket | None) -> R:
+        self._waiting[message_id] = request  # type: ignore[assignment]  # it gives its own answer to itself
+        try:
+            if socket is not None:
+                await self._send(request, socket)
+            return await request.answer
+        finally:
+            self._waiting.pop(message_id, None)
+
+    async def _send(self, request: Request[R], socket: HubSocket) -> None:
+        # The hub could not even say which request it was that it did not read.
+        size = len(request.text.encode())
+        if self._max_bytes is not None and size > self._max_bytes:
+            request.fail(
+                InvalidArgument(
+                    f"the message has {size} bytes, wanted at most {self._max_bytes}",
+                    hint="send less at once, or raise the server's hub_max_message_bytes",
+                )
+            )
+            return
+        request.is_sent = True
+        await socket.send(request.text)
+
+    def _text(self, command: Command, message_id: str, ttl: float | None) -> str:
+        # Without a timestamp its TTL counts from when the hub hears of it: no two clocks agree.
+        envelope = {"type": NAMES[type(command)], "id": message_id, "from": self.address, "to": HUB, "pattern": "ask"}
+        span = {} if ttl is None else {"ttl": ttl * 1000}
+        try:
+            return msgspec.json.encode({**envelope, **span, "payload": command}).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgument(
+                f"{envelope['type']} cannot be written as JSON: {error}", hint="give it texts, numbers, lists and dicts alone"
+            ) from None
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _live(self) -> None:
+        returning = Returning()
+        while True:
+            self._ready_at = None
+            try:
+                self._problem = await self._connect()
+                if not self._was_ready:
+                    raise ServerUnreachable(self.url, self._problem)
+            except PenstockError as error:
+                if not error.transient or not self._was_ready:
+                    self._fail(error)
+                    return
+                self._problem = error.problem if isinstance(error, ServerUnreachable) else str(error)
+            except Exception as error:  # the top of the link: whoever waits must be told
+                log.exception("the link to the hub at %s failed", self.url)
+                hint = "its log tells where; make another HubClient, and report it"
+                self._fail(FailedPrecondition(f"the client failed: {type(error).__name__}", hint=hint))
+                return
+            lasted = 0 if self._ready_at is None else monotonic() - self._ready_at
+            wait = returning.wait(lasted, secrets.randbelow(1_001) / 1_000)
+            self._tell(ConnectionNews(is_connected=False, problem=self._problem, retry_in=wait / SECOND))
+            await asyncio.sleep(wait / SECOND)
+
+    async def _connect(self) -> str:
+        """One connection, from its beginning to its end; returns why it ended, or raises when there must be no other."""
+        token = await token_of(self._token, self._timeout)
+        try:
+            socket = self._socket = await HubSocket.connect(self.url, tls=self._tls, seconds=self._timeout)
+        except TimeoutError:
+            raise ServerUnreachable(self.url, "it does not answer") from None
+        reading = asyncio.create_task(self._read(socket))
+        keeping = asyncio.create_task(self._keep(token))
+        try:
+            await asyncio.wait({reading, keeping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            was_greeted = self.is_ready
+            self._ready.clear()
+            # A task of its own: who closes the client in this very moment must not leave half of it undone.
+            self._end = asyncio.create_task(self._finish(socket, reading, keeping))
+            await asyncio.shield(self._end)
+        closed, kept = await asyncio.gather(reading, keeping, return_exceptions=True)
+        if isinstance(kept, PenstockError):
+            raise kept
+        if isinstance(kept, str):
+            return kept
+        for failure in (kept, closed):
+            if isinstance(failure, BaseException) and not isinstance(failure, asyncio.CancelledError):
+                raise failure
+        assert isinstance(closed, Closed), "one of the two has ended"
+        close = close_of(closed.code, closed.reason)
+        # Who can make another token comes back with it.
+        if not (close is close_codes.UNAUTHORIZED and was_greeted and callable(self._token)):
+            error = final_error(close, self.address)
+            if error is not None:
+                raise error
+        return close.meaning.partition(";")[0] if close is not None else closed.reason or "the server closed the connection"
+
+    async def _finish(self, socket: HubSocket, *tasks: asyncio.Task[Any]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket = None
+        self._broke()
+        await socket.close()
+
+    async def _read(self, socket: HubSocket) -> Closed:
+        is_over = False
+        while not is_over or any(one.is_sent and not one.answer.done() for one in self._waiting.values()):
+            text = await socket.receive()
+            if isinstance(text, Closed):
+                return text
+            try:
+                envelope = decode_envelope(text)
+            except msgspec.MsgspecError:
+                return Closed(None, "what answers there is no hub: it says what cannot be read")
+            request = self._waiting.get(envelope.correlation_id or "")
+            if self._is_token_over(envelope, request):
+                self._ready.clear()  # what is asked from now on goes over the next connection, which has another token
+                is_over = True
+                if request is not None:
+                    request.is_sent = False  # and so does this: the hub has done nothing
+            elif request is not None:
+                request.take(envelope)
+            elif envelope.type == "hub:unregistered":
+                return Closed(None, "the registration ran out")
+            elif envelope.type in {"hub:error", "hub:disconnect"}:
+                self._heed(envelope)
+            elif envelope.type == "hub:presence" or not envelope.type.startswith("hub:"):
+                self._follower.take(envelope)
+                self._is_reading_held = True
+                try:
+                    await self._follower.settle()
+                finally:  # the next connection has to be heard of, whatever became of this one
+                    self._is_reading_held = False
+        return Closed(None, "the token ran out")
+
+    async def _keep(self, token: str | None) -> str:
+        """Be greeted, then stay registered and ask for signs of life; returns why that did not go on."""
+        try:
+            connected, registered = await self._greet(token)
+        except TimeoutError:
+            return f"it does not answer for {self._timeout:g} s"
+        try:
+            await self._stay(connected, registered)
+        except TimeoutError:
+            return f"nothing came from the hub for {self._timeout:g} s"
+        except PenstockError as error:
+            return str(error)  # a registration that ran out, say: it is made again on the next connection
+
+    async def _greet(self, token: str | None) -> tuple[Connected, Registered]:
+        connected = await self.ask_now(Connect(jwt=token, resume=self._session_id), Connected)
+        self._session_id = connected.session_id
+        self._max_bytes = connected.max_message_size
+        if self._is_made_up and connected.actor_identity:
+            self.address = connected.actor_identity
+        register = Register(self.address, self._capabilities, self._metadata, self._ttl * 1000)
+        registered = await self.ask_now(register, Registered)
+        await self._follower.greeted()
+        self._ready.set()
+        self._was_ready = True
+        self._ready_at = monotonic()
+        self._tell(ConnectionNews(is_connected=True))
+        await self._send_again()
+        return connected, registered
+
+    async def _stay(self, connected: Connected, registered: Registered) -> NoReturn:
+        beat = min(HEARTBEAT_SECONDS, connected.heartbeat_interval / 1000)
+        token, span = registered.renewal_token, round(self._ttl * RENEW_AT * SECOND)
+        renew_at = monotonic() + span
+        while True:
+            await asyncio.sleep(max(min(beat, (renew_at - monotonic()) / SECOND), 0))
+            if monotonic() >= renew_at:
+                renew_at = monotonic() + span
+                token = (await self.ask_now(Renew(token, self.address, self._ttl * 1000), Renewed)).new_renewal_token
+                continue
+            try:
+                await self.ask_now(Heartbeat(), HeartbeatAck)
+            except TimeoutError:
+                if not self._is_reading_held:  # what is not read cannot be answered
+                    raise
+
+    async def _send_again(self) -> None:
+        async with asyncio.timeout(self._timeout):
+            for request in [*self._waiting.values()]:
+                if self._socket is not None and not request.is_sent and not request.answer.done():
+                    await self._send(request, self._socket)
+
+    def _broke(self) -> None:
+        for request in [*self._waiting.values()]:
+            if request.broke():
+                request.is_sent = False
+        self._follower.broke()
+
+    def _fail(self, error: PenstockError) -> None:
+        if self.error is None or self._is_closing:
+            self.error = error
+            for request in self._waiting.values():
+                request.fail(error)
+            self._follower.failed(error)
+
+    def _is_token_over(self, envelope: Envelope, request: Request[Reply] | None) -> bool:
+        """Whether the hub refuses for a token that has run out, and there is a way to another."""
+        if envelope.type != "hub:error" or not self._ready_at or not callable(self._token):
+            return False
+        if request is not None and isinstance(request.command, RefreshToken):
+            return False  # that is about the new one
+        with suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(envelope.payload, type=Error).details.get("reason") == EXPIRED
+        return False
+
+    def _heed(self, envelope: Envelope) -> None:
+        """What the hub says without having been asked."""
+        with suppress(msgspec.MsgspecError):
+            if envelope.type == "hub:error":
+                said = msgspec.json.decode(envelope.payload, type=Error)
+                log.warning("the hub at %s says: %s; %s", self.url, said.message, said.resolution)
+                topic = said.details.get("topic")
+                if envelope.correlation_id is None and isinstance(topic, str):  # a new token does not allow it any more
+                    self._follower.refused(topic, error_of(said, Subscribe(topic)))
+            else:
+                log.info("the hub at %s leaves: %s", self.url, msgspec.json.decode(envelope.payload, type=Disconnecting).message)
+
+    def _tell(self, news: ConnectionNews) -> None:
+        if news.is_connected:
+            log.info("connected to the hub at %s as %s", self.url, self.address)
+        else:
+            log.warning("no connection to the hub at %s: %s; trying again in %.1f s", self.url, news.problem, news.retry_in or 0)
+        if self._on_connection is not None:
+            try:
+                self._on_connection(news)
+            except Exception:  # a listener must not end what it listens to
+                log.exception("on_connection failed")
+
+
+def _new_id() -> str:
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))

@@ -1,0 +1,48 @@
+"""Why the hub ends a connection: a close code, a word for programs, and whether coming back may help.
+
+The codes from 4000 on are the hub's own. A client that reads `may_reconnect` as false would only meet the same end again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """How a connection ends."""
+
+    code: int
+    reason: str
+    meaning: str
+    may_reconnect: bool
+
+
+GOODBYE = Close(1000, "Client requested disconnect", "the client said hub:disconnect", may_reconnect=False)
+SILENT = Close(1000, "Heartbeat timeout", "nothing was heard from the client for the idle timeout", may_reconnect=True)
+STOPPING = Close(1001, "server_shutdown", "the server stops; it says hub:disconnect before", may_reconnect=True)
+TOO_LARGE = Close(1009, "message_too_large", "a frame beyond the limit and beyond being refused", may_reconnect=False)
+FAILED = Close(1011, "internal_error", "an error inside the server", may_reconnect=True)
+NOT_CONNECTED = Close(
+    4000, "connect_timeout", "no hub:connect came in time, nor another request where no token is needed", may_reconnect=True
+)
+UNAUTHORIZED = Close(4001, "unauthorized", "no token, a wrong one, or one that ran out unrefreshed", may_reconnect=False)
+REPLACED = Close(4002, "duplicate_connection", "another connection registered the same actor", may_reconnect=False)
+SLOW_READER = Close(4003, "slow_reader", "the client did not read what was waiting for it", may_reconnect=True)
+FLOODING = Close(4004, "rate_limited", "the client kept sending after it was refused", may_reconnect=True)
+WRONG_VERSION = Close(4005, "version_mismatch", "the client speaks another major version", may_reconnect=False)
+
+CLOSES = (
+    GOODBYE,
+    SILENT,
+    STOPPING,
+    TOO_LARGE,
+    FAILED,
+    NOT_CONNECTED,
+    UNAUTHORIZED,
+    REPLACED,
+    SLOW_READER,
+    FLOODING,
+    WRONG_VERSION,
+)
+"""All of them, for the documentation and for clients."""

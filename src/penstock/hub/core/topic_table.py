@@ -1,0 +1,176 @@
+"""Who subscribes to what: topics by name, patterns in a trie by level, so that no message is held against pattern after pattern.
+
+A topic or pattern is here for as long as it has a subscriber: the last to leave takes its name and its place in the trie along.
+Whether names are legal is the business of `topic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from typing import Generic, TypeVar
+
+from penstock.hub.core.sorted_names import Names
+from penstock.hub.core.topic import has_wildcard
+
+S = TypeVar("S", bound=Hashable)
+
+Subscribers = dict[S, None]
+"""A set that keeps its order."""
+
+_ONE, _REST = "/+", "/#"
+"""The wildcards as the trie spells them: what was split at slashes is never equal to them, whatever a topic holds."""
+_SPELT = {"+": _ONE, "#": _REST}
+
+
+class _Node(Generic[S]):
+    """What some patterns have in common, up to a level: the subscribers of the one that ends here, and where the others go on."""
+
+    __slots__ = ("children", "subscribers")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[S]] = {}
+        self.subscribers: Subscribers[S] = {}
+
+
+class TopicTable(Generic[S]):
+    """All subscriptions. The collections it hands out are its own: read them before the table changes, and change nothing."""
+
+    __slots__ = ("_names", "_patterns", "_subscribers", "_trie", "pairs")
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, Subscribers[S]] = {}  # of every topic and pattern
+        self._patterns: dict[S, dict[str, None]] = {}
+        self._names = Names()
+        self._trie: _Node[S] = _Node()  # of the patterns with wildcards only
+        self.pairs = 0
+        """How many subscriptions there are: pairs of a pattern and a subscriber."""
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def add(self, pattern: str, subscriber: S) -> bool:
+        """Subscribe to a topic or pattern; False when that was done before."""
+        patterns = self._patterns.setdefault(subscriber, {})
+        if pattern in patterns:
+            return False
+        patterns[pattern] = None
+        subscribers = self._subscribers.get(pattern)
+        if subscribers is None:
+            subscribers = self._subscribers[pattern] = {}
+            self._names.add(pattern)
+            if has_wildcard(pattern):
+                self._grow(pattern, subscribers)
+        subscribers[subscriber] = None
+        self.pairs += 1
+        return True
+
+    def remove(self, pattern: str, subscriber: S) -> bool:
+        """End a subscription, named as it was made; False when there is none."""
+        patterns = self._patterns.get(subscriber)
+        if patterns is None or pattern not in patterns:
+            return False
+        del patterns[pattern]
+        if not patterns:
+            del self._patterns[subscriber]
+        self._leave(pattern, subscriber)
+        return True
+
+    def drop(self, subscriber: S) -> list[str]:
+        """End all subscriptions of somebody: what they were, the oldest first."""
+        patterns = list(self._patterns.pop(subscriber, ()))
+        for pattern in patterns:
+            self._leave(pattern, subscriber)
+        return patterns
+
+    def patterns_of(self, subscriber: S) -> Collection[str]:
+        """What somebody subscribes to, the oldest first."""
+        return self._patterns.get(subscriber, ())
+
+    def subscribers(self, pattern: str) -> Collection[S]:
+        """Who subscribes to a topic or pattern by that very name, the oldest first."""
+        return self._subscribers.get(pattern, ())
+
+    def match(self, topic: str) -> Collection[S]:
+        """Everybody whom a message to a topic reaches, each once however many of their patterns cover it."""
+        exact = self._subscribers.get(topic)
+        found = [] if exact is None else [exact]
+        if self._trie.children:
+            self._walk(topic, found)
+        if not found:
+            return ()
+        reached = found[0]
+        if len(found) > 1:
+            reached = reached.copy()
+            for subscribers in found[1:]:
+                reached.update(subscribers)
+        return reached
+
+    def count(self, topic: str) -> int:
+        """How many a message to a topic reaches."""
+        return len(self.match(topic))
+
+    def names(self, prefix: str = "", offset: int = 0, limit: int | None = None) -> list[tuple[str, int]]:
+        """The topics and patterns that begin with a prefix, by name, and how many subscribe by that name; or a page of them."""
+        page = self._names.page(prefix, offset, len(self) if limit is None else limit)
+        return [(name, len(self._subscribers[name])) for name in page]
+
+    def total(self, prefix: str = "") -> int:
+        """How many topics and patterns begin with a prefix."""
+        return self._names.count(prefix)
+
+    def _leave(self, pattern: str, subscriber: S) -> None:
+        subscribers = self._subscribers[pattern]
+        del subscribers[subscriber]
+        self.pairs -= 1
+        if not subscribers:
+            del self._subscribers[pattern]
+            self._names.remove(pattern)
+            if has_wildcard(pattern):
+                self._prune(pattern)
+
+    def _grow(self, pattern: str, subscribers: Subscribers[S]) -> None:
+        node = self._trie
+        for level in _levels(pattern):
+            child = node.children.get(level)
+            if child is None:
+                child = node.children[level] = _Node()
+            node = child
+        node.subscribers = subscribers
+
+    def _prune(self, pattern: str) -> None:
+        """Take out every node that was there for this pattern alone; its subscribers, whom the last node knows, are gone."""
+        node, path = self._trie, []
+        for level in _levels(pattern):
+            path.append((node, level))
+            node = node.children[level]
+        for parent, level in reversed(path):
+            if node.children or node.subscribers:
+                break
+            del parent.children[level]
+            node = parent
+
+    def _walk(self, topic: str, found: list[Subscribers[S]]) -> None:
+        """Find the subscribers of all patterns that cover a topic, level by level through all nodes where it may be."""
+        nodes = [self._trie]
+        for level in topic.split("/"):
+            following = []
+            for node in nodes:
+                children = node.children
+                if (child := children.get(level)) is not None:
+                    following.append(child)
+                if (child := children.get(_ONE)) is not None:
+                    following.append(child)
+                if (child := children.get(_REST)) is not None:
+                    found.append(child.subscribers)
+            nodes = following
+            if not nodes:
+                return
+        for node in nodes:
+            if node.subscribers:
+                found.append(node.subscribers)
+            if (child := node.children.get(_REST)) is not None:
+                found.append(child.subscribers)
+
+
+def _levels(pattern: str) -> list[str]:
+    return [_SPELT.get(level, level) for level in pattern.split("/")]

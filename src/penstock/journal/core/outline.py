@@ -1,0 +1,84 @@
+"""The names of what exists and how far each stream goes, without the queues' insides: a checkpoint read in outline.
+
+Who only reads a log needs no more. It is much smaller than the state, and events since then are added to it as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.journal.core import events
+from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, Departed, depart
+from penstock.journal.core.events import Event
+
+
+class StreamOutline(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of a `StreamImage`; the rest is skipped unread."""
+
+    number: int
+    kind: str
+    name: str
+    created_at: int
+    next_offset: int = 0
+    published_at: int = 0
+
+
+class QueueOutline(msgspec.Struct, array_like=True, gc=False):
+    """The first fields of a `QueueImage`; the rest is skipped unread."""
+
+    number: int
+    name: str
+    stream: int
+
+
+_OUTSIDE = frozenset({events.Published, events.TopicCreated, events.TopicDeleted, events.QueueCreated, events.QueueDeleted})
+
+
+class Outline(msgspec.Struct, array_like=True):
+    """A `State` with the same fields in the same places."""
+
+    last_number: int = 0
+    streams: dict[int, StreamOutline] = {}
+    queues: dict[int, QueueOutline] = {}
+    snapshots: msgspec.Raw = msgspec.Raw()
+    documents: msgspec.Raw = msgspec.Raw()
+    departed: dict[int, Departed] = {}
+
+    def follow(self, happened: Iterable[Event]) -> bool:
+        """Add what happened since; returns whether something was made or deleted."""
+        has_new_names = False
+        for event in happened:
+            # Most events happen inside a queue.
+            if type(event) not in _OUTSIDE:
+                continue
+            match event:
+                case events.Published():
+                    stream = self.streams[event.stream]
+                    stream.next_offset, stream.published_at = event.first + event.count, event.at
+                    continue
+                case events.TopicCreated():
+                    self.streams[event.stream] = StreamOutline(event.stream, TOPIC, event.name, event.at)
+                case events.TopicDeleted():
+                    gone = self.streams.pop(event.stream)
+                    depart(self.departed, event.stream, Departed(TOPIC, gone.name, event.stream, event.at))
+                case events.QueueCreated():
+                    self.queues[event.queue] = QueueOutline(event.queue, event.name, event.stream)
+                    if event.queue == event.stream:
+                        self.streams[event.stream] = StreamOutline(event.stream, QUEUE, event.name, event.at)
+                case events.QueueDeleted():
+                    queue = self.queues.pop(event.queue)
+                    is_work_queue = self.streams.pop(event.queue, None) is not None
+                    kind = QUEUE if is_work_queue else SUBSCRIPTION
+                    depart(self.departed, event.queue, Departed(kind, queue.name, queue.stream, event.at))
+            has_new_names = True
+        return has_new_names
+
+
+_decoder = msgspec.msgpack.Decoder(Outline)
+
+
+def decode(body: bytes) -> Outline:
+    """A stored checkpoint, in outline."""
+    return _decoder.decode(body)

@@ -1,0 +1,217 @@
+"""The data directory: who may open it, and whether what lies there is what was left.
+
+LOCK        held by the broker that has it open; says who
+FORMAT      written last when the directory is made: a directory with it is never taken for a new one
+penstock.db the log (SQLite, with its -wal and -shm beside it while open)
+high-water  the number of events confirmed so far, written after each commit without waiting for the disk: it can be
+            behind the log, never ahead of it, so a log that ends before it has lost something
+cursors     how far readers outside the broker are
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import struct
+import zlib
+from pathlib import Path
+
+from penstock import forks
+from penstock.errors import CorruptLog, DataDirectoryInUse, InvalidArgument, JournalUnavailable
+
+FORMAT = 1
+_FORMAT_TEXT = f"penstock data directory, format {FORMAT}\n"
+_MARK = struct.Struct("<QI")
+DATABASE = "penstock.db"
+WAL = f"{DATABASE}-wal"
+PRIVATE = 0o600
+"""What is made here holds messages and keys: for the owner only."""
+
+
+log = logging.getLogger("penstock.broker")
+
+
+class Directory:
+    """An opened data directory."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise InvalidArgument.of("data_dir", path, "the path of a directory")
+        self.path = Path(path)
+        try:
+            os.fsencode(self.path).index(0)
+        except ValueError as error:
+            is_usable = not isinstance(error, UnicodeError)
+        else:
+            is_usable = False
+        if not is_usable:
+            raise InvalidArgument.of("data_dir", path, "a path without NUL that the file system can encode")
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InvalidArgument.of("data_dir", str(path), "a directory, but this is a file")
+            make_directory(self.path, 0o700)
+            self._lock = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+        except OSError as error:
+            raise InvalidArgument.of("data_dir", str(path), f"a directory that can be written ({error.strerror})") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 100, 0).decode(errors="replace").strip()
+            os.close(self._lock)
+            raise DataDirectoryInUse(str(self.path), holder or "another process") from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"process {os.getpid()}\n".encode(), 0)
+        self.database = self.path / DATABASE
+        self._wal = self.path / WAL
+        self._had_wal = self._wal.exists()
+        self._mark: int | None = None
+        forks.own(self, "data directory")
+
+    def after_fork(self) -> None:
+        """In a child: the lock is the parent's alone, and ends with it."""
+        mark, lock = self._mark, self._lock
+        self._mark, self._lock = None, -1
+        for file in (mark, lock):
+            if file is not None and file >= 0:
+                os.close(file)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever stored here."""
+        if (self.path / "FORMAT").exists():
+            return False
+        if (self.path / "high-water").exists():
+            raise CorruptLog(str(self.path), "FORMAT", "the file is missing beside a log that is in use")
+        return True
+
+    def check(self) -> None:
+        """Refuse a directory whose files are not what was left there."""
+        check_files(self.path)
+
+    def begin(self) -> None:
+        """Make the file of a new log, which SQLite would let others read; what SQLite puts beside it gets the same mode."""
+        try:
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+        except OSError as error:
+            raise JournalUnavailable(str(self.path), f"{self.database.name}: {error.strerror}") from error
+
+    def confirm(self) -> None:
+        """The directory is complete: from now on it is never taken for a new one."""
+        replace_file(self.path / "FORMAT", _FORMAT_TEXT.encode())
+
+    def mark(self, events: int) -> None:
+        """Note how many events are durable. Not synced: it costs a system call, no disk."""
+        try:
+            if self._mark is None:
+                self._mark = os.open(self.path / "high-water", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+            os.pwrite(self._mark, _MARK.pack(events, zlib.crc32(events.to_bytes(8, "little"))), 0)
+        except OSError as error:
+            # The commit is on disk: a mark that stays behind is allowed, a failed publish would be a lie.
+            log.warning("cannot write %s: %s", self.path / "high-water", error)
+
+    def marked(self) -> int:
+        """How many events were durable at least; 0 when the mark is missing or was torn by a power loss."""
+        try:
+            raw = (self.path / "high-water").read_bytes()
+        except FileNotFoundError:
+            return 0
+        if len(raw) != _MARK.size:
+            return 0
+        events, crc = _MARK.unpack(raw)
+        return int(events) if crc == zlib.crc32(events.to_bytes(8, "little")) else 0
+
+    def close(self) -> None:
+        """Let others have it."""
+        mark, self._mark = self._mark, None
+        if mark is not None:
+            os.close(mark)
+        if self._lock >= 0:
+            if not self._had_wal and self._wal.exists() and not self._wal.stat().st_size:
+                # SQLite made it when it looked; a refusal leaves things as they were.
+                self._wal.unlink()
+            lock, self._lock = self._lock, -1
+            os.close(lock)
+        forks.disown(self)
+
+
+def check_files(path: Path) -> None:
+    """Refuse a data directory whose files are not what was left there."""
+    try:
+        _check_files(path)
+    except OSError as error:
+        raise CorruptLog(str(path), Path(error.filename or "").name, error.strerror or "cannot be read") from error
+
+
+def _check_files(path: Path) -> None:
+    name, database = str(path), path / DATABASE
+    text = (path / "FORMAT").read_text(errors="replace")
+    if text != _FORMAT_TEXT:
+        problem = f"it says {text[:60]!r}, this version reads {_FORMAT_TEXT!r}"
+        raise CorruptLog(name, "FORMAT", problem)
+    if not database.exists():
+        raise CorruptLog(name, DATABASE, "the file is missing")
+    with database.open("rb") as file:
+        header = file.read(100)
+        length = os.fstat(file.fileno()).st_size
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\x00"):
+        raise CorruptLog(name, DATABASE, f"no database begins here ({length} bytes)")
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    if length < pages * page_size and not _in_wal(path / WAL, range(length // page_size + 1, pages + 1)):
+        raise CorruptLog(name, DATABASE, f"cut short: {length} bytes where {pages * page_size} were written")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that whatever happens there is the old one or the new one, as a whole."""
+    draft = path.with_name(f"{path.name}.new")
+    with open(draft, "wb", opener=_private) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_directory(path.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE)
+
+
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Make a directory and those above it, so that their names survive a power loss. One that exists keeps its mode."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(mode, exist_ok=True)
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Return when the names in a directory survive a power loss."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _in_wal(path: Path, pages: range) -> bool:
+    """Whether SQLite's write-ahead log holds all these pages.
+
+    A crash while the log was copied into the database leaves a first page that already counts pages still to come; they are
+    all in the log then.
+    """
+    try:
+        raw = path.open("rb")
+    except FileNotFoundError:
+        return False
+    with raw:
+        header = raw.read(32)
+        if len(header) < 32:
+            return False
+        page_size = int.from_bytes(header[8:12], "big")
+        missing = set(pages)
+        while missing and len(frame := raw.read(24)) == 24:
+            missing.discard(int.from_bytes(frame[:4], "big"))
+            raw.seek(page_size, os.SEEK_CUR)
+    return not missing

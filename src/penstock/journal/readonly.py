@@ -1,0 +1,188 @@
+"""The log in a data directory for who only looks: without its LOCK, also while a broker writes to it.
+
+Nothing is made or changed in the directory but what SQLite itself puts beside a database that it reads (`-shm`, and an empty
+`-wal`). Where that is not allowed, because the directory cannot be written, a database that no broker has open is read as a file
+that does not change; every transaction makes sure that it did not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from penstock.errors import (
+    BrokerClosed,
+    CorruptLog,
+    FailedPrecondition,
+    InvalidArgument,
+    JournalUnavailable,
+    PenstockError,
+    Unavailable,
+)
+from penstock.journal.directory import DATABASE, WAL, check_files
+from penstock.journal.sqlite_reader import SqliteReader
+
+CHANCES = 3
+"""How often one looks before what does not fit together is called damage."""
+
+
+class ReadOnlyJournal(SqliteReader):
+    """The journal in the data directory of a broker, to be read."""
+
+    def __init__(self, data_dir: str | os.PathLike[str]) -> None:
+        directory = _data_directory(data_dir)
+        super().__init__(str(directory))
+        self._directory = directory
+        self._database = directory / DATABASE
+        self._is_still = False
+        """Whether the database is read as a file that does not change."""
+        self._watcher: apsw.Connection | None = None
+        self._check_files()
+        try:
+            with self._reading("opening") as reader:
+                self._check_format(reader, self._database.name)
+        except BaseException:
+            self.close()
+            raise
+
+    def version(self) -> object:
+        """What changes whenever something was written; while it is the same, nothing was. For one thread at a time."""
+        if not self._is_open:
+            raise BrokerClosed
+        with self._guarded("the database"):
+            if self._watcher is None and not self._is_still:
+                # A connection of its own: the number means something only to the one that is asked.
+                watcher = self._connect_reader()
+                self._watcher = None if self._is_still else watcher
+            if self._watcher is None:
+                return self._stamp()
+            return self._watcher.execute("PRAGMA data_version").fetchone()
+
+    def close(self) -> None:
+        super().close()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+
+    def _check_files(self) -> None:
+        for chance in range(CHANCES):
+            try:
+                check_files(self._directory)
+            except CorruptLog:
+                # The broker may just take its write-ahead log over into the database: sizes then change between two looks.
+                if chance + 1 == CHANCES:
+                    raise
+            else:
+                return
+
+    def _connect_reader(self) -> apsw.Connection:
+        if not self._is_still:
+            reader = self._connect("mode=ro")
+            try:
+                # SQLite opens its files with the first question.
+                reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+                reader.close()
+                self._check_still(error)
+                self._is_still = True
+            else:
+                return reader
+        return self._connect("mode=ro&immutable=1")
+
+    def _connect(self, options: str) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return self._connected(f"file:{quote(os.fsencode(self._database.absolute()))}?{options}", flags)
+
+    def _check_still(self, error: apsw.Error) -> None:
+        """Refuse to read a database as a file that does not change when it may."""
+        wal = self._directory / WAL
+        if wal.exists() and wal.stat().st_size:
+            problem = f"{error}: {wal.name} holds a part of the log, and what SQLite needs to read it cannot be made here"
+            raise FailedPrecondition(
+                f"cannot read the log {self.path!r}: {problem}",
+                hint="let the directory be written, or start a broker on it once and close it",
+            ) from error
+        if _is_locked(self._directory / "LOCK"):
+            raise self._unavailable(f"a broker opens or closes it, and it cannot be written from here ({error})") from error
+
+    @contextmanager
+    def _reading(self, where: str) -> Iterator[apsw.Connection]:
+        before: tuple[int, int] | None = None
+        try:
+            with super()._reading(where) as reader:
+                before = self._stamp() if self._is_still else None
+                yield reader
+        except CorruptLog:
+            self._check_unchanged(before)
+            raise
+        self._check_unchanged(before)
+
+    def _check_unchanged(self, before: tuple[int, int] | None) -> None:
+        if before is not None and (self._stamp() != before or _is_locked(self._directory / "LOCK")):
+            # The next question is asked as if for the first time.
+            self._is_still = False
+            raise self._unavailable("a broker has opened it while it was read")
+
+    def _stamp(self) -> tuple[int, int]:
+        try:
+            status = self._database.stat()
+        except OSError as error:
+            raise self._unavailable(f"{self._database.name}: {error.strerror}") from error
+        return status.st_mtime_ns, status.st_size
+
+    def _translated(self, error: apsw.Error, where: str) -> PenstockError:
+        told = super()._translated(error, where)
+        return self._unavailable(f"{where}: {error}") if isinstance(told, JournalUnavailable) else told
+
+    def _unavailable(self, problem: str) -> Unavailable:
+        return Unavailable(f"cannot read the log {self.path!r}: {problem}")
+
+    def _give_back(self, reader: apsw.Connection) -> None:
+        if self._is_still:
+            # It would keep what it has read; the next one sees the file as it is then.
+            reader.close()
+        else:
+            super()._give_back(reader)
+
+
+def _data_directory(data_dir: str | os.PathLike[str]) -> Path:
+    """The path of a data directory, or the error that says what is there instead."""
+    wanted = "the data directory of a broker"
+    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir) or "\0" in str(data_dir):
+        raise InvalidArgument.of("path", data_dir, wanted)
+    path = Path(data_dir)
+    try:
+        if not path.exists():
+            raise InvalidArgument.of("path", str(path), f"{wanted}, but there is nothing")
+        if not path.is_dir():
+            raise InvalidArgument.of("path", str(path), f"{wanted}, but this is a file")
+        if not (path / "FORMAT").exists():
+            if (path / DATABASE).exists() and (path / "high-water").exists():
+                raise CorruptLog(str(path), "FORMAT", "the file is missing beside a log that is in use")
+            hint = "a broker makes it: penstock serve --data-dir, or MessageQueue(data_dir=…)"
+            raise InvalidArgument.of("path", str(path), f"{wanted}, with the file FORMAT in it", hint=hint)
+    except OSError as error:
+        raise InvalidArgument.of("path", str(path), f"{wanted} that can be read ({error.strerror})") from error
+    return path
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a broker has the directory open."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        # Nobody can tell; who may not read the LOCK must not trust the stillness.
+        return path.exists()
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -1,0 +1,155 @@
+"""The log door: ranges of the log as Arrow, cursors, and staged writes, on the HTTP port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from aiohttp import web
+
+from penstock.access import Action, Right, Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.log_view import offsets_at, offsets_for
+from penstock.errors import AlreadyExists, InvalidArgument
+from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
+from penstock.http.monitoring.samples import Sample
+from penstock.http.routes import Handler
+from penstock.log.log import TOPIC, Spans
+from penstock.log.server import requests
+from penstock.log.server.cursors import CursorDoor
+from penstock.log.server.errors import log_route
+from penstock.log.server.listing import spans
+from penstock.log.server.metrics import samples
+from penstock.log.server.reading import ARROW, Reads, in_arrow
+from penstock.log.server.rows import dead_letter_rows, event_rows, message_rows
+from penstock.log.server.scope import Scope
+from penstock.log.server.writing import WriteDoor
+from penstock.log.writes import Writes
+from penstock.values.projects import Projects
+
+TAGS = ("log",)
+BINARY = {"type": "string", "format": "binary"}
+
+
+class LogDoor:
+    """Answers the paths under `/log`. Make it inside the running loop."""
+
+    def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes) -> None:
+        self._aio = aio
+        self._broker = aio.broker
+        self._projects = projects
+        self._reads = Reads()
+        self._cursors = CursorDoor(aio, self._scope)
+        self._writes = writes
+        self._write_door = WriteDoor(writes, aio.broker, self._scope)
+
+    def close(self) -> None:
+        """End its threads. Call it when the port is closed, which has cut the reads that ran."""
+        self._reads.close()
+        self._write_door.close()
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of the door, for `/metrics`."""
+        return samples(self._reads, self._write_door, self._writes, self._broker)
+
+    def routes(self) -> list[Route]:
+        """What the door serves."""
+        streams = _Question("Streams, and what can be read of them", requests.STREAMS, requests.StreamsAsked, _SPANS)
+        messages = _Question("Messages of a range, as Arrow", requests.MESSAGES, requests.MessagesAsked, _ARROW)
+        events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
+        letters = _Question("Dead letters of a range of the event log, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
+        times = _Question("The first offset at or after an instant", (), requests.TimesAsked, _OFFSETS)
+        limits = _Question("How far a reader gets with so many bytes", (), requests.LimitsAsked, _OFFSETS)
+        return [
+            *streams.both("/log/streams", self.streams),
+            *messages.both("/log/messages", self.messages),
+            *events.both("/log/events", self.events),
+            *letters.both("/log/deadletters", self.dead_letters),
+            times.posted("/log/offsets", self.offsets),
+            limits.posted("/log/limits", self.limits),
+            log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
+            *self._cursors.routes(),
+            *self._write_door.routes(),
+        ]
+
+    async def streams(self, request: Request) -> web.StreamResponse:
+        """Which streams there are."""
+        fields, scope = await requests.asked(request, requests.StreamsAsked), self._scope(request)
+        if fields.pattern is None:
+            return json_response(spans(scope, fields.names, None))
+        return json_response(await in_arrow(partial(self._reads.call, spans, scope, fields.names, fields.pattern)))
+
+    async def create(self, request: Request) -> web.StreamResponse:
+        """Make a topic, unless there is one."""
+        scope = self._scope(request)
+        kind, name = scope.check_name(Verb.MANAGE, request.match_info["stream"])
+        if kind != TOPIC:
+            raise InvalidArgument.of("stream", request.match_info["stream"], "the name of a topic")
+        try:
+            await self._aio.call(self._broker.change, lambda catalog, now: catalog.create_topic(scope.stored(name), now))
+        except AlreadyExists:
+            return json_response(requests.Created(created=False))
+        return json_response(requests.Created(created=True))
+
+    async def offsets(self, request: Request) -> web.StreamResponse:
+        """The offsets of instants."""
+        fields, scope = await requests.asked(request, requests.TimesAsked), self._scope(request)
+        return json_response(requests.Offsets(await self._reads.call(offsets_at, scope, fields.times)))
+
+    async def limits(self, request: Request) -> web.StreamResponse:
+        """How far so many bytes reach."""
+        fields, scope = await requests.asked(request, requests.LimitsAsked), self._scope(request)
+        return json_response(requests.Offsets(await self._reads.call(offsets_for, scope, fields.starts, fields.max_bytes)))
+
+    async def messages(self, request: Request) -> web.StreamResponse:
+        """A range of a stream."""
+        fields, scope = await requests.asked(request, requests.MessagesAsked), self._scope(request, Right.SEE)
+        span = scope.span_for(Right.SEE, fields.stream, fields.number)
+        return await self._reads.send(request, partial(message_rows, scope, span, fields), fields.compression)
+
+    async def events(self, request: Request) -> web.StreamResponse:
+        """A range of the event log."""
+        fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request)
+        return await self._reads.send(request, partial(event_rows, scope, fields), fields.compression)
+
+    async def dead_letters(self, request: Request) -> web.StreamResponse:
+        """The dead letters of a range of the event log."""
+        fields, scope = await requests.asked(request, requests.EventsAsked), self._scope(request, Right.SEE)
+        return await self._reads.send(request, partial(dead_letter_rows, scope, fields), fields.compression)
+
+    def _scope(self, request: Request, verb: Action = Verb.READ) -> Scope:
+        return Scope(self._broker, self._projects, request.principal, request.query.get("project"), verb)
+
+
+_CREATION = Operation(
+    "Create a topic, unless there is one",
+    "For jobs that write to a topic of their own; the Pub/Sub API has all that can be said of a topic.",
+    TAGS,
+    (Parameter("stream", "The topic.", requests.Name, "path"), requests.PROJECT),
+    replies={200: Reply("It is there.", requests.Created)},
+)
+_SPANS = Reply("As of now.", Spans)
+_OFFSETS = Reply("An offset for each stream.", requests.Offsets)
+_ARROW = Reply("An Arrow IPC stream. It is complete only when the body ends properly.", BINARY, ARROW)
+
+
+class _Question(NamedTuple):
+    """What is asked and answered, however it comes."""
+
+    summary: str
+    parameters: tuple[Parameter, ...]
+    fields: type
+    reply: Reply
+
+    def both(self, path: str, handler: Handler) -> tuple[Route, Route]:
+        """As a GET with a query and, for long lists, as a POST with a body."""
+        parameters = (*self.parameters, requests.PROJECT)
+        operation = Operation(self.summary, tags=TAGS, parameters=parameters, replies={200: self.reply})
+        return log_route("GET", path, handler, operation), self.posted(path, handler)
+
+    def posted(self, path: str, handler: Handler) -> Route:
+        """As a POST with a body."""
+        replies = {200: self.reply}
+        operation = Operation(self.summary, tags=TAGS, parameters=(requests.PROJECT,), body=Body(self.fields), replies=replies)
+        return log_route("POST", path, handler, operation)

@@ -1,0 +1,73 @@
+"""The errors of the log door: Google's body with the error's own fields, so that a client can raise the very same error."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from penstock.errors import PenstockError
+from penstock.http import ErrorBody, Operation, Refusal, Request, Route, json_response, refusal_of
+from penstock.http.refusal import ErrorDetail
+from penstock.http.routes import Handler
+
+_PLAIN = (str, int, float, bool, dict, type(None))
+
+
+class LogErrorDetail(ErrorDetail, omit_defaults=True):
+    """What went wrong, as everywhere, and the fields of the error that `reason` names."""
+
+    fields: list[Any] = msgspec.field(default_factory=list)
+
+
+class LogError(msgspec.Struct):
+    """An error."""
+
+    error: LogErrorDetail
+
+
+class _Told(Refusal):
+    """A refusal that has not forgotten its error."""
+
+    fields: list[Any]
+
+
+def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Handler:
+    """The same handler, whose errors keep their fields on their way out."""
+
+    @wraps(handler)
+    async def told(request: Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except PenstockError as error:
+            known = refusal_of(error)
+            refusal = _Told(
+                known.status,
+                known.message,
+                reason=known.reason,
+                hint=known.hint,
+                word=known.word,
+                headers=known.headers,
+                closes=known.closes,
+            )
+            refusal.fields = [*error.args] if all(isinstance(field, _PLAIN) for field in error.args) else []
+            raise refusal from error
+
+    return told
+
+
+def log_route(method: str, path: str, handler: Handler, operation: Operation, *, max_bytes: int | None = None) -> Route:
+    """A route of this door. Whether the caller may is for its handler to ask, which knows the names."""
+    return Route(method, path, telling(handler), operation, LOG_ERRORS, max_bytes=max_bytes)
+
+
+def _rendered(refusal: Refusal) -> web.Response:
+    fields = refusal.fields if isinstance(refusal, _Told) else []
+    detail = LogErrorDetail(refusal.status, refusal.message, refusal.word, refusal.reason, refusal.hint, fields)
+    return json_response(LogError(detail), refusal.status)
+
+
+LOG_ERRORS = ErrorBody(_rendered, LogError)

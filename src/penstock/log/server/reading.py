@@ -1,0 +1,227 @@
+"""Reads on their way out: batches are made in threads, written as the client takes them, and never more than two are held.
+
+A read that fails after it has begun ends with a cut connection, never with the proper end of a body: what a client has got is
+then known to be incomplete. Every batch says in its metadata (`next`) where to go on after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from aiohttp import web
+
+from penstock.errors import ArrowUnavailable
+from penstock.http import Refusal, Request
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.log.server.rows import Rows
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ARROW = "application/vnd.apache.arrow.stream"
+MAX_READS = 64
+THREADS = 2
+"""So few that readers leave the interpreter to publishers most of the time."""
+SMALL = 16 * 1024
+"""Buffers below this are joined before they are written."""
+NEXT = "next"
+COMPRESSIONS = ("none", "lz4", "zstd")
+
+
+def has_arrow() -> bool:
+    """Whether pyarrow is installed, without which the log API is off. It is an extra: most servers do without."""
+    return find_spec("pyarrow") is not None
+
+
+async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
+    """Run what needs pyarrow; where it is missing, say how to get it."""
+    try:
+        return await call()
+    except ImportError as error:
+        if error.name is not None and not error.name.startswith("pyarrow"):
+            raise
+        raise ArrowUnavailable("pyarrow is not installed there" if not has_arrow() else str(error)) from error
+
+
+class Reads:
+    """All reads of the door: their threads, and how many there may be."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-log")
+        self._loop = asyncio.get_running_loop()
+        self.running = 0
+        self.rows = 0
+        self.bytes = 0
+        self.refused = 0
+
+    def close(self) -> None:
+        """Take no more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something in one of the threads."""
+        return await self._loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    async def send(self, request: Request, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> web.StreamResponse:
+        """Answer with an Arrow IPC stream of what `source` gives, which is called in a thread."""
+        if self.running >= MAX_READS:
+            self.refused += 1
+            raise Refusal(
+                503,
+                f"{self.running} reads run already, as many as this server allows",
+                reason="too_many_reads",
+                hint="try again soon, or read with fewer tasks at once",
+                headers={"Retry-After": "1"},
+            )
+        self.running += 1
+        read = _Read(source, compression)
+        try:
+            return await in_arrow(partial(self._send, request, read))
+        finally:
+            # A batch that is being made is waited for in the thread, not here: a client that is gone frees its place soon.
+            try:
+                self._threads.submit(read.close).add_done_callback(self._ended)
+            except RuntimeError:  # the threads are told to end
+                read.close()
+                self.running -= 1
+
+    async def _send(self, request: Request, read: _Read) -> web.StreamResponse:
+        # What is wrong from the beginning is found with the first batch, while it can still be told.
+        ahead = self._ahead(read)
+        buffers = await asyncio.wrap_future(ahead)
+        response = web.StreamResponse(headers={"Content-Type": ARROW, "X-Request-Id": request.request_id, "Server": "penstock"})
+        response.enable_chunked_encoding()
+        if request.method == "HEAD":
+            return response
+        await response.prepare(request)
+        request.writer.send_headers()
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        stopping = asyncio.ensure_future(request.stopping.wait())
+        stopping.add_done_callback(lambda done: None if done.cancelled() else transport.abort())
+        try:
+            while buffers:
+                ahead = self._ahead(read)
+                self._write(transport, buffers)
+                buffers = []
+                await request.writer.drain()
+                buffers = await asyncio.wrap_future(ahead)
+            await response.write_eof()
+        except BaseException:
+            ahead.cancel()
+            transport.abort()
+            raise
+        finally:
+            stopping.cancel()
+            self.rows += read.rows
+        return response
+
+    def _ahead(self, read: _Read) -> Future[list[Any]]:
+        return self._threads.submit(read.next)
+
+    def _write(self, transport: asyncio.Transport, buffers: list[Any]) -> None:
+        """One HTTP chunk out of these buffers, none of which is copied: aiohttp would join them."""
+        size = sum(map(len, buffers))
+        self.bytes += size
+        transport.writelines([b"%x\r\n" % size, *buffers, b"\r\n"])
+
+    def _ended(self, _: Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody counts any more
+            self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        self.running -= 1
+
+
+class _Read:
+    """One read, as the threads see it: the next batch as bytes, until there is none."""
+
+    def __init__(self, source: Callable[[], tuple[pa.Schema, Rows]], compression: str) -> None:
+        self._source = source
+        self._compression = compression
+        self._lock = threading.Lock()
+        self._rows: Rows | None = None
+        self._writer: Any = None  # pyarrow's, which is not typed
+        self._sink = _Sink()
+        self._is_over = False
+        self.rows = 0
+
+    def next(self) -> list[Any]:
+        """The buffers of the next piece of the body; none when it is complete."""
+        with self._lock:
+            if self._is_over:
+                return []
+            if self._writer is None:
+                self._begin()
+            assert self._rows is not None, "it has begun"
+            found = next(self._rows, None)
+            if found is None:
+                self._is_over = True
+                self._writer.close()
+            else:
+                batch, going_on = found
+                self.rows += batch.num_rows
+                self._writer.write_batch(batch, custom_metadata={NEXT: str(going_on)})
+            return self._sink.taken()
+
+    def close(self) -> None:
+        """End it, and let go of the journal's reader."""
+        with self._lock:
+            self._is_over = True
+            if self._rows is not None and hasattr(self._rows, "close"):
+                self._rows.close()
+
+    def _begin(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415  # an extra, and a server that is asked for no Arrow starts sooner without it
+
+        schema, self._rows = self._source()
+        options = pa.ipc.IpcWriteOptions(compression=None if self._compression == "none" else self._compression)
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, "w"), schema, options=options)
+
+
+class _Sink:
+    """A file that keeps what is written to it: Arrow's own buffers, not copies of them."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._buffers: list[Any] = []
+        self._small: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        """Keep a buffer."""
+        size = len(data)
+        if size < SMALL:
+            self._small.append(bytes(data))
+        else:
+            self._join()
+            self._buffers.append(memoryview(data))
+        return size
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def taken(self) -> list[Any]:
+        """What came since the last time."""
+        self._join()
+        buffers, self._buffers = self._buffers, []
+        return buffers
+
+    def _join(self) -> None:
+        if self._small:
+            self._buffers.append(b"".join(self._small))
+            self._small = []

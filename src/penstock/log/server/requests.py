@@ -1,0 +1,177 @@
+"""What may be asked of the log door: the fields of each request, from the query of a GET or the body of a POST."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from penstock.errors import InvalidArgument
+from penstock.http import Parameter, Request
+from penstock.http.decoding import UNREADABLE, explain
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_OFFSET = 1 << 40
+MAX_LISTED = 10_000
+MAX_PATTERN = 1_000
+
+Name = Annotated[str, Meta(min_length=1, max_length=1030)]
+"""A stream or a cursor: at most 1024 bytes, and `queue:`."""
+Offset = Annotated[int, Meta(ge=0, le=MAX_OFFSET)]
+Micros = Annotated[int, Meta(ge=0, le=1 << 58)]
+Names = Annotated[list[Name], Meta(max_length=MAX_LISTED)]
+Keys = Annotated[list[Annotated[str, Meta(max_length=1024)]], Meta(max_length=MAX_LISTED)]
+Compression = Literal["none", "lz4", "zstd"]
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+@-]{0,199}")
+Word = Annotated[str, Meta(pattern=rf"^{_WORD.pattern}\Z")]
+"""What a write, a part or a query is called: it becomes the name of a file."""
+
+
+class Fields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields of one request."""
+
+
+class StreamsAsked(Fields):
+    """Which streams: the named ones, those whose whole name fits a pattern, or all."""
+
+    names: Names = []
+    pattern: Annotated[str, Meta(max_length=MAX_PATTERN)] | None = None
+
+
+class MessagesAsked(Fields):
+    """A range of a stream: from offset `start` up to, not including, `stop`; all there is without them."""
+
+    stream: Name
+    number: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
+    start: Offset | None = None
+    stop: Offset | None = None
+    columns: Annotated[list[str], Meta(max_length=100)] | None = None
+    keys: Keys | None = None
+    compression: Compression = "none"
+
+
+class EventsAsked(Fields):
+    """A range of the event log, or what it says of some streams."""
+
+    start: Offset | None = None
+    stop: Offset | None = None
+    streams: Names = []
+    compression: Compression = "none"
+
+
+class TimesAsked(Fields):
+    """An instant for each stream, in microseconds since 1970."""
+
+    times: Annotated[dict[Name, Micros], Meta(max_length=MAX_LISTED)]
+
+
+class LimitsAsked(Fields):
+    """Where a reader stands in each stream, and how many bytes it wants."""
+
+    starts: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
+    max_bytes: Annotated[int, Meta(ge=1, le=1 << 50)]
+
+
+class Offsets(msgspec.Struct):
+    """An offset for each stream."""
+
+    offsets: dict[str, int]
+
+
+class CursorAsked(Fields):
+    """The next offset to read of each stream: those that are not named stay. `holds`: whether retention waits for it."""
+
+    offsets: Annotated[dict[Name, Offset], Meta(max_length=MAX_LISTED)]
+    holds: bool | None = None
+
+
+class Created(msgspec.Struct):
+    """Whether it was made now, or was there."""
+
+    created: bool
+
+
+class Done(msgspec.Struct):
+    """It was done."""
+
+    done: bool = True
+
+
+class CommitAsked(Fields):
+    """What to publish, in this order, and what makes it known if it is asked for again; without a query, its own name."""
+
+    parts: Annotated[list[Word], Meta(max_length=100_000)]
+    query: Word | None = None
+    batch: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+
+
+PROJECT = Parameter(
+    "project",
+    "The project; without it that of the token, or the server's own.",
+    {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"},
+)
+_START = Parameter("start", "The first offset; without it the oldest there is.", Offset)
+_STOP = Parameter("stop", "Where to end, not included; without it what there is now.", Offset)
+_COMPRESSION = Parameter("compression", "How the batches are compressed.", Compression)
+STREAMS = (
+    Parameter("name", "A stream; may be repeated.", Names),
+    Parameter(
+        "pattern", "A regular expression (RE2) that the whole name has to fit.", Annotated[str, Meta(max_length=MAX_PATTERN)]
+    ),
+)
+MESSAGES = (
+    Parameter("stream", "The stream: a topic's name, or `queue:NAME` for a work queue.", Name, required=True),
+    Parameter("number", "The number it must have.", Annotated[int, Meta(ge=0, le=1 << 24)]),
+    _START,
+    _STOP,
+    Parameter("columns", "Only these columns, with commas between.", str),
+    Parameter("key", "Only messages with this ordering key; may be repeated.", Keys),
+    _COMPRESSION,
+)
+EVENTS = (_START, _STOP, Parameter("stream", "Only what concerns this stream; may be repeated.", Names), _COMPRESSION)
+
+_FIELDS_OF_QUERY = {
+    StreamsAsked: {"name": "names"},
+    MessagesAsked: {"key": "keys"},
+    EventsAsked: {"stream": "streams"},
+}
+"""What is repeated in a query, and the field that holds all of it."""
+
+
+def word(request: Request, name: str) -> str:
+    """What a path calls a write or a part. It becomes the name of a file, so it cannot be just anything."""
+    value = request.match_info[name]
+    if _WORD.fullmatch(value) is None:
+        raise InvalidArgument.of(name, value, "up to 200 letters, digits and ._:=+@-, the first a letter or digit")
+    return value
+
+
+async def asked(request: Request, kind: type[T]) -> T:
+    """The fields of a request."""
+    if request.method in {"GET", "HEAD"}:
+        return _from_query(request, kind)
+    body = await request.read()
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except UNREADABLE as error:
+        raise explain(error, kind) from None
+
+
+def _from_query(request: Request, kind: type[T]) -> T:
+    repeated: Mapping[str, str] = _FIELDS_OF_QUERY[kind]
+    fields: dict[str, Any] = {}
+    for name, value in request.query.items():
+        if name in repeated:
+            fields.setdefault(repeated[name], []).append(value)
+        elif name == "columns":
+            fields[name] = value.split(",")
+        elif name != PROJECT.name:
+            fields[name] = value
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise explain(error, kind) from None

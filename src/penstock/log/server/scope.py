@@ -1,0 +1,132 @@
+"""The log as one caller sees it: the streams of one project that a token covers, under the names the project gives them."""
+
+from __future__ import annotations
+
+from penstock.access import Action, Principal, Verb
+from penstock.broker.broker import Broker
+from penstock.broker.core.stream import Stream
+from penstock.broker.log_view import BrokerLog, Names, kind_of, not_found, span_of
+from penstock.errors import InvalidArgument, StreamReplaced
+from penstock.journal.core.checkpoint import TOPIC
+from penstock.journal.core.span import StreamSpan, stream_name
+from penstock.journal.journal import ReadableJournal
+from penstock.values.projects import Projects, check_project
+
+
+class Scope:
+    """A `LogView` of one project for one caller. Names are the log's: `orders` is a topic, `queue:orders` a work queue.
+
+    Without a project it is that of the token, or the server's own for a token of all projects. Whether the caller may is asked
+    before whether a stream exists, so that a refusal tells nobody what there is.
+    """
+
+    def __init__(
+        self, broker: Broker, projects: Projects, principal: Principal, project: str | None, verb: Action = Verb.READ
+    ) -> None:
+        self.broker = broker
+        self.verb = verb
+        """What the caller must be allowed to do to a stream to find it."""
+        self.principal = principal
+        self.project = check_project(project or principal.project or projects.default)
+        self.sees_all_events = project is None and principal.may_everywhere(verb)
+        """Whether the event log is the caller's as a whole: also what it tells of other projects, and of what has no stream."""
+        self._projects = projects
+        self._whole = BrokerLog(broker)
+
+    @property
+    def journal(self) -> ReadableJournal:
+        """Where the chunks and the events are."""
+        return self._whole.journal
+
+    def check(self, verb: Action) -> None:
+        """PermissionDenied unless the caller may do this to something of the project."""
+        self.principal.check(verb, self.project)
+
+    def spans(self) -> list[StreamSpan]:
+        """The streams that the caller may read."""
+        self.check(self.verb)
+        with self.broker.lock:
+            self.broker.check_open()
+            found = [(self.shown(stream.kind, stream.name), stream) for stream in self.broker.catalog.streams.values()]
+            return [_named(span_of(stream), name) for name, stream in found if name is not None]
+
+    def span(self, name: str) -> StreamSpan:
+        """The stream of a name; NotFound when there is none."""
+        return self.span_for(self.verb, name)
+
+    def span_for(self, verb: Action, name: str, number: int | None = None) -> StreamSpan:
+        """Return the stream of a name if the caller may do this to it. StreamReplaced: its number is another one."""
+        stream = self.stream(verb, name)
+        if number is not None and number != stream.number:
+            raise StreamReplaced(name, stream.number, number)
+        with self.broker.lock:
+            return _named(span_of(stream), self.shown(stream.kind, stream.name, verb) or name)
+
+    def stream(self, verb: Action, name: str) -> Stream:
+        """Return the broker's stream of a name if the caller may do this to it."""
+        kind, plain = self.check_name(verb, name)
+        scoped, catalog = self._projects.scoped(self.project, plain), self.broker.catalog
+        with self.broker.lock:
+            self.broker.check_open()
+            if kind == TOPIC and scoped in catalog.topics:
+                return catalog.topics[scoped]
+            if kind != TOPIC and scoped in catalog.work_queues:
+                return catalog.work_stream(scoped)
+        raise not_found(name)
+
+    def check_name(self, verb: Action, name: str) -> tuple[str, str]:
+        """(kind, plain name) of a stream to which the caller may do this, whether there is one or not."""
+        kind, plain = kind_of(name)
+        if "/" in plain:
+            # In the default project, whose names stand alone, `a/b` would be the b of project a.
+            raise InvalidArgument.of("stream", name, "a name without '/'")
+        self.principal.check(verb, self.project, plain, kind=kind)
+        return kind, plain
+
+    def may(self, verb: Action, name: str) -> bool:
+        """Whether the caller may do this to a stream of that name."""
+        return self.principal.may(verb, self.project, kind_of(name)[1])
+
+    def stored(self, name: str) -> str:
+        """The broker's name of something of the project."""
+        return self._projects.scoped(self.project, name)
+
+    def stored_stream(self, verb: Action, name: str) -> str:
+        """The name in the broker's log of a stream to which the caller may do this."""
+        kind, plain = self.check_name(verb, name)
+        return stream_name(kind, self.stored(plain))
+
+    def own(self, stored: str) -> str | None:
+        """The project's name of what the broker calls so; None for something of another project."""
+        project, plain = self._projects.split(stored)
+        return plain if project == self.project else None
+
+    def event_range(self) -> tuple[int, int]:
+        """The offsets of the oldest event kept and of the next one to come: one log for all projects."""
+        return self._whole.event_range()
+
+    def names(self) -> Names:
+        """What the numbers in the event log stand for, as far as the caller may know."""
+        known = self._whole.names()
+        if self.sees_all_events:
+            return known
+        streams = {}
+        for number, name in known.streams.items():
+            shown = self.shown(*kind_of(name))
+            if shown is not None:
+                streams[number] = shown
+        queues = {number: self._projects.split(name)[1] for number, name in known.queues.items()}
+        return Names(streams, queues, known.stream_of)
+
+    def shown(self, kind: str, stored: str, verb: Action | None = None) -> str | None:
+        """The name in the log of what the broker calls so; None for what is of another project, or not for this caller."""
+        project, plain = self._projects.split(stored)
+        return (
+            stream_name(kind, plain)
+            if project == self.project and self.principal.may(verb or self.verb, project, plain)
+            else None
+        )
+
+
+def _named(span: StreamSpan, name: str) -> StreamSpan:
+    return StreamSpan(name, span.number, span.earliest, span.latest, span.published_at)

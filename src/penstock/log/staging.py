@@ -1,0 +1,474 @@
+"""What is staged: rows that wait for their commit, as files. A part is there as a whole, checked and on disk, or not at all.
+
+    staged/PROJECT/WRITE/PART.arrow   an Arrow IPC stream, and behind it what is known of it
+    staged/PROJECT/WRITE/manifest     which parts a commit was decided for, and where their rows go
+    staged/PROJECT/WRITE/*.part       a part that is still coming in; one that was left over is removed at the next start
+    staged/PROJECT/.WRITE.N           a write that is being removed
+
+The directory of the server's own project is `_`. A write that a commit has claimed does not change any more: no part enters it,
+and nobody but the commit removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+import msgspec
+
+from penstock.broker.core.stream import Stream
+from penstock.broker.core.write_ledger import STAGED_FOR
+from penstock.errors import (
+    CorruptLog,
+    FailedPrecondition,
+    InvalidArgument,
+    PenstockError,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+)
+from penstock.journal.directory import make_directory, replace_file, sync_directory
+from penstock.values.message import StoredMessage
+
+if TYPE_CHECKING:
+    from penstock.log.arrow_rows import Target
+
+MEBIBYTE = 1024 * 1024
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""How an Arrow IPC stream ends. One that was cut between two batches does not."""
+_MAGIC = b"PENSTAGE"
+_PART, _COMING, _MANIFEST = ".arrow", ".part", "manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class StagingLimits:
+    """How much may be staged at one time."""
+
+    max_part_bytes: int = 1024 * MEBIBYTE
+    max_bytes: int = 32 * 1024 * MEBIBYTE
+    max_writes: int = 10_000
+
+
+class PublishRules(Protocol):
+    """What must hold for messages of some topics: schemas and transforms. Called in threads."""
+
+    def inspects(self, stream: Stream) -> bool:
+        """Whether what is published to a topic must be looked at first."""
+
+    def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+        """What is published of each message, None for one that is dropped; an error refuses them all."""
+
+
+class PartInfo(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a part. Stored behind it: fields are only ever added at the end, with a default."""
+
+    rows: int
+    bytes: int
+    staged_at: int
+    stream: str | None
+    """That of rows that name none."""
+    streams: dict[str, int]
+    """How many rows go where."""
+    owner: str = ""
+    """The id of the token that staged it; empty: no tokens are asked for, or it was staged before this was kept."""
+
+
+class ManifestPart(msgspec.Struct, array_like=True, frozen=True):
+    """A part of a write that was decided."""
+
+    part: str
+    rows: int
+    stream: str | None
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    """What a commit was decided for."""
+
+    parts: list[ManifestPart]
+    streams: dict[str, int]
+    """The numbers of the streams that rows name."""
+
+
+class StagedWrite(msgspec.Struct, frozen=True):
+    """A write that waits for its commit, or is being published."""
+
+    write: str
+    parts: int
+    rows: int
+    bytes: int
+    touched_at: int
+    streams: list[str]
+
+
+class _Write:
+    """A write in memory."""
+
+    __slots__ = ("parts", "touched_at")
+
+    def __init__(self) -> None:
+        self.parts: dict[str, PartInfo] = {}
+        self.touched_at = 0
+
+    def enter(self, part: str, info: PartInfo) -> None:
+        self.parts[part] = info
+        self.touched_at = max(self.touched_at, info.staged_at)
+
+
+class Staging:
+    """The directory of what is staged. Writes are named `NAME`, or `PROJECT/NAME`. Safe for several threads."""
+
+    def __init__(self, root: Path, limits: StagingLimits | None = None) -> None:
+        self.root = root
+        self.limits = limits or StagingLimits()
+        self._lock = threading.Lock()
+        self._writes: dict[str, _Write] = {}
+        self._claimed: set[str] = set()
+        """The writes that commits are about."""
+        self._numbers = itertools.count(1)
+        self._bytes = 0
+        self._load()
+
+    @property
+    def bytes(self) -> int:
+        """How much is staged, what is coming in included."""
+        return self._bytes
+
+    def upload(self, write: str, part: str, owner: str = "") -> Upload:
+        """A part that is coming in: write to it, `settle` it, and close it in any case. `owner` is the id of the caller's token.
+
+        PermissionDenied: another token has staged parts of the write.
+        """
+        with self._lock:
+            self._check_open(write)
+            self._check_owner(write, owner)
+            if write not in self._writes and len(self._writes) >= self.limits.max_writes:
+                raise ResourceExhausted(
+                    f"{len(self._writes)} writes are staged, as many as may be",
+                    hint="commit or abort some",
+                )
+            number = next(self._numbers)
+        directory = self.directory(write)
+        with _disk(directory):
+            make_directory(self.root, 0o700)
+            make_directory(directory, 0o700)
+            try:
+                return Upload(self, write, part, owner, directory / f"{part}.{number}{_COMING}")
+            except FileNotFoundError:
+                # The last of its other uploads has just failed, or it was aborted: its directory went with it.
+                raise Unavailable(f"write {write!r} is just being removed", hint="try again") from None
+
+    def parts(self, write: str) -> dict[str, PartInfo]:
+        """The parts of a write, by name; none for a write that is not known."""
+        with self._lock:
+            found = self._writes.get(write)
+            return dict(found.parts) if found is not None else {}
+
+    def listed(self) -> list[StagedWrite]:
+        """All writes."""
+        with self._lock:
+            return [
+                StagedWrite(
+                    name,
+                    len(write.parts),
+                    sum(info.rows for info in write.parts.values()),
+                    sum(info.bytes for info in write.parts.values()),
+                    write.touched_at,
+                    sorted({stream for info in write.parts.values() for stream in info.streams}),
+                )
+                for name, write in self._writes.items()
+            ]
+
+    def expired(self, now: int) -> list[str]:
+        """The writes that nobody has touched for so long that nobody will commit them."""
+        with self._lock:
+            return [name for name, write in self._writes.items() if now - write.touched_at >= STAGED_FOR]
+
+    def claim(self, write: str) -> None:
+        """Keep a write as it is, until it is released or forgotten. FailedPrecondition: another commit has claimed it."""
+        with self._lock:
+            self._check_open(write)
+            self._claimed.add(write)
+
+    def release(self, write: str) -> None:
+        """Let a write change again."""
+        with self._lock:
+            self._claimed.discard(write)
+
+    def is_claimed(self, write: str) -> bool:
+        """Whether a commit has claimed a write."""
+        with self._lock:
+            return write in self._claimed
+
+    def abort(self, write: str) -> None:
+        """Remove a write, unless it is claimed. Safe to call twice."""
+        self._remove(write, is_owner=False)
+
+    def forget(self, write: str) -> None:
+        """Remove a write, for the commit that has claimed it. Safe to call twice."""
+        self._remove(write, is_owner=True)
+
+    def _remove(self, write: str, *, is_owner: bool) -> None:
+        directory = self.directory(write)
+        with self._lock:
+            if not is_owner and write in self._claimed:
+                return
+            self._claimed.discard(write)
+            gone = self._writes.pop(write, None)
+            if gone is not None:
+                self._bytes -= sum(info.bytes for info in gone.parts.values())
+            # Out of the way at once, so that what is staged from now on under the same name is not removed with it.
+            aside = directory.with_name(f".{directory.name}.{next(self._numbers)}")
+            try:
+                directory.rename(aside)
+            except FileNotFoundError:
+                return
+            except OSError:
+                aside = directory
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def is_whole(self, write: str, part: str) -> bool:
+        """Whether a part that is known is also on disk, as long as it was."""
+        info = self.parts(write).get(part)
+        try:
+            return info is not None and self.path(write, part).stat().st_size > info.bytes
+        except OSError:
+            return False
+
+    def decide(self, write: str, manifest: Manifest) -> None:
+        """Write down which parts a commit is for; on disk when it returns."""
+        directory = self.directory(write)
+        with _disk(directory):
+            make_directory(self.root, 0o700)
+            make_directory(directory, 0o700)
+            replace_file(directory / _MANIFEST, msgspec.msgpack.encode(manifest))
+
+    def manifest(self, write: str) -> Manifest:
+        """What a commit was decided for."""
+        path = self.directory(write) / _MANIFEST
+        try:
+            return msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise CorruptLog(str(self.root), f"the staged write {write!r}", str(error)) from error
+
+    def path(self, write: str, part: str) -> Path:
+        """Where a part is."""
+        return self.directory(write) / f"{part}{_PART}"
+
+    def directory(self, write: str) -> Path:
+        """Where the parts of a write are."""
+        project, slash, name = write.rpartition("/")
+        return self.root / (project if slash else "_") / name
+
+    def take(self, size: int, part_size: int) -> None:
+        """Count bytes that come in, or refuse them."""
+        if part_size > self.limits.max_part_bytes:
+            raise InvalidArgument(
+                f"the part is larger than {self.limits.max_part_bytes} bytes, wanted at most that",
+                hint="write smaller parts: repartition",
+            )
+        with self._lock:
+            if self._bytes + size > self.limits.max_bytes:
+                raise ResourceExhausted(
+                    f"{self._bytes} bytes are staged, and at most {self.limits.max_bytes} may be",
+                    hint="commit or abort other writes",
+                )
+            self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        """Count bytes out that did not stay."""
+        with self._lock:
+            self._bytes -= size
+
+    def enter(self, write: str, part: str, coming: Path, info: PartInfo) -> None:
+        """Put a part in its place, for the one before; on disk when it returns."""
+        place = self.path(write, part)
+        with self._lock, _disk(place):
+            self._check_open(write)
+            self._check_owner(write, info.owner)
+            coming.replace(place)
+            sync_directory(place.parent)
+            entry = self._writes.setdefault(write, _Write())
+            before = entry.parts.get(part)
+            entry.enter(part, info)
+            self._bytes -= before.bytes if before is not None else 0
+
+    def check_owner(self, write: str, owner: str) -> None:
+        """PermissionDenied if another token has staged parts of a write."""
+        with self._lock:
+            self._check_owner(write, owner)
+
+    def _check_owner(self, write: str, owner: str) -> None:
+        """Call it with the lock held."""
+        known = self._writes.get(write)
+        if owner and known is not None and any(info.owner not in {"", owner} for info in known.parts.values()):
+            error = PermissionDenied("stage", f"parts of write {write.rpartition('/')[2]}, which another token has staged")
+            error.hint = "use a name of its own for every write"
+            raise error
+
+    def _check_open(self, write: str) -> None:
+        """Call it with the lock held."""
+        if write in self._claimed:
+            raise FailedPrecondition(f"write {write!r} is being published", hint="use a name of its own for every try")
+
+    def _load(self) -> None:
+        """Find what was staged before, and remove what was only coming in or already going."""
+        if not self.root.is_dir():
+            return
+        for directory in [*self.root.glob("*/*/")]:
+            project, name = directory.parent.name, directory.name
+            if name.startswith("."):
+                shutil.rmtree(directory, ignore_errors=True)
+                continue
+            write, known = name if project == "_" else f"{project}/{name}", _Write()
+            for path in [*directory.iterdir()]:
+                if path.name.endswith(_COMING):
+                    path.unlink()
+                elif path.name.endswith(_PART):
+                    info = _read_info(path)
+                    known.enter(path.name.removesuffix(_PART), info)
+                    self._bytes += info.bytes
+            if known.parts or (directory / _MANIFEST).exists():
+                self._writes[write] = known
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+class Upload:
+    """A part that is coming in.
+
+    It may be closed while another thread is still at it, which then finishes first: who sends a part may go away at any time.
+    """
+
+    def __init__(self, staging: Staging, write: str, part: str, owner: str, coming: Path) -> None:
+        self.name = write
+        """The write that it is a part of."""
+        self._staging = staging
+        self._part = part
+        self._owner = owner
+        self._coming = coming
+        self._lock = threading.Lock()
+        self._file = coming.open("wb")
+        self._size = 0
+        """What is counted as staged."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take some more of it."""
+        with self._lock, _disk(self._coming):
+            self._staging.take(len(data), self._size + len(data))
+            self._size += len(data)
+            self._file.write(data)
+
+    def settle(
+        self,
+        find: Callable[[str], Stream],
+        targets: Callable[[Stream], Target],
+        now: int,
+        *,
+        stream: str | None,
+        rules: PublishRules | None,
+    ) -> PartInfo:
+        """Check every row, and put the part in its place. `find` gives the stream of a name, or says why not."""
+        from penstock.log import staged_part  # noqa: PLC0415  # pyarrow is an extra
+
+        with self._lock:
+            try:
+                with _disk(self._coming):
+                    self._check_end()
+                    limit = self._staging.limits.max_part_bytes
+                    found = staged_part.check_part(self._coming, find, targets, now, stream=stream, rules=rules, limit=limit)
+                    info = self._finished(*found, now, stream)
+                self._staging.enter(self.name, self._part, self._coming, info)
+            except FileNotFoundError:
+                raise FailedPrecondition(f"write {self.name!r} was aborted or committed while this part came in") from None
+            self._size = 0
+        return info
+
+    def close(self) -> None:
+        """Let go of what did not become a part, and of a directory that nothing is in."""
+        with self._lock:
+            self._file.close()
+            if self._size:
+                self._staging.give_back(self._size)
+                self._size = 0
+            self._coming.unlink(missing_ok=True)
+            with suppress(OSError):  # other parts are there
+                self._coming.parent.rmdir()
+
+    def _check_end(self) -> None:
+        """Refuse what was cut, before anybody looks at the rest of it."""
+        self._file.close()
+        with self._coming.open("rb") as file:
+            file.seek(max(self._size - len(_END), 0))
+            if file.read() != _END:
+                raise InvalidArgument(
+                    "the body is not an Arrow IPC stream, or it was cut: its end is missing",
+                    hint="close the stream writer before sending",
+                )
+
+    def _finished(self, rows: int, streams: dict[str, int], now: int, stream: str | None) -> PartInfo:
+        """Write what is known of it behind it, and have all of it on disk."""
+        grown = self._coming.stat().st_size - self._size
+        self._staging.take(grown, self._size + grown)
+        self._size += grown
+        info = PartInfo(rows, self._size, now, stream, streams, self._owner)
+        with self._coming.open("ab") as file:
+            body = msgspec.msgpack.encode(info)
+            file.write(body + len(body).to_bytes(4, "little") + _MAGIC)
+            file.flush()
+            os.fsync(file.fileno())
+        return info
+
+
+class _disk:  # noqa: N801  # a context manager that reads as a word
+    """What the disk refuses becomes an error that may be tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise _unavailable(self._path, error) from error
+
+
+def _unavailable(path: Path, error: OSError) -> PenstockError:
+    hint = "free disk space" if error.errno == errno.ENOSPC else None
+    return Unavailable(f"cannot write to {str(path)!r}: {error.strerror or error}", hint=hint)
+
+
+def _read_info(path: Path) -> PartInfo:
+    """What is known of a part that was staged before."""
+    problem = "it has no end that says what it is"
+    try:
+        with path.open("rb") as file:
+            file.seek(-12, os.SEEK_END)
+            tail = file.read()
+            if tail[4:] == _MAGIC:
+                file.seek(-12 - int.from_bytes(tail[:4], "little"), os.SEEK_END)
+                return msgspec.msgpack.decode(file.read()[:-12], type=PartInfo)
+    except (OSError, msgspec.MsgspecError) as error:
+        problem = str(error)
+    damaged = CorruptLog(str(path.parent), path.name, problem)
+    damaged.hint = "move the file away: its writer is told at the commit that it is missing, and stages it again"
+    raise damaged
+
+
+def names(parts: dict[str, PartInfo]) -> Iterator[str]:
+    """The streams that rows of some parts go to, each once."""
+    yield from dict.fromkeys(name for info in parts.values() for name in info.streams)

@@ -1,0 +1,93 @@
+"""The port of the native protocol: connections, their limits, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.api.service import Service
+from penstock.http import Gate, Route
+from penstock.http.monitoring.samples import Metric, Sample
+from penstock.native.connection import Connection
+from penstock.native.discovery import Place, discovery_route
+from penstock.wire.frames import VERSION
+
+BACKLOG = 1024
+"""How many connections may wait to be accepted."""
+
+_CONNECTIONS = Metric("penstock_native_connections", "gauge", "Open connections of the native protocol.")
+_STREAMS = Metric("penstock_native_streams", "gauge", "Open streams of the native protocol.")
+_REQUESTS = Metric("penstock_native_requests_total", "counter", "Requests of the native protocol.")
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLimits:
+    """What one client may cost."""
+
+    max_frame_bytes: int = 16 * 1024 * 1024
+    max_connections: int = 10_000
+    idle_seconds: float = 120.0
+    """How long a client may say nothing: its own sends a sign of life four times as often."""
+    hello_seconds: float = 10.0
+    """How long a client may take to say who it is."""
+    max_running: int = 256
+    """How many publishes of one connection run side by side, or a sixteenth of that many operations; more wait in its socket."""
+    max_waits: int = 200
+    """How many requests of one connection may wait for a message."""
+    max_streams: int = 1_000
+    """How many streams one connection may have open."""
+
+
+class NativeDoor:
+    """Serves the native protocol on one port. Start once; stop is always safe."""
+
+    def __init__(self, service: Service, *, gate: Gate | None = None, limits: NativeLimits | None = None) -> None:
+        self.service = service
+        self.gate = gate
+        self.limits = limits or NativeLimits()
+        self.connections: set[Connection] = set()
+        self.requests = 0
+        self._listener: asyncio.Server | None = None
+        self._place: Place | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port: the one that was given, or the one that was found for 0."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=self.limits.hello_seconds if tls is not None else None,
+            backlog=BACKLOG,
+        )
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        self._place = Place(bound, VERSION, tls is not None)
+        return bound
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Accept nothing more, end the streams, answer what runs, close."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        connections = [*self.connections]
+        running = [task for connection in connections for task in connection.leave()]
+        if running:
+            _, late = await asyncio.wait(running, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+        for connection in connections:
+            connection.close()
+        await asyncio.sleep(0)  # transports close in the next turn of the loop
+
+    def routes(self) -> list[Route]:
+        """Where clients that know the HTTP port learn of this one."""
+        return [discovery_route(lambda: self._place)]
+
+    def collect(self) -> Iterator[Sample]:
+        """The numbers of the door, for `/metrics`."""
+        yield Sample(_CONNECTIONS, (), len(self.connections))
+        yield Sample(_STREAMS, (), len(self.service.feeds))
+        yield Sample(_REQUESTS, (), self.requests)

@@ -1,0 +1,306 @@
+"""The commands of the binary doors: what RESP3 and SynapRPC clients call, whichever of the two they speak.
+
+Arguments come as bytes, text or numbers, and by position or by name (`QPUBLISH q payload 9 3`, `QPUBLISH q payload PRIORITY 9`):
+both ways are in use. What is answered is a plain value; the protocol of the door says how it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from penstock.api.queues import ProjectQueues
+from penstock.errors import InvalidArgument, Unimplemented
+from penstock.queue_api import replies
+from penstock.queue_api.topics import ProjectTopics
+from penstock.values.policy import QueueConfig
+from penstock.values.queue import NewMessage
+
+MAX_ARGUMENTS = 32
+MAX_WORD = 200
+"""How much is looked at of what should be a word, whatever its length."""
+
+Value = bytes | str | int | float | bool | None
+Args = Sequence[Value]
+Named = dict[str, Value]
+Run = Callable[[ProjectQueues, "Arguments"], Awaitable[object]]
+
+
+class Ok:
+    """The answer of a command that has nothing to tell."""
+
+
+OK = Ok()
+
+
+class Arguments:
+    """The arguments of one command: read in order, then by name."""
+
+    def __init__(self, given: Args, usage: str) -> None:
+        self._given = list(given)
+        self._usage = usage
+        self._next = 0
+
+    def text(self, name: str) -> str:
+        """The next argument, as text."""
+        return as_text(self.value(name), name)
+
+    def value(self, name: str) -> Value:
+        """The next argument, as it came."""
+        if self._next >= len(self._given):
+            raise InvalidArgument(f"{name} is missing", hint=f"usage: {self._usage}")
+        self._next += 1
+        return self._given[self._next - 1]
+
+    def options(self, by_position: Sequence[str], by_name: Sequence[str] = ()) -> Named:
+        """What is left: values in the order of `by_position`, then pairs of a name and a value. Names are written in capitals."""
+        found: Named = {}
+        known = {*by_position, *by_name}
+        for name in by_position:
+            if self._next >= len(self._given) or _is_name(self._given[self._next], known):
+                break
+            found[name] = self._given[self._next]
+            self._next += 1
+        while self._next < len(self._given):
+            word = as_text(_cut(self._given[self._next]), "an option").upper()
+            if word not in known:
+                raise InvalidArgument.of(
+                    "an option", word, f"one of {', '.join(sorted(known))}" if known else "no more", self._usage
+                )
+            self._next += 1
+            found[word] = self.value(word)
+        return found
+
+
+async def _create(queues: ProjectQueues, args: Arguments) -> Ok:
+    name = args.text("queue")
+    options = args.options(("MAX_DEPTH", "ACK_DEADLINE"), ("MAX_RETRIES", "PRIORITY", "PREFETCH", "TTL"))
+    names = {
+        "MAX_DEPTH": "max_depth",
+        "ACK_DEADLINE": "ack_deadline_secs",
+        "MAX_RETRIES": "max_retries",
+        "PRIORITY": "default_priority",
+        "PREFETCH": "default_prefetch",
+        "TTL": "message_ttl",
+    }
+    durations = {"ACK_DEADLINE", "TTL"}
+    given = {names[key]: as_number(value, key) if key in durations else as_integer(value, key) for key, value in options.items()}
+    if given.get("max_depth") == 0:  # the clients' word for no wish
+        del given["max_depth"]
+    await queues.create(name, msgspec.convert(given, QueueConfig))
+    return OK
+
+
+async def _delete(queues: ProjectQueues, args: Arguments) -> int:
+    return int(await queues.delete(args.text("queue")))
+
+
+async def _list(queues: ProjectQueues, _: Arguments) -> list[str]:
+    return queues.list()
+
+
+async def _publish(queues: ProjectQueues, args: Arguments) -> str:
+    name, payload = args.text("queue"), args.value("payload")
+    options = args.options(("PRIORITY", "MAX_RETRIES"), ("RETRIES", "TTL", "DELAY"))
+    retries = options.get("MAX_RETRIES", options.get("RETRIES"))
+    message = NewMessage(
+        payload.encode() if isinstance(payload, str) else payload,
+        as_integer(options["PRIORITY"], "PRIORITY") if "PRIORITY" in options else None,
+        as_number(options["TTL"], "TTL") if "TTL" in options else None,
+        None,
+        as_integer(retries, "MAX_RETRIES") if retries is not None else None,
+        as_number(options["DELAY"], "DELAY") if "DELAY" in options else None,
+    )
+    return (await queues.publish(name, message)).message_id
+
+
+async def _consume(queues: ProjectQueues, args: Arguments) -> object:
+    name = args.text("queue")
+    options = args.options(("CONSUMER", "TIMEOUT"), ("ACK_DEADLINE", "PREFETCH"))
+    consumer = as_text(options["CONSUMER"], "CONSUMER") if "CONSUMER" in options else None
+    found = await queues.consume(
+        name,
+        consumer or None,
+        timeout=as_number(options.get("TIMEOUT", 0), "TIMEOUT"),
+        ack_deadline=as_number(options["ACK_DEADLINE"], "ACK_DEADLINE") if "ACK_DEADLINE" in options else None,
+        prefetch=as_integer(options["PREFETCH"], "PREFETCH") if "PREFETCH" in options else None,
+    )
+    return found[0] if found else None
+
+
+async def _ack(queues: ProjectQueues, args: Arguments) -> Ok:
+    queues.ack(args.text("queue"), args.text("message_id"))
+    return OK
+
+
+async def _nack(queues: ProjectQueues, args: Arguments) -> Ok:
+    name, message_id = args.text("queue"), args.text("message_id")
+    options = args.options(("REQUEUE",))
+    queues.nack(name, message_id, as_flag(options.get("REQUEUE", True), "REQUEUE"))
+    return OK
+
+
+async def _extend(queues: ProjectQueues, args: Arguments) -> Ok:
+    queues.extend(args.text("queue"), args.text("message_id"), as_number(args.value("seconds"), "seconds"))
+    return OK
+
+
+async def _stats(queues: ProjectQueues, args: Arguments) -> object:
+    return msgspec.to_builtins(replies.stats(await queues.stats(args.text("queue"))))
+
+
+async def _purge(queues: ProjectQueues, args: Arguments) -> int:
+    return await queues.purge(args.text("queue"))
+
+
+async def _create_room(queues: ProjectQueues, args: Arguments) -> Ok:
+    room = args.text("room")
+    args.options(("MAX_EVENTS",))
+    await ProjectTopics(queues).create(room)
+    return OK
+
+
+async def _get_or_create_room(queues: ProjectQueues, args: Arguments) -> str:
+    return "CREATED" if await ProjectTopics(queues).create(args.text("room")) else "EXISTS"
+
+
+async def _delete_room(queues: ProjectQueues, args: Arguments) -> int:
+    return int(await ProjectTopics(queues).delete(args.text("room")))
+
+
+async def _rooms(queues: ProjectQueues, _: Arguments) -> list[str]:
+    return ProjectTopics(queues).list()
+
+
+async def _publish_event(queues: ProjectQueues, args: Arguments) -> int:
+    room, event, data = args.text("room"), args.text("event"), as_json(args.value("data"), "data")
+    return (await ProjectTopics(queues).publish_event(room, event, data)).offset
+
+
+async def _read_room(queues: ProjectQueues, args: Arguments) -> object:
+    room = args.text("room")
+    options = args.options(("SUBSCRIBER", "OFFSET", "LIMIT"))
+    first, limit = as_integer(options.get("OFFSET", 0), "OFFSET"), as_integer(options.get("LIMIT", 100), "LIMIT")
+    return msgspec.to_builtins((await ProjectTopics(queues).read(room, first, limit)).events)
+
+
+async def _room_stats(queues: ProjectQueues, args: Arguments) -> object:
+    return msgspec.to_builtins(ProjectTopics(queues).stats(args.text("room")))
+
+
+async def _publish_to_topic(queues: ProjectQueues, args: Arguments) -> int:
+    topic, payload = args.text("topic"), as_json(args.value("payload"), "payload")
+    return (await ProjectTopics(queues).publish(topic, payload)).subscribers_matched
+
+
+async def _channels(queues: ProjectQueues, args: Arguments) -> list[str]:
+    if (word := as_text(_cut(args.value("CHANNELS")), "CHANNELS").upper()) != "CHANNELS":
+        raise InvalidArgument.of("PUBSUB", word, "CHANNELS")
+    return ProjectTopics(queues).list()
+
+
+COMMANDS: dict[str, tuple[Run, str]] = {
+    "QCREATE": (_create, "QCREATE queue [max_depth] [ack_deadline] [MAX_RETRIES n] [PRIORITY n] [PREFETCH n] [TTL s]"),
+    "QDELETE": (_delete, "QDELETE queue"),
+    "QLIST": (_list, "QLIST"),
+    "QPUBLISH": (_publish, "QPUBLISH queue payload [priority] [max_retries] [TTL s] [DELAY s]"),
+    "QCONSUME": (_consume, "QCONSUME queue [consumer] [timeout] [ACK_DEADLINE s] [PREFETCH n]"),
+    "QACK": (_ack, "QACK queue message_id"),
+    "QNACK": (_nack, "QNACK queue message_id [requeue]"),
+    "QEXTEND": (_extend, "QEXTEND queue message_id seconds"),
+    "QSTATS": (_stats, "QSTATS queue"),
+    "QPURGE": (_purge, "QPURGE queue"),
+    "SCREATE": (_create_room, "SCREATE room [max_events]"),
+    "SGETORCREATE": (_get_or_create_room, "SGETORCREATE room"),
+    "SDELETE": (_delete_room, "SDELETE room"),
+    "SLIST": (_rooms, "SLIST"),
+    "SPUBLISH": (_publish_event, "SPUBLISH room event data"),
+    "SREAD": (_read_room, "SREAD room [subscriber] [offset] [limit]"),
+    "SSTATS": (_room_stats, "SSTATS room"),
+    "PUBLISH": (_publish_to_topic, "PUBLISH topic payload"),
+    "TOPICS": (_rooms, "TOPICS"),
+    "PUBSUB": (_channels, "PUBSUB CHANNELS"),
+}
+
+
+async def run(queues: ProjectQueues, command: str, args: Args) -> object:
+    """Do one command."""
+    known = COMMANDS.get(command)
+    if known is None:
+        raise Unimplemented(f"unknown command {command[:100]!r}", hint=f"known are: {', '.join(COMMANDS)}")
+    function, usage = known
+    most = MAX_ARGUMENTS if "[" in usage else usage.count(" ")
+    if len(args) > most:
+        raise InvalidArgument(f"{command} has {len(args)} arguments, wanted at most {most}", hint=f"usage: {usage}")
+    return await function(queues, Arguments(args, usage))
+
+
+def as_text(value: Value, name: str) -> str:
+    """An argument that is text."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgument.of(name, _cut(value), "UTF-8 text") from None
+    if not isinstance(value, str):
+        raise InvalidArgument.of(name, value, "text")
+    return value
+
+
+def as_integer(value: Value, name: str) -> int:
+    """An argument that is a whole number, or the text of one."""
+    if isinstance(value, bytes | str) and len(value) <= 20:
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise InvalidArgument.of(name, _cut(value), "a whole number")
+
+
+def as_number(value: Value, name: str) -> float:
+    """An argument that is a number, or the text of one."""
+    if isinstance(value, bytes | str) and len(value) <= 40:
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise InvalidArgument.of(name, _cut(value), "a number")
+
+
+def as_flag(value: Value, name: str) -> bool:
+    """An argument that is yes or no, in any of the ways in which clients write it."""
+    value = _cut(value)
+    word = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    match word.lower():
+        case "true" | "1" | "yes":
+            return True
+        case "false" | "0" | "no":
+            return False
+    raise InvalidArgument.of(name, value, "true, false, 1 or 0")
+
+
+def as_json(value: Value, name: str) -> object:
+    """An argument that is the text of a JSON value."""
+    if not isinstance(value, bytes | str):
+        raise InvalidArgument.of(name, value, "the text of a JSON value")
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidArgument.of(name, _cut(value), "the text of a JSON value") from None
+
+
+def _cut(value: Value) -> Value:
+    """A value as an error may look at it: what is longer than any word that is known here is none."""
+    return value[:MAX_WORD] if isinstance(value, bytes | str) else value
+
+
+def _is_name(value: Value, known: set[str]) -> bool:
+    value = _cut(value)
+    return (isinstance(value, bytes) and value.decode(errors="replace").upper() in known) or (
+        isinstance(value, str) and value.upper() in known
+    )

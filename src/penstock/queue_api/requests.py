@@ -1,0 +1,287 @@
+"""What the commands of the queue door take, as types: they are what is decoded, and what the documentation shows.
+
+Limits are written into the schemas for the reader; checking them is the business of `QueueManager`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock.api.queues import MAX_NAME
+from penstock.errors import InvalidArgument
+from penstock.values.policy import QueueConfig, RetryPolicy
+from penstock.values.queue import NewMessage
+
+MAX_BATCH = 10_000
+"""How many messages or ids one command may carry."""
+
+
+def _limits(description: str, **schema: object) -> Meta:
+    """The limits of a field, for the reader of its schema."""
+    return Meta(description=description, extra_json_schema=schema)
+
+
+_NO_CONTROL = "^[^\\u0000-\\u001f\\u007f]+$"
+_NAME = "^[^\\u0000-\\u001f\\u007f/]+$"
+
+Name = Annotated[str, _limits("The name of a queue.", minLength=1, maxLength=MAX_NAME, pattern=_NAME)]
+ConsumerId = Annotated[str, Meta(max_length=MAX_NAME), _limits("Who consumes.", minLength=1, pattern=_NO_CONTROL)]
+MessageId = Annotated[str, _limits("The id that publish and consume gave.", minLength=1, maxLength=64)]
+Priority = Annotated[int, _limits("9 is consumed first, 0 last.", minimum=0, maximum=9)]
+Retries = Annotated[int, _limits("How often a failed message is tried again.", minimum=0, maximum=1_000_000)]
+Count = Annotated[int, Meta(le=MAX_BATCH), _limits("A number of messages.", minimum=1)]
+Prefetch = Annotated[int, _limits("How many messages a consumer may hold.", minimum=1, maximum=1_000)]
+AckDeadline = Annotated[float, _limits("Seconds a message may be held.", minimum=0.001, maximum=86_400)]
+Wait = Annotated[float, _limits("Seconds to wait for a message.", minimum=0, maximum=86_400)]
+Seconds = Annotated[float, _limits("Seconds.", minimum=0.000001, maximum=3_155_760_000)]
+Delay = Annotated[float, _limits("Seconds.", minimum=0, maximum=3_155_760_000)]
+_Backoff = Annotated[float, _limits("Seconds.", minimum=0, maximum=604_800)]
+DeliverAt = Annotated[datetime | float, _limits("An instant: RFC 3339 with a zone, or seconds since 1970.")]
+Text = Annotated[str, Meta(description="A text.", max_length=16_000)]
+Headers = Annotated[dict[str, str], Meta(description="Texts by name.", max_length=100)]
+Body = Annotated[Any, _limits("Any JSON value.")]
+Wire = Annotated[Any, _limits("A list of byte values from 0 to 255, or any other JSON value.")]
+
+
+class Fields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """The fields of a command."""
+
+
+class NoFields(Fields, kw_only=True):
+    """No fields."""
+
+
+class OfQueue(Fields, kw_only=True):
+    """A command about one queue."""
+
+    queue: Name
+
+
+class OfMessage(OfQueue, kw_only=True):
+    """A command about one message that is held."""
+
+    message_id: MessageId
+    consumer_id: ConsumerId | None = None
+
+
+class OfMessages(OfQueue, kw_only=True):
+    """A command about messages that are held."""
+
+    message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=MAX_BATCH)]
+    consumer_id: ConsumerId | None = None
+
+
+class Draft(Fields, kw_only=True):
+    """A message to publish: `message` is any JSON value; `payload` instead is what the SDKs send, a list of byte values."""
+
+    message: Body | UnsetType = UNSET
+    payload: Wire | UnsetType = UNSET
+    priority: Priority | None = None
+    ttl: Seconds | None = None
+    headers: Headers | None = None
+    max_retries: Retries | None = None
+    delay: Delay | None = None
+    deliver_at: DeliverAt | None = None
+    producer_id: Annotated[str, Meta(max_length=64), _limits("Who publishes.", minLength=1)] | None = None
+    sequence: Annotated[int, _limits("Its number of this message.", minimum=0, maximum=2**63 - 1)] | None = None
+
+    def new_message(self) -> NewMessage:
+        """The message as the queue takes it."""
+        body, wire = self.message, self.payload
+        if (body is UNSET) == (wire is UNSET):
+            found = "missing" if body is UNSET else "given together with payload"
+            raise InvalidArgument(f"message is {found}, wanted either message (any JSON) or payload (a list of bytes)")
+        return NewMessage(
+            body if wire is UNSET else from_wire(wire),
+            self.priority,
+            self.ttl,
+            self.headers,
+            self.max_retries,
+            self.delay,
+            self.deliver_at,
+            self.producer_id,
+            self.sequence,
+        )
+
+
+ONE_PAYLOAD = Meta(extra_json_schema={"oneOf": [{"required": ["message"]}, {"required": ["payload"]}]})
+
+
+class Publish(Draft, kw_only=True):
+    """Add a message to a queue."""
+
+    queue: Name
+
+
+class PublishBatch(OfQueue, kw_only=True):
+    """Add messages to a queue together: all of them or none."""
+
+    messages: Annotated[list[Annotated[Draft, ONE_PAYLOAD]], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class Consume(OfQueue, kw_only=True):
+    """Take the most urgent message. With `consumer_id` the answer is the one that the SDKs read."""
+
+    consumer_id: ConsumerId | None = None
+    timeout: Wait = 0
+    ack_deadline: AckDeadline | None = None
+    prefetch: Prefetch | None = None
+
+
+class ConsumeBatch(Consume, kw_only=True):
+    """Take several messages, never more than the prefetch leaves room for."""
+
+    max_messages: Count = 100
+
+
+class Nack(OfMessage, kw_only=True):
+    """Give a message back."""
+
+    requeue: bool = True
+    error: Text | None = None
+
+
+class NackBatch(OfMessages, kw_only=True):
+    """Give messages back."""
+
+    requeue: bool = True
+    error: Text | None = None
+
+
+class Extend(OfMessage, kw_only=True):
+    """Hold a message for longer."""
+
+    seconds: AckDeadline
+
+
+class ReleaseConsumer(OfQueue, kw_only=True):
+    """Return what a consumer holds."""
+
+    consumer_id: ConsumerId
+
+
+class DeadLetters(OfQueue, kw_only=True):
+    """List dead letters, oldest first."""
+
+    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
+
+
+class Redrive(OfQueue, kw_only=True):
+    """Put dead letters back, oldest first."""
+
+    limit: Count | None = None
+
+
+class OfLetter(OfQueue, kw_only=True):
+    """A command about one dead letter."""
+
+    message_id: MessageId
+
+
+class Backoff(Fields, kw_only=True):
+    """Seconds to wait before a retry: min(minimum * 2^(attempt - 1), maximum)."""
+
+    minimum_backoff: _Backoff = 10
+    maximum_backoff: _Backoff = 600
+
+
+class Settings(Fields, kw_only=True):
+    """The settings of a queue. `default_max_retries` and `prefetch_limit` (0: no limit) are what other servers call them."""
+
+    max_depth: Annotated[int, _limits("Messages it holds.", minimum=1, maximum=2**40)] | None = None
+    ack_deadline_secs: AckDeadline | None = None
+    max_retries: Retries | None = None
+    default_max_retries: Retries | None = None
+    default_priority: Priority | None = None
+    default_prefetch: Prefetch | None = None
+    max_prefetch: Annotated[int, _limits("The largest prefetch.", minimum=1, maximum=1_000_000)] | None = None
+    prefetch_limit: Annotated[int, _limits("0: no limit.", minimum=0, maximum=1_000)] | None = None
+    message_ttl: Seconds | None = None
+    dead_letter_enabled: bool | None = None
+    dead_letter_max_size: Annotated[int, _limits("Dead letters listed.", minimum=0, maximum=2**40)] | None = None
+    retry_policy: Backoff | None = None
+    overflow: Annotated[str, _limits("What a full queue does.", enum=["discard", "reject", "spill"])] | None = None
+
+    def queue_config(self) -> QueueConfig:
+        """The settings as the queue takes them."""
+        names = QueueConfig.__dataclass_fields__
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.retry_policy is not None:
+            given["retry_policy"] = RetryPolicy(self.retry_policy.minimum_backoff, self.retry_policy.maximum_backoff)
+        if self.default_max_retries is not None:
+            given.setdefault("max_retries", self.default_max_retries)
+        if self.prefetch_limit is not None:
+            given.setdefault("default_prefetch", self.prefetch_limit or _NO_LIMIT)
+            if not self.prefetch_limit:
+                given.setdefault("max_prefetch", _NO_LIMIT)
+        return QueueConfig(**given)
+
+
+_NO_LIMIT = 1_000_000
+
+
+class Create(Settings, kw_only=True):
+    """Create a queue. The settings stand beside its name, or in `config`."""
+
+    name: Name | None = None
+    queue: Name | None = None
+    config: Settings | None = None
+
+    def target(self) -> str:
+        """The name that was given, under either of its names."""
+        name = self.name if self.queue is None else self.queue
+        if name is None:
+            raise InvalidArgument("queue is missing, wanted the name of the queue to create")
+        return name
+
+    def settings(self) -> QueueConfig:
+        """The settings as the queue takes them."""
+        return (self if self.config is None else self.config).queue_config()
+
+
+class OfTopic(Fields, kw_only=True):
+    """A message for a topic."""
+
+    topic: Name
+    payload: Body
+
+
+class Room(Fields, kw_only=True):
+    """A command about one room: an event stream."""
+
+    room: Name
+
+
+class NewRoom(Room, kw_only=True):
+    """Create a room. `max_events` is taken and not used: events leave by the retention of the log."""
+
+    max_events: int | None = None
+
+
+class Event(Room, kw_only=True):
+    """An event for a room."""
+
+    event: Annotated[str, Meta(description="What kind of event.", min_length=1, max_length=MAX_NAME)]
+    data: Body
+
+
+class ReadRoom(Room, kw_only=True):
+    """Read events by offset."""
+
+    from_offset: Annotated[int, _limits("The first offset.", minimum=0, maximum=2**40)] = 0
+    limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
+    subscriber_id: str | None = None
+
+
+def from_wire(payload: object) -> object:
+    """A payload as the SDKs send it: a list of byte values is bytes, everything else what it is."""
+    if type(payload) is list and {int}.issuperset(map(type, payload)):
+        try:
+            return bytes(payload)
+        except ValueError:  # numbers, and not of bytes
+            return payload
+    return payload

@@ -1,0 +1,160 @@
+"""Topics for the clients of the queue door: publish to one, and read one by offset as an event stream (a room).
+
+A room and a topic are the same thing here: what is published to either can be read by offset and pulled by subscriptions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from penstock.access import Verb
+from penstock.api.queues import ProjectQueues
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.stream import Stream
+from penstock.broker.window import read
+from penstock.durations import SECOND
+from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound
+from penstock.journal.core.events import Event
+from penstock.queue_api.replies import EventPublished, Events, PublishedToTopic, RoomEvent, RoomStats
+from penstock.values.message import Message, accept
+
+EVENT = "event"
+"""The attribute that holds the kind of an event."""
+
+
+class ProjectTopics:
+    """The topics of one project for one caller."""
+
+    __slots__ = ("_broker", "_principal", "_project", "_queues")
+
+    def __init__(self, queues: ProjectQueues) -> None:
+        self._queues = queues.queues
+        self._broker = queues.queues.broker
+        self._principal = queues.principal
+        self._project = queues.project
+
+    async def publish(self, topic: str, payload: object) -> PublishedToTopic:
+        """Publish a JSON value to a topic that exists."""
+        name = self._name(Verb.PUBLISH, topic)
+        with self._broker.broker.lock:
+            stream = self._found(name, topic)
+            subscriptions = len(stream.queues)
+        batch = accept([Message(data=_encoded(payload, "payload"))], self._broker.broker.clock.now())
+        placed = await self._broker.publish(partial(self._writable, topic), name, batch)
+        return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
+
+    async def publish_event(self, room: str, event: str, data: object) -> EventPublished:
+        """Append an event to a room that exists."""
+        name = self._name(Verb.PUBLISH, room)
+        batch = accept([Message(data=_encoded(data, "data"), attributes={EVENT: event})], self._broker.broker.clock.now())
+        placed = await self._broker.publish(partial(self._writable, room), name, batch)
+        return EventPublished(offset=placed.first, room=room)
+
+    async def create(self, room: str) -> bool:
+        """Create a topic; False when there is one."""
+        name = self._name(Verb.MANAGE, room)
+
+        def make(catalog: Catalog, now: int) -> Event:
+            self._queues.projects.check_room("topics", name, catalog.topics)
+            return catalog.create_topic(name, now)
+
+        try:
+            await self._queues.blocking(self._broker.broker.change, make)
+        except AlreadyExists:
+            return False
+        return True
+
+    async def delete(self, room: str) -> bool:
+        """Delete a topic; False when there is none."""
+        name = self._name(Verb.MANAGE, room)
+        try:
+            await self._queues.blocking(self._broker.broker.change, lambda catalog, now: catalog.delete_topic(name, now))
+        except TopicNotFound:
+            return False
+        return True
+
+    def list(self) -> list[str]:
+        """The names of the topics that the caller may read."""
+        self._principal.check(Verb.READ, self._project)
+        with self._broker.broker.lock:
+            mine = [self._queues.projects.split(scoped) for scoped in self._broker.broker.catalog.topics]
+        return [
+            name for project, name in mine if project == self._project and self._principal.may(Verb.READ, self._project, name)
+        ]
+
+    async def read(self, room: str, first: int, limit: int) -> Events:
+        """Events from an offset on; what the retention has removed is skipped."""
+        name = self._name(Verb.CONSUME, room)
+        if first < 0:
+            raise InvalidArgument.of("from_offset", first, "an integer, 0 or more")
+        if not 1 <= limit <= 1_000:
+            raise InvalidArgument.of("limit", limit, "an integer from 1 to 1000")
+        with self._broker.broker.lock:
+            stream = self._found(name, room)
+            first = max(first, stream.earliest)
+            stop = min(first + limit, stream.next_offset)
+        events = await self._queues.blocking(self._read, stream.number, first, stop, room)
+        return Events(events=events, next_offset=max(first, stop))
+
+    def stats(self, room: str) -> RoomStats:
+        """What a room holds."""
+        name = self._name(Verb.READ, room)
+        with self._broker.broker.lock:
+            stream = self._found(name, room)
+            first, after = stream.earliest, stream.next_offset
+            return RoomStats(
+                room=room, first_offset=first, next_offset=after, event_count=after - first, subscribers=len(stream.queues)
+            )
+
+    def _read(self, stream: int, first: int, stop: int, room: str) -> RoomEvents:
+        return [
+            RoomEvent(
+                offset=offset,
+                event=(message.attributes or {}).get(EVENT, ""),
+                data=_decoded(message.data),
+                timestamp=message.publish_at // SECOND,
+                room=room,
+            )
+            for start, messages in read(self._broker.broker.journal, stream, first, stop)
+            for offset, message in enumerate(messages, start)
+        ]
+
+    def _name(self, verb: Verb, topic: str) -> str:
+        self._principal.check(verb, self._project, topic, kind="topic")
+        return self._queues.scoped(self._project, topic, "topic")
+
+    def _found(self, name: str, topic: str) -> Stream:
+        try:
+            return self._broker.broker.catalog.topic(name)
+        except TopicNotFound:
+            raise TopicNotFound(topic) from None
+
+    def _writable(self, topic: str, _: Catalog, name: str) -> Stream:
+        """A topic that may be published to from here."""
+        stream = self._found(name, topic)
+        if self._queues.guard is not None:
+            self._queues.guard(stream)
+        return stream
+
+
+RoomEvents = list[RoomEvent]
+
+
+def _encoded(value: object, field: str) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except RecursionError:
+        raise InvalidArgument(f"{field} is nested too deeply") from None
+
+
+def _decoded(data: bytes) -> object:
+    """What was published as JSON; what was not is text or a list of byte values."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return list(data)

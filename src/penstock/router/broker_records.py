@@ -1,0 +1,197 @@
+"""What a router did, written down by a broker: attempts in its event log, dead letters in a queue of their own.
+
+Attempts of one turn of the loop become one record for each queue. A message that is dead and came from somebody else's queue goes
+into the work queue `router.<queue>`, among its dead letters, where it can be looked at and redriven like any other. Redriven, it
+is ready in that queue, which is one more source of the router (see `redriven`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.api.queue_manager import QueueManager
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.leases import Lease
+from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
+from penstock.journal.core import events
+from penstock.journal.core.events import Texts, column, text_column
+from penstock.router.core.config import QueueConfig, shown_uri
+from penstock.router.core.message import Item
+from penstock.router.records import Attempt
+from penstock.router.sources.local import MAX_ERROR, SETTINGS, BrokerQueues
+from penstock.values.message import MAX_ATTRIBUTE_VALUE_BYTES, plain_text
+from penstock.values.queue import NewMessage
+
+PREFIX: Final = "router."
+MAX_NAME: Final = 200
+MAX_TEXT: Final = 500
+"""Characters of an id, a target or an error that is written down for each attempt."""
+HIDDEN: Final = 600
+"""Seconds for which a letter is kept from consumers while it is on its way to the dead letters. Should the process end on that
+way, its message is not acked, and comes again; the letter is delivered once more then, and does no harm."""
+
+_NAME: Final = re.compile(r"[^A-Za-z0-9._~%+-]+")
+_OWN: Final = re.compile(r"penstocks?:", re.IGNORECASE)
+
+
+def dead_letter_queue(queue: str) -> str:
+    """The name of the work queue that keeps the dead letters of a router's queue."""
+    plain = _NAME.sub("-", shown_uri(queue)).strip("-")
+    return f"{PREFIX}{plain or sha256(queue.encode()).hexdigest()[:16]}"[:MAX_NAME]
+
+
+def redriven(config: QueueConfig) -> QueueConfig | None:
+    """The source of what was redriven of a queue's dead letters; None where the queue keeps them itself, and takes them back."""
+    if _OWN.match(config.uri) and "/subscriptions/" not in config.uri:
+        return None
+    name = dead_letter_queue(config.name)
+    return msgspec.structs.replace(config, name=name, uri=f"penstock:///queues/{quote(name, safe='')}", connections=1)
+
+
+class BrokerRecords:
+    """The records of a router in the process of a broker (`router.records.Records`). Make it inside the running loop."""
+
+    def __init__(self, aio: AsyncBroker, local: BrokerQueues) -> None:
+        self._aio, self._broker = aio, aio.broker
+        self._numbers = local.numbers
+        self._manager = QueueManager(broker=aio.broker)
+        self._loop = asyncio.get_running_loop()
+        self._attempts: list[Attempt] = []
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Write an attempt down with the others of this turn of the loop."""
+        if not self._attempts:
+            # Before what is told to the source in this turn: an attempt stands in the log before the ack that follows from it.
+            self._loop.call_soon(self._write)
+        self._attempts.append(attempt)
+
+    async def bury(self, item: Item, reason: str, error: str) -> None:
+        """Keep a dead message; returns when it is on disk, where the broker has one."""
+        name = dead_letter_queue(item.queue)
+        await self._make(name)
+        pointer, received = item.pointer, item.received
+        headers = {
+            "router.queue": shown_uri(item.queue),
+            "router.broker_id": received.broker_id,
+            "router.message_id": pointer.message_id,
+            "router.pool": pointer.pool,
+            "router.target": plain_target(pointer.target),
+        }
+        message = NewMessage(received.body, headers={key: _header(text) for key, text in headers.items() if text}, delay=HIDDEN)
+        batch = self._manager.batch(name, [message], self._broker.clock.now())
+        placed = await self._aio.publish(Catalog.work_stream, name, batch)
+        self._aio.advance()
+        with self._broker.lock:
+            now = self._broker.clock.now()
+            queue = self._broker.catalog.work_queue(name)
+            stored = batch.messages[0]
+            if queue.number == placed.stream and queue.is_unsettled(placed.first, stored):
+                attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR])
+                outcome = queue.bury(placed.first, stored, now, reason=reason, attempts=attempts, error=text or None)
+                self._broker.absorb(queue, outcome, now)
+        await self._aio.durable()
+
+    async def flush(self) -> None:
+        """Write what there is, and have it on disk."""
+        self._write()
+        with suppress(BrokerClosed, Unavailable):
+            await self._aio.durable()
+
+    async def _make(self, name: str) -> None:
+        """See to it that the queue is there, and keeps dead letters."""
+        with self._broker.lock:
+            found = self._broker.catalog.work_queues.get(name)
+        if found is None:
+            with suppress(AlreadyExists):  # made by somebody else, in this moment
+                await self._aio.call(self._manager.create, name, SETTINGS)
+        elif not found.policy.dead_letter_size:
+            raise FailedPrecondition(
+                f"the queue {name!r} keeps no dead letters", hint="delete it: the router makes it again as it has to be"
+            )
+
+    def _write(self) -> None:
+        attempts, self._attempts = self._attempts, []
+        if not attempts:
+            return
+        by_queue: dict[str, list[Attempt]] = {}
+        for one in attempts:
+            queue = one.item.queue
+            if queue in by_queue:
+                by_queue[queue].append(one)
+            else:
+                by_queue[queue] = [one]
+        told = [self._record(queue, those) for queue, those in by_queue.items()]
+        with suppress(BrokerClosed), self._broker.lock:
+            self._broker.check_open()
+            for event in told:
+                self._broker.emit(event)
+
+    def _record(self, queue: str, attempts: list[Attempt]) -> events.Attempted:
+        number, stream = self._numbers.get(queue, (None, None))
+        offsets: list[int] | None = None
+        published: events.Column | None = None
+        items = [one.item for one in attempts]
+        pointers = [item.pointer for item in items]
+        if stream is not None:
+            leases: list[Lease] = [item.received.receipt for item in items]
+            try:
+                offsets = [lease.offset for lease in leases]
+                published = column([lease.message.publish_at for lease in leases])
+            except AttributeError:
+                number = offsets = None  # some are of a queue that had this name before, elsewhere: they hold no leases
+        outcomes = [one.came for one in attempts]
+        return events.Attempted(
+            number,
+            attempts[-1].at,
+            offsets,
+            published,
+            _all_cut([pointer.message_id for pointer in pointers]),
+            shown_uri(queue) if "@" in queue or "?" in queue else queue,
+            text_column([one.pool for one in attempts]),
+            self._targets([pointer.target for pointer in pointers]),
+            column([one.number for one in attempts]),
+            column([one.calls for one in attempts]),
+            column([outcome.status for outcome in outcomes]),
+            column([one.duration for one in attempts]),
+            text_column([outcome.result.value for outcome in outcomes]),
+            text_column(_all_cut([outcome.error for outcome in outcomes])),
+        )
+
+    def _targets(self, targets: list[str]) -> events.Texts:
+        told = text_column(targets)
+        return plain_target(told) if isinstance(told, str) else text_column([plain_target(target) for target in told])
+
+
+def plain_target(target: str) -> str:
+    """A target as it may be written down: without query, fragment and user."""
+    if "?" in target or "#" in target:
+        target = target.partition("?")[0].partition("#")[0]
+    if "@" in target:
+        target = shown_uri(target).replace("***@", "")
+    return target if len(target) <= MAX_TEXT else target[:MAX_TEXT]
+
+
+def _each(change: Callable[[str], str], texts: Texts) -> Texts:
+    return change(texts) if isinstance(texts, str) else [change(text) for text in texts]
+
+
+def _all_cut(texts: list[str]) -> list[str]:
+    return texts if max(map(len, texts)) <= MAX_TEXT else [_cut(text) for text in texts]
+
+
+def _header(text: str) -> str:
+    """Text that a message may carry, cut to so many bytes."""
+    return text if len(text) * 4 <= MAX_ATTRIBUTE_VALUE_BYTES else text.encode()[:MAX_TEXT].decode(errors="ignore")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT]

@@ -1,0 +1,111 @@
+"""The messages of one group, in order: one at a time is worked on.
+
+    idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle when nothing is left
+                       ^                            └──> held: the first one waits for its next attempt, the others behind it
+                       └────────────its time has come─────┘
+
+`away` are messages that went back to their queue because there was no room, or for a long time: those of the group that come
+after them must not overtake them, so they go back as well until the first one is here again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.router.core.message import Item
+
+
+class Lane:
+    """A group of a pool. The pool moves it between its states; nobody else touches it."""
+
+    __slots__ = ("away", "group", "idle_at", "is_busy", "is_held", "is_ready", "regular", "urgent", "urgents")
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.regular: deque[Item] = deque()
+        self.urgent: deque[Item] | None = None
+        """The upper tier; only where priority counts inside a group."""
+        self.urgents = 0
+        """How many urgent messages wait where it does not: for their sake the whole group goes first."""
+        self.is_ready = False
+        self.is_busy = False
+        self.is_held = False
+        self.idle_at = 0
+        self.away: dict[str, int] | None = None
+        """By key, in order: until when a message is waited for that went back to its queue."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self.regular and not self.urgent
+
+    def pop(self) -> Item:
+        """The next message."""
+        return self.urgent.popleft() if self.urgent else self.regular.popleft()
+
+    def remove(self, item: Item) -> bool:
+        """Take a message out, wherever it stands; False when it does not wait here."""
+        for row in (self.regular, self.urgent):
+            if row and item in row:
+                row.remove(item)
+                return True
+        return False
+
+    def clear(self) -> list[Item]:
+        """Everything that waits, in order."""
+        found = [*(self.urgent or ()), *self.regular]
+        self.regular.clear()
+        self.urgents = 0
+        if self.urgent:
+            self.urgent.clear()
+        return found
+
+    def cut(self, keep: int) -> list[Item]:
+        """Let go of all but the first so many that wait; returns those, in order. Not where priority counts inside a group."""
+        rest = [self.regular.pop() for _ in range(len(self.regular) - keep)]
+        rest.reverse()
+        self.urgents -= sum(item.pointer.is_urgent for item in rest)
+        return rest
+
+    def is_awaited(self, item: Item) -> bool:
+        """Whether a message is one that went back to its queue."""
+        return self.away is not None and key_of(item) in self.away
+
+    def is_in_turn(self, item: Item, now: int, coming: set[str]) -> bool:
+        """Whether a message that arrives may come in now.
+
+        `coming` are the keys of those that were with it and come in before it; if it may, it becomes one of them.
+        """
+        key = key_of(item)
+        away = self.away or {}
+        for first, until in list(away.items()):
+            if first == key:
+                break
+            if first in coming:
+                continue
+            if until > now:
+                return False
+            del away[first]  # it does not come any more: deleted at its queue, or dead there
+        coming.add(key)
+        return True
+
+    def came_back(self, item: Item) -> None:
+        """A message is here again, and stays."""
+        if self.away:
+            self.away.pop(key_of(item), None)
+
+    def sent_back(self, item: Item, until: int) -> None:
+        """A message goes back to its queue, and is waited for until then. One that went back before keeps its place."""
+        if self.away is None:
+            self.away = {}
+        self.away[key_of(item)] = until
+
+    def sent_back_first(self, items: Sequence[Item], until: int) -> None:
+        """Messages that were here go back to their queue: they are waited for before those that never came in."""
+        self.away = {**dict.fromkeys(map(key_of, items), until), **(self.away or {})}
+
+
+def key_of(item: Item) -> str:
+    """What tells a message from others of its group, also when it comes again, under whatever name of its queue."""
+    return f"{item.pointer.message_id}\n{item.received.broker_id}"

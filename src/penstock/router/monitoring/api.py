@@ -1,0 +1,73 @@
+"""All routes of a router's monitoring API: for a port of their own, and together with those of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aiohttp import web
+
+from penstock.http import Operation, Reply, Request, Route
+from penstock.http.monitoring import Collector, monitoring_routes
+from penstock.http.pages import page
+from penstock.router.monitoring.in_flight import Flights
+from penstock.router.monitoring.metrics import router_collector
+from penstock.router.monitoring.pools import Parts
+from penstock.router.monitoring.probes import Probes
+from penstock.router.monitoring.requests import ROUTER_ERRORS, TAGS
+from penstock.router.monitoring.sandbox import Trying
+from penstock.router.monitoring.sending import Sending
+from penstock.router.monitoring.server_health import joined, led, open_metrics
+from penstock.router.monitoring.stats import Stats
+from penstock.router.monitoring.view import RouterView
+from penstock.router.monitoring.warnings import Warned
+
+
+def router_routes(
+    view: RouterView, *, version: str, is_development: bool = False, collectors: Sequence[Collector] = ()
+) -> list[Route]:
+    """The routes of a router that has a port of its own; `collectors` are numbers beside the router's, as of its process."""
+    metrics = _metrics([*collectors, router_collector(view)], version)
+    return [*Probes(view).routes(), *_inner(view, is_development=is_development), *metrics]
+
+
+def routes_with_server(
+    server: Iterable[Route], view: RouterView, *, version: str, is_development: bool = False, leads: bool = False
+) -> list[Route]:
+    """The routes of a server together with those of a router in it. The server's `/metrics` collects `router_collector`.
+
+    `leads`: the server is there for the router's sake.
+    """
+    ours, probes = router_routes(view, version=version, is_development=is_development), Probes(view)
+    theirs = [*(led(server, probes) if leads else joined(server, probes))]
+    taken = {(route.method, route.path) for route in theirs}
+    return [*theirs, *(route for route in ours if (route.method, route.path) not in taken)]
+
+
+def _inner(view: RouterView, *, is_development: bool) -> list[Route]:
+    """What nobody else serves."""
+    routes = [
+        *Stats(view).routes(),
+        *Parts(view).routes(),
+        *Flights(view).routes(),
+        *Warned(view).routes(),
+        *Sending(view).routes(),
+        _dashboard(),
+    ]
+    return [*routes, *Trying(view).routes()] if is_development else routes
+
+
+def _metrics(collectors: Sequence[Collector], version: str) -> list[Route]:
+    """The numbers, for everyone, under both paths at which they are looked for."""
+    served = monitoring_routes(version=version, problems=list, collectors=collectors)
+    return open_metrics(next(route for route in served if route.path == "/metrics"))
+
+
+def _dashboard() -> Route:
+    text, policy = page("penstock.router.monitoring", "dashboard.html")
+
+    async def dashboard(_: Request) -> web.StreamResponse:
+        return web.Response(body=text, content_type="text/html", charset="utf-8", headers=policy)
+
+    about = "A page that asks for everything else; where tokens are needed it asks for one."
+    operation = Operation("The router at a glance", about, TAGS, replies={200: Reply("A page.", {"type": "string"}, "text/html")})
+    return Route("GET", "/monitoring/dashboard", dashboard, operation, ROUTER_ERRORS, is_open=True, is_page=True)

@@ -1,0 +1,255 @@
+"""Messages in the router: look for one, see what it is doing, take it out by force."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from penstock.durations import to_datetime
+from penstock.errors import MessageNotFound
+from penstock.http import Parameter, Request, Route, json_response
+from penstock.router.core.snapshot import InFlight
+from penstock.router.monitoring.requests import Limit, Text, body, changing, query, reading
+from penstock.router.monitoring.view import RouterView
+
+MAX_BATCH = 5_000
+BATCH_BYTES = 1024 * 1024
+
+FlightStatus = Literal["MEDIATING", "RETRY_BACKOFF", "TRACKED_IDLE"]
+
+
+class ListAsked(msgspec.Struct, rename="camel"):
+    """Which messages."""
+
+    limit: Limit = 100
+    message_id: Text = ""
+    pool_code: Text = ""
+
+
+class MediatingAsked(msgspec.Struct, rename="camel"):
+    """Which deliveries."""
+
+    limit: Limit = 200
+    pool_code: Text = ""
+
+
+class OneAsked(msgspec.Struct, rename="camel"):
+    """Which message."""
+
+    message_id: Annotated[str, Meta(min_length=1, max_length=2_048)]
+
+
+class BatchAsked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Which messages."""
+
+    message_ids: Annotated[list[Text], Meta(max_length=MAX_BATCH)]
+
+
+class FlightMessage(msgspec.Struct, rename="camel"):
+    """A message in the router."""
+
+    message_id: str
+    broker_message_id: str | None
+    queue_id: str
+    added_to_in_pipeline_at: datetime
+    elapsed_time_ms: int
+    pool_code: str
+    message_group: str
+    attempts: int
+
+
+class Checked(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Whether a message is in the router, and where."""
+
+    message_id: str
+    in_pipeline: bool
+    pool_code: str | None = None
+    queue_id: str | None = None
+
+
+class Detail(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """All that is known of a message; its id alone, and that it is not there, for another."""
+
+    message_id: str
+    in_pipeline: bool
+    status: FlightStatus | None = None
+    broker_message_id: str | None = None
+    queue_id: str | None = None
+    pool_code: str | None = None
+    message_group: str | None = None
+    attempts: int | None = None
+    elapsed_time_ms: int | None = None
+    added_to_in_pipeline_at: datetime | None = None
+    last_seen_at: datetime | None = None
+    last_seen_elapsed_ms: int | None = None
+    mediation_target: str | None = None
+    mediating_elapsed_ms: int | None = None
+
+
+class Taken(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """A message that was acked by force. The call that was under way, if one was, is not cut off."""
+
+    message_id: str
+    removed: bool
+    broker_acked: bool
+    broker_ack_error: str | None = None
+    queue_id: str
+    pool_code: str
+    elapsed_time_ms: int
+    was_mediating: bool
+
+
+class Mediating(msgspec.Struct, rename="camel"):
+    """A delivery that is being tried."""
+
+    message_id: str
+    pool_code: str
+    group: str
+    queue: str
+    target: str
+    attempts: int
+    elapsed_time_ms: int
+
+
+class Flights:
+    """Answers for messages in the router."""
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+
+    def routes(self) -> list[Route]:
+        """What is served."""
+        path = "/monitoring/in-flight-messages"
+        limit, pool = Parameter("limit", "How many at most.", Limit), Parameter("poolCode", "Of this pool alone.", Text)
+        part = Parameter("messageId", "Only those whose id contains this.", Text)
+        one = (Parameter("messageId", "The message, by its own id or its queue's.", Text, required=True),)
+        return [
+            reading(path, self.list, "Messages in the router, oldest first", list[FlightMessage], parameters=(limit, part, pool)),
+            reading(f"{path}/check", self.check, "Is a message in the router", Checked, parameters=one),
+            reading(f"{path}/detail", self.detail, "What a message is doing", Detail, parameters=one),
+            reading(
+                f"{path}/check-batch",
+                self.check_batch,
+                "Which messages are in the router",
+                dict[str, bool],
+                body=BatchAsked,
+                max_bytes=BATCH_BYTES,
+            ),
+            changing(
+                "POST",
+                f"{path}/{{messageId}}/ack",
+                self.ack,
+                "Ack a message by force",
+                Taken,
+                about="It leaves the router and its queue, whatever becomes of a call that is under way.",
+                parameters=(Parameter("messageId", "The message, by its own id or its queue's.", where="path"),),
+            ),
+            reading("/monitoring/mediating", self.mediating, "Deliveries under way", list[Mediating], parameters=(limit, pool)),
+        ]
+
+    async def list(self, request: Request) -> web.StreamResponse:
+        """Messages, oldest first."""
+        asked, now = query(request, ListAsked), self._view.clock.now()
+        found = self._view.in_flight(asked.limit, message_id=asked.message_id, pool=asked.pool_code)
+        return json_response([_shown(message, now) for message in found])
+
+    async def check(self, request: Request) -> web.StreamResponse:
+        """Whether a message is there."""
+        message_id = query(request, OneAsked).message_id
+        found = self._view.find(message_id)
+        if found is None:
+            return json_response(Checked(message_id, in_pipeline=False))
+        return json_response(Checked(message_id, True, found.pool, found.queue))
+
+    async def check_batch(self, request: Request) -> web.StreamResponse:
+        """Which of these are there."""
+        asked = await body(request, BatchAsked)
+        return json_response({message_id: self._view.find(message_id) is not None for message_id in asked.message_ids})
+
+    async def detail(self, request: Request) -> web.StreamResponse:
+        """What a message is doing."""
+        message_id = query(request, OneAsked).message_id
+        found = self._view.find(message_id)
+        if found is None:
+            return json_response(Detail(message_id=message_id, in_pipeline=False))
+        return json_response(_detail(found, self._view.clock.now()))
+
+    async def ack(self, request: Request) -> web.StreamResponse:
+        """Take a message out."""
+        message_id = request.match_info["messageId"]
+        forced = await self._view.force_ack(message_id)
+        if forced is None:
+            raise MessageNotFound(message_id)
+        message = forced.message
+        return json_response(
+            Taken(
+                message_id=message.message_id,
+                removed=True,
+                broker_acked=forced.error is None,
+                broker_ack_error=forced.error,
+                queue_id=message.queue,
+                pool_code=message.pool,
+                elapsed_time_ms=_elapsed(message.tracked_at, self._view.clock.now()),
+                was_mediating=message.started_at > 0,
+            )
+        )
+
+    async def mediating(self, request: Request) -> web.StreamResponse:
+        """Deliveries, the longest first."""
+        asked, now = query(request, MediatingAsked), self._view.clock.now()
+        found = self._view.in_flight(asked.limit, pool=asked.pool_code, is_running=True)
+        return json_response([_mediating(message, now) for message in sorted(found, key=lambda each: each.started_at)])
+
+
+def _elapsed(since: int, now: int) -> int:
+    return max(now - since, 0) // 1000
+
+
+def _shown(message: InFlight, now: int) -> FlightMessage:
+    return FlightMessage(
+        message.message_id,
+        message.broker_id or None,
+        message.queue,
+        to_datetime(message.tracked_at),
+        _elapsed(message.tracked_at, now),
+        message.pool,
+        message.group,
+        message.attempts,
+    )
+
+
+def _mediating(message: InFlight, now: int) -> Mediating:
+    return Mediating(
+        message.message_id,
+        message.pool,
+        message.group,
+        message.queue,
+        message.target,
+        message.attempts,
+        _elapsed(message.started_at, now),
+    )
+
+
+def _detail(message: InFlight, now: int) -> Detail:
+    is_running = message.started_at > 0
+    seen_at = message.seen_at or message.tracked_at
+    return Detail(
+        message_id=message.message_id,
+        in_pipeline=True,
+        status="MEDIATING" if is_running else "RETRY_BACKOFF" if message.attempts else "TRACKED_IDLE",
+        broker_message_id=message.broker_id or None,
+        queue_id=message.queue,
+        pool_code=message.pool,
+        message_group=message.group,
+        attempts=message.attempts,
+        elapsed_time_ms=_elapsed(message.tracked_at, now),
+        added_to_in_pipeline_at=to_datetime(message.tracked_at),
+        last_seen_at=to_datetime(seen_at),
+        last_seen_elapsed_ms=_elapsed(seen_at, now),
+        mediation_target=message.target,
+        mediating_elapsed_ms=_elapsed(message.started_at, now) if is_running else None,
+    )

@@ -1,0 +1,254 @@
+"""For trying a router out, in development alone: a configuration, messages to seed it with, and targets that do as they say."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from random import Random
+from typing import Annotated, Any, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import NotFound
+from penstock.http import Operation, Parameter, Reply, Request, Route, json_response
+from penstock.router.monitoring.requests import ROUTER_ERRORS, SMALL, Handler, Text, body, changing, query
+from penstock.router.monitoring.view import RouterView
+
+TAGS = ("trying it out",)
+MAX_SEEDS = 10_000
+FAST_SECONDS, SLOW_SECONDS = 0.1, 60.0
+MAX_DELAY_MS = 600_000
+GROUPS = 8
+
+_LEVELS = ("high", "medium", "low")
+_POOLS = {"high": "POOL-HIGH", "medium": "POOL-MEDIUM", "low": "POOL-LOW"}
+_QUEUES = {level: f"flow-catalyst-{level}-priority.fifo" for level in _LEVELS}
+_ENDPOINTS = ("fast", "slow", "faulty", "fail")
+"""What chance chooses from."""
+_TARGETS = (*_ENDPOINTS, "success", "pending", "client-error", "server-error")
+_OTHER_POOL = "DISPATCH-POOL"
+
+LOCAL_CONFIG = {
+    "queues": [
+        {"queueUri": f"penstock:///queues/{name}", "queueName": name, "connections": 1}
+        for name in (*_QUEUES.values(), "flow-catalyst-dispatch.fifo")
+    ],
+    "connections": 1,
+    "processingPools": [
+        {"code": code, "concurrency": concurrency}
+        for code, concurrency in (("POOL-HIGH", 10), ("POOL-MEDIUM", 5), ("POOL-LOW", 2), (_OTHER_POOL, 5))
+    ],
+}
+"""Queues of this very process, and pools for them."""
+
+
+class SeedsAsked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """How many messages, for which queue and target (each a word, or a name or URL of your own), and in how many groups."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_SEEDS)] = 10
+    queue: Text = "random"
+    endpoint: Text = "random"
+    message_group_mode: Literal["unique", "1of8", "single"] = "unique"
+
+
+class Seeded(msgspec.Struct, rename="camel"):
+    """How many messages were sent, of how many."""
+
+    status: Literal["success"]
+    messages_sent: int
+    total_requested: int
+
+
+class Answer(msgspec.Struct):
+    """What a target says to a router."""
+
+    ack: bool
+    message: str
+
+
+class Total(msgspec.Struct, rename="camel"):
+    """How many requests came."""
+
+    total_requests: int
+
+
+class Throughput(msgspec.Struct, rename="camel"):
+    """How many requests came since the counting began, and how fast."""
+
+    total_requests: int
+    elapsed_ms: int
+    throughput_per_second: float
+
+
+class DelayAsked(msgspec.Struct, rename="camel"):
+    """How long to wait."""
+
+    delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 100
+
+
+class Trying:
+    """Answers while a router is tried out. Whoever calls its targets needs no token: it is a router."""
+
+    def __init__(self, view: RouterView, chance: Random | None = None) -> None:
+        self._view = view
+        self._random = chance or Random()
+        self._tested = 0
+        self._measured = 0
+        self._measured_since = monotonic()
+
+    def routes(self) -> list[Route]:
+        """What is served."""
+        delay = Parameter("delayMs", "How long to wait.", Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)])
+        targets: list[tuple[str, Handler, str]] = [
+            ("fast", self.fast, "200 after 100 ms"),
+            ("slow", self.slow, "200 after 60 s"),
+            ("faulty", self.faulty, "200, 400 or 500: of five, three, one and one"),
+            ("fail", self.fail, "500"),
+            ("success", self.success, "200, acknowledged"),
+            ("pending", self.pending, "200, not acknowledged"),
+            ("client-error", self.client_error, "400"),
+            ("server-error", self.fail, "500"),
+        ]
+        return [
+            changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedsAsked),
+            _open("GET", "/api/config", self.config, "A configuration to try with", dict[str, Any]),
+            *(_open("POST", f"/api/test/{name}", handler, f"A target: {does}", Answer) for name, handler, does in targets),
+            _open("GET", "/api/test/stats", self.tested, "Requests to these targets", Total),
+            _open("POST", "/api/test/stats/reset", self.reset_tested, "Count them from 0", Total),
+            _open("POST", "/api/benchmark/process", self.measure, "A target that answers at once", Answer),
+            _open("POST", "/api/benchmark/process-slow", self.measure_slowly, "A target that waits", Answer, delay),
+            _open("GET", "/api/benchmark/stats", self.measured, "How fast requests came", Throughput),
+            _open("POST", "/api/benchmark/reset", self.reset_measured, "Count them from 0", Throughput),
+        ]
+
+    async def config(self, _: Request) -> web.StreamResponse:
+        """A configuration."""
+        return json_response(LOCAL_CONFIG)
+
+    async def seed(self, request: Request) -> web.StreamResponse:
+        """Send messages, one after the other: their order in a group is theirs in the queue."""
+        asked, origin = await body(request, SeedsAsked), f"{request.scheme}://{request.host}"
+        snapshot = self._view.snapshot()
+        names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
+        redriven = {f"router.{name}" for name in names}  # what comes there comes from another one's dead letters
+        levels = [level for level in _LEVELS if _queue_of(level, names)] or [name for name in names if name not in redriven]
+        for number in range(asked.count):
+            level = self._random.choice(levels) if asked.queue == "random" and levels else asked.queue
+            endpoint = self._random.choice(_ENDPOINTS) if asked.endpoint == "random" else asked.endpoint
+            group = {"unique": secrets.token_hex(16), "1of8": f"group-{number % GROUPS}", "single": "group"}[
+                asked.message_group_mode
+            ]
+            pointer = {
+                "id": secrets.token_hex(16),
+                "poolCode": self._pool(level, pools),
+                "mediationType": "HTTP",
+                "mediationTarget": f"{origin}/api/test/{endpoint}" if endpoint in _TARGETS else endpoint,
+                "messageGroupId": group,
+            }
+            queue = _queue_of(level, names)
+            if queue is None:
+                raise NotFound(f"queue {level}")
+            await self._view.send(queue, msgspec.json.encode(pointer), group)
+        return json_response(Seeded("success", asked.count, asked.count))
+
+    def _pool(self, level: str, pools: list[str]) -> str:
+        """The pool of a seed: that of its level, or any that the router has."""
+        wanted = _POOLS.get(level, _OTHER_POOL)
+        return wanted if wanted in pools or not pools else self._random.choice(pools)
+
+    async def fast(self, request: Request) -> web.StreamResponse:
+        """Soon."""
+        return await self._later(request, FAST_SECONDS)
+
+    async def slow(self, request: Request) -> web.StreamResponse:
+        """Late."""
+        return await self._later(request, SLOW_SECONDS)
+
+    async def faulty(self, request: Request) -> web.StreamResponse:
+        """Now this, now that."""
+        return await self._random.choice([self.success] * 3 + [self.client_error, self.fail])(request)
+
+    async def success(self, _: Request) -> web.StreamResponse:
+        """Yes."""
+        return self._answer(200, Answer(True, ""))
+
+    async def pending(self, _: Request) -> web.StreamResponse:
+        """Not yet."""
+        return self._answer(200, Answer(False, "not ready yet"))
+
+    async def client_error(self, _: Request) -> web.StreamResponse:
+        """Never."""
+        return self._answer(400, Answer(False, "the request is wrong, on purpose"))
+
+    async def fail(self, _: Request) -> web.StreamResponse:
+        """Not now."""
+        return self._answer(500, Answer(False, "failed, on purpose"))
+
+    async def tested(self, _: Request) -> web.StreamResponse:
+        """How many came."""
+        return json_response(Total(self._tested))
+
+    async def reset_tested(self, _: Request) -> web.StreamResponse:
+        """From 0."""
+        self._tested = 0
+        return json_response(Total(0))
+
+    async def measure(self, _: Request) -> web.StreamResponse:
+        """At once."""
+        self._measured += 1
+        return json_response(Answer(True, ""))
+
+    async def measure_slowly(self, request: Request) -> web.StreamResponse:
+        """After a while."""
+        delay = query(request, DelayAsked).delay_ms
+        self._measured += 1
+        await _wait(request, delay / 1000)
+        return json_response(Answer(True, ""))
+
+    async def measured(self, _: Request) -> web.StreamResponse:
+        """How fast they came."""
+        elapsed = monotonic() - self._measured_since
+        per_second = self._measured * SECOND / elapsed if elapsed else 0.0
+        return json_response(Throughput(self._measured, elapsed // 1000, round(per_second, 3)))
+
+    async def reset_measured(self, _: Request) -> web.StreamResponse:
+        """From 0, as of now."""
+        self._measured, self._measured_since = 0, monotonic()
+        return json_response(Throughput(0, 0, 0.0))
+
+    def _answer(self, status: int, answer: Answer) -> web.Response:
+        self._tested += 1
+        return json_response(answer, status)
+
+    async def _later(self, request: Request, seconds: float) -> web.Response:
+        answer = self._answer(200, Answer(True, ""))
+        await _wait(request, seconds)
+        return answer
+
+
+async def _wait(request: Request, seconds: float) -> None:
+    """Wait, but not for longer than the server runs."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(request.stopping.wait(), seconds)
+
+
+def _queue_of(level: str, names: list[str]) -> str | None:
+    """The queue that a word stands for: one of that name, or one whose name has the word in it."""
+    return level if level in names else next((name for name in names if level in _LEVELS and level in name.lower()), None)
+
+
+def _open(
+    method: str,
+    path: str,
+    handler: Handler,
+    summary: str,
+    reply: object,
+    *parameters: Parameter,
+) -> Route:
+    operation = Operation(summary, "In development alone.", TAGS, parameters, replies={200: Reply("So be it.", reply)})
+    return Route(method, path, handler, operation, ROUTER_ERRORS, is_open=True, max_bytes=SMALL)

@@ -1,0 +1,211 @@
+"""Warnings over HTTP, under `/monitoring/warnings` and, with counts in the answers, under `/warnings`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from penstock.durations import to_datetime
+from penstock.errors import InvalidArgument
+from penstock.http import Parameter, Refusal, Request, Route, json_response
+from penstock.router.core.outcome import Severity
+from penstock.router.core.warnings import WarningRecord
+from penstock.router.monitoring.requests import changing, query, reading
+from penstock.router.monitoring.view import RouterView
+
+Hours = Annotated[float, Meta(ge=0, le=1_000_000)]
+_SEVERITIES = {**{severity.value: severity for severity in Severity}, "WARNING": Severity.WARN}
+
+
+class Shown(msgspec.Struct):
+    """A warning. `count` equal ones were given, the last at `timestamp`."""
+
+    id: str
+    category: str
+    severity: Severity
+    message: str
+    timestamp: datetime
+    source: str
+    acknowledged: bool
+    count: int
+
+
+class Success(msgspec.Struct):
+    """It was done."""
+
+    status: Literal["success"] = "success"
+
+
+class Acknowledged(msgspec.Struct):
+    """It is acknowledged."""
+
+    acknowledged: bool = True
+
+
+class AllAcknowledged(msgspec.Struct):
+    """How many were acknowledged."""
+
+    acknowledged: int
+
+
+class Cleared(msgspec.Struct):
+    """How many were forgotten."""
+
+    cleared: int
+
+
+class OldAsked(msgspec.Struct):
+    """How old a warning is that is to be forgotten."""
+
+    hours: Hours = 24
+
+
+class ListAsked(msgspec.Struct):
+    """Which warnings; those that somebody acknowledged are left out with `acknowledged=false`."""
+
+    severity: str | None = None
+    category: str | None = None
+    acknowledged: bool | None = None
+
+
+class Warned:
+    """Answers for warnings."""
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+
+    def routes(self) -> list[Route]:
+        """What is served."""
+        shown = list[Shown]
+        severity = (Parameter("severity", "INFO, WARN, ERROR or CRITICAL.", where="path"),)
+        one = (Parameter("id", "The warning.", where="path"),)
+        hours = (Parameter("hours", "Those that are older.", Hours),)
+        which = (
+            Parameter("severity", "Those that are so bad.", str),
+            Parameter("category", "Those about this.", str),
+            Parameter("acknowledged", "false: those that nobody has acknowledged; true: the others.", bool),
+        )
+        routes = []
+        for prefix in ("/monitoring/warnings", "/warnings"):
+            routes += [
+                reading(prefix, self.list, "Warnings, newest first", shown, parameters=which),
+                reading(f"{prefix}/unacknowledged", self.unacknowledged, "Warnings that nobody has acknowledged", shown),
+                reading(
+                    f"{prefix}/severity/{{severity}}", self.by_severity, "Warnings that are so bad", shown, parameters=severity
+                ),
+            ]
+        return [
+            *routes,
+            reading("/warnings/critical", self.critical, "Critical warnings", shown),
+            changing(
+                "POST",
+                "/monitoring/warnings/{id}/acknowledge",
+                self.acknowledge,
+                "Acknowledge a warning",
+                Success,
+                parameters=one,
+            ),
+            changing(
+                "POST", "/warnings/{id}/acknowledge", self.acknowledged, "Acknowledge a warning", Acknowledged, parameters=one
+            ),
+            changing("POST", "/warnings/acknowledge-all", self.acknowledge_all, "Acknowledge every warning", AllAcknowledged),
+            changing("DELETE", "/monitoring/warnings", self.clear, "Forget every warning", Success),
+            changing("DELETE", "/warnings", self.cleared, "Forget every warning", Cleared),
+            changing("DELETE", "/monitoring/warnings/old", self.clear_old, "Forget old warnings", Success, parameters=hours),
+            changing("DELETE", "/warnings/old", self.cleared_old, "Forget old warnings", Cleared, parameters=hours),
+        ]
+
+    async def list(self, request: Request) -> web.StreamResponse:
+        """All, or those that are asked for."""
+        asked = query(request, ListAsked)
+        found = self._view.warnings.all(self._view.clock.now())
+        if asked.severity is not None:
+            severity = _severity(asked.severity)
+            found = [warning for warning in found if warning.severity is severity]
+        if asked.category is not None:
+            category = asked.category.upper()
+            found = [warning for warning in found if warning.category == category]
+        if asked.acknowledged is not None:
+            found = [warning for warning in found if warning.is_acknowledged is asked.acknowledged]
+        return _listed(found)
+
+    async def unacknowledged(self, _: Request) -> web.StreamResponse:
+        """Those that nobody has acknowledged."""
+        return _listed(self._view.warnings.unacknowledged(self._view.clock.now()))
+
+    async def by_severity(self, request: Request) -> web.StreamResponse:
+        """Those that are so bad."""
+        severity = _severity(request.match_info["severity"])
+        return _listed(self._view.warnings.by_severity(severity, self._view.clock.now()))
+
+    async def critical(self, _: Request) -> web.StreamResponse:
+        """The worst."""
+        return _listed(self._view.warnings.by_severity(Severity.CRITICAL, self._view.clock.now()))
+
+    async def acknowledge(self, request: Request) -> web.StreamResponse:
+        """Somebody has seen it."""
+        self._acknowledge(request)
+        return json_response(Success())
+
+    async def acknowledged(self, request: Request) -> web.StreamResponse:
+        """The same, in the other words."""
+        self._acknowledge(request)
+        return json_response(Acknowledged())
+
+    async def acknowledge_all(self, _: Request) -> web.StreamResponse:
+        """Somebody has seen all."""
+        return json_response(AllAcknowledged(self._view.warnings.acknowledge_all()))
+
+    async def clear(self, _: Request) -> web.StreamResponse:
+        """Forget all."""
+        self._view.warnings.clear()
+        return json_response(Success())
+
+    async def cleared(self, _: Request) -> web.StreamResponse:
+        """The same, and how many there were."""
+        return json_response(Cleared(self._view.warnings.clear()))
+
+    async def clear_old(self, request: Request) -> web.StreamResponse:
+        """Forget the old ones."""
+        self._clear_old(request)
+        return json_response(Success())
+
+    async def cleared_old(self, request: Request) -> web.StreamResponse:
+        """The same, and how many there were."""
+        return json_response(Cleared(self._clear_old(request)))
+
+    def _acknowledge(self, request: Request) -> None:
+        if not self._view.warnings.acknowledge(request.match_info["id"]):
+            raise Refusal(404, "Warning not found", reason="warning_not_found", hint="it may have expired, or was forgotten")
+
+    def _clear_old(self, request: Request) -> int:
+        return self._view.warnings.clear_older(query(request, OldAsked).hours, self._view.clock.now())
+
+
+def _severity(text: str) -> Severity:
+    found = _SEVERITIES.get(text.upper())
+    if found is None:
+        raise InvalidArgument.of("severity", text, "INFO, WARN, ERROR or CRITICAL")
+    return found
+
+
+def _listed(warnings: Iterable[WarningRecord]) -> web.Response:
+    return json_response([_shown(warning) for warning in warnings])
+
+
+def _shown(warning: WarningRecord) -> Shown:
+    return Shown(
+        warning.warning_id,
+        warning.category,
+        warning.severity,
+        warning.message,
+        to_datetime(warning.at),
+        warning.source,
+        warning.is_acknowledged,
+        warning.count,
+    )

@@ -1,0 +1,319 @@
+"""Penstock's own queues as sources of a router in the same process: no sockets, no copies, and everything in batches.
+
+What a source is told in one turn of the loop is carried out at its end, under the broker's lock once. A waiting poll hangs on the
+queue's bell, so a message is on its way as soon as it is published. What a router holds it holds as one consumer: its next life
+gives that back before it takes anything, so that it comes first and in order, and no retry is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+from penstock.api.queue_manager import QueueManager
+from penstock.broker.aio import AsyncBroker, StopSignal
+from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import PLAIN, AsyncConsumer, DeliveryRules, Find
+from penstock.broker.core.leases import Lease
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import Settlement
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
+from penstock.ids import message_id
+from penstock.router.core.config import QueueConfig, shown_uri
+from penstock.router.core.late_acks import Settled
+from penstock.router.core.message import Received
+from penstock.router.source import Depth, Source
+from penstock.router.sources.penstock import Kind
+from penstock.values.message import plain_text
+from penstock.values.policy import MAX_COUNT
+from penstock.values.policy import QueueConfig as Settings
+from penstock.values.projects import Projects
+from penstock.values.queue import NewMessage
+
+MAX_BYTES = 16 * 1024 * 1024
+"""How much one poll brings; a message beyond it waits for the next."""
+MAX_ERROR = 1_000
+"""Characters of an error that is kept with a dead letter."""
+SETTINGS = Settings(max_depth=10_000_000, max_retries=1_000_000, dead_letter_max_size=1_000_000)
+"""Of a queue that the router makes: how often a message is tried is the router's to say."""
+MAX_CONSUMER = 200
+CLOSED = "the broker in this process is closed"
+
+
+def consumer_name(config: QueueConfig) -> str:
+    """The holder of what a router takes from a queue: the same in every life of the router."""
+    return f"router:{shown_uri(config.name)}"[:MAX_CONSUMER]
+
+
+class BrokerQueues:
+    """The queues of a broker in this process (`LocalQueues`). `rules` are what the Pub/Sub door made of its subscriptions."""
+
+    def __init__(self, aio: AsyncBroker, *, projects: Projects | None = None, rules: DeliveryRules | None = None) -> None:
+        self.aio = aio
+        self._projects = projects or Projects()
+        self._rules = rules or PLAIN
+        self.numbers: dict[str, tuple[int, int]] = {}
+        """(queue, stream) of the queues that are taken from, by their names in the router."""
+
+    def open(self, kind: Kind, name: str, config: QueueConfig) -> Source:
+        """A source of one of them, not started."""
+        scoped = self._projects.scoped(self._projects.default, name)
+        if kind is Kind.SUBSCRIPTION:
+            return LocalSource(self, Catalog.subscription, scoped, config, self._rules)
+        with self.aio.broker.lock:
+            found = self.aio.broker.catalog.work_queues.get(scoped)
+        keeps_dead = found is None or bool(found.policy.dead_letter_size)
+        return (LocalQueueSource if keeps_dead else LocalWorkSource)(self, Catalog.work_queue, scoped, config, PLAIN)
+
+
+class LocalSource(AsyncConsumer):
+    """A subscription or work queue."""
+
+    identity: str
+    ack_deadline: int
+
+    def __init__(self, queues: BrokerQueues, find: Find, name: str, config: QueueConfig, rules: DeliveryRules) -> None:
+        super().__init__(
+            queues.aio,
+            find,
+            name,
+            rules=rules,
+            identity=consumer_name(config),
+            ack_deadline=config.visibility_timeout * SECOND,
+            prefetch=MAX_COUNT,
+            follows=True,
+            stopping=StopSignal(),  # its own: a router finishes what it holds before it stops
+        )
+        self.lease_seconds: float | None = config.visibility_timeout
+        self._queues = queues
+        self._alias = config.name
+        self._is_started = False
+        self._is_due = False
+        self._acks: list[Received] = []
+        self._verdicts: dict[tuple[str, int], list[Received]] = {}
+        """Nacks and extensions, by how long."""
+        self._settled = Settled()
+        self._use = ExitStack()
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Find the queue, and requeue what an earlier life held."""
+        if self._is_started:
+            return
+        try:
+            await self._make()
+            self._aio.advance()
+            self.attach()
+        except BrokerClosed:
+            raise Unavailable(CLOSED) from None
+        self._is_started = True
+        self.release()
+        self._use.enter_context(self._in_use(self.number))
+
+    async def stop(self) -> None:
+        """Carry out what was told, requeue the rest, and let go."""
+        if not self._is_started:
+            return
+        self._is_started = False
+        self._use.close()
+        self.stop_waiting()
+        with suppress(BrokerClosed):
+            self._carry_out()
+            self._aio.advance()
+            self.release()
+            self._queues.numbers.pop(self._alias, None)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it is started; the broker is in the same process."""
+        return self._is_started
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """What there is, or what comes within the time."""
+        until = monotonic() + int(wait * SECOND)
+        while self._is_started:
+            try:
+                leases = await self.next(want, max(until - monotonic(), 0), MAX_BYTES)
+            except BrokerClosed:
+                raise Unavailable(CLOSED) from None
+            if not leases:
+                break
+            if self._is_started:  # else they were requeued by the stop
+                received = self._received(leases)
+                if received:
+                    return received
+        return ()
+
+    # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ack(self, received: Received) -> None:
+        """The message is done with."""
+        self._acks.append(received)
+        if not self._is_due:
+            self._soon()
+
+    def nack(self, received: Received, delay: int) -> None:
+        """Back to the queue. With no delay nobody has tried it, so no try is counted."""
+        self._verdicts.setdefault(("nack", delay), []).append(received)
+        if not self._is_due:
+            self._soon()
+
+    def refuse(self, received: Received, delay: int) -> None:
+        """Back to the queue in a while, and no try is counted: it is held until then."""
+        self.extend(received, delay + self.ack_deadline // SECOND)
+        asyncio.get_running_loop().call_later(delay, self.nack, received, 0)
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """Another deadline."""
+        self._verdicts.setdefault(("extend", seconds), []).append(received)
+        if not self._is_due:
+            self._soon()
+
+    def set_lease(self, seconds: int) -> None:
+        """Another deadline for the polls to come."""
+        self.lease_seconds, self.ack_deadline = seconds, seconds * SECOND
+
+    async def flush(self) -> None:
+        """Carry out what was told, and have it written down."""
+        with suppress(BrokerClosed, Unavailable):  # given up: it comes again
+            self._carry_out()
+            await self._aio.durable()
+
+    async def depth(self) -> Depth | None:
+        """How much is in the queue."""
+        self._aio.advance()
+        with self._broker.lock:
+            queue = self._find(self._broker.catalog, self.name)
+            return Depth(queue.ready, queue.in_flight + queue.delayed)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _make(self) -> None:
+        """What needs a topic, or other settings than a router's, is not made here."""
+
+    def _meet(self, queue: Queue) -> None:
+        super()._meet(queue)
+        self._queues.numbers[self._alias] = (queue.number, queue.stream)
+
+    def _received(self, leases: list[Lease]) -> Sequence[Received]:
+        """These leases as messages, but for those that were acknowledged before."""
+        stream = f"{self.queue.stream:06x}"
+        found = [
+            Received(f"{lease.message.publish_at:014x}{stream}{lease.offset:010x}", lease.message.data, lease, lease.attempt)
+            for lease in leases
+        ]
+        if not len(self._settled):
+            return found
+        news: list[Received] = []
+        for received in found:
+            (self.ack if self._settled.take(received.broker_id) else news.append)(received)
+        return news
+
+    def _soon(self) -> None:
+        self._is_due = True
+        asyncio.get_running_loop().call_soon(self._carry_out_soon)
+
+    def _carry_out_soon(self) -> None:
+        if self._is_due:
+            with suppress(BrokerClosed):  # whose leases end by themselves
+                self._carry_out()
+
+    def _carry_out(self) -> None:
+        """Do what was told in this turn of the loop."""
+        self._is_due = False
+        acks, verdicts = self._acks, self._verdicts
+        if not acks and not verdicts:
+            return
+        self._acks, self._verdicts = [], {}
+        now = self._aio.advance()
+        with self._broker.lock:
+            self._broker.check_open()
+            queue = self._broker.catalog.queues.get(self.number)
+            if queue is None:
+                return
+            if acks:
+                self._ack(queue, acks, now)
+            for (verb, seconds), told in verdicts.items():
+                live = {lease.offset: lease for received in told if (lease := _live(queue, received)) is not None}
+                if live:
+                    self._broker.settle(queue, [*live.values()], now, _settlement(verb, seconds * SECOND))
+
+    def _ack(self, queue: Queue, acks: list[Received], now: int) -> None:
+        live: dict[int, Lease] = {}
+        lease_of = queue.lease_of
+        for received in acks:
+            told: Lease = received.receipt
+            lease = lease_of(told.offset)
+            if lease is told or (lease is not None and self._holds(queue, lease, received)):
+                live[told.offset] = lease
+            elif queue.is_unsettled(told.offset, told.message):
+                self._settled.add(received.broker_id, now)
+        if live:
+            self._broker.settle(queue, [*live.values()], now, Queue.ack)
+
+    def _holds(self, queue: Queue, lease: Lease, received: Received) -> bool:
+        """Whether a lease is of the same message, and this router's."""
+        # A message that is done with is done with, however often it was handed out meanwhile.
+        return _is_of(queue, lease, received) and lease.consumer is not None and lease.consumer.consumer_id == self.identity
+
+
+class LocalWorkSource(LocalSource):
+    """A work queue: unlike a subscription, it can be written to."""
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        batch = QueueManager(broker=self._broker).batch(self.name, [NewMessage(body)], self._aio.advance())
+        placed = await self._aio.publish(Catalog.work_stream, self.name, batch)
+        return placed.message_ids()[0]
+
+
+class LocalQueueSource(LocalWorkSource):
+    """A work queue that keeps dead letters of its own, and is made when there is none."""
+
+    async def bury(self, received: Received, reason: str, error: str) -> None:
+        """Move the message to the queue's dead letters."""
+        self._carry_out()
+        now = self._aio.advance()
+        with self._broker.lock:
+            self._broker.check_open()
+            queue = self._find(self._broker.catalog, self.name)
+            lease = _live(queue, received)
+            if lease is None:
+                raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
+            text = plain_text(error[:MAX_ERROR])
+            self._broker.settle(
+                queue, [lease], now, lambda queue, leases, now: queue.condemn(leases, now, reason=reason, error=text)
+            )
+        await self._aio.durable()
+
+    async def _make(self) -> None:
+        with self._broker.lock:
+            self._broker.check_open()
+            if self.name in self._broker.catalog.work_queues:
+                return
+        with suppress(AlreadyExists):  # made by somebody else, in this moment
+            await self._aio.call(QueueManager(broker=self._broker).create, self.name, SETTINGS)
+
+
+def _live(queue: Queue, received: Received) -> Lease | None:
+    """The live lease of exactly this delivery, whatever its deadline is now."""
+    told: Lease = received.receipt
+    lease = queue.find(told.offset, told.attempt, told.epoch)
+    return lease if lease is not None and _is_of(queue, lease, received) else None
+
+
+def _is_of(queue: Queue, lease: Lease, received: Received) -> bool:
+    """Whether a lease is of this message, and not of one in a queue of the same name that was made later."""
+    return message_id(lease.message.publish_at, queue.stream, lease.offset) == received.broker_id
+
+
+def _settlement(verb: str, span: int) -> Settlement:
+    if verb == "nack" and not span:
+        return lambda queue, leases, now: queue.give_back(sorted(leases, key=lambda lease: lease.offset), now)
+    # A message that has to wait is held by its lease until then: so it goes back to its place when this router starts anew, which
+    # knows nothing of it, before what came after it.
+    return lambda queue, leases, now: queue.extend(leases, now + span, now)

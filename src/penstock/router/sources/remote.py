@@ -1,0 +1,460 @@
+"""The queues of a Penstock server as sources of a router: one stream of deliveries a queue, over the native protocol.
+
+A poll asks the server for as much as it wants and for as much again, so that the next one finds its messages here. What nobody
+polls for soon goes back, uncounted: it must not lie here until its lease ends. So does all of it when something before it goes
+back to its place. Acks, nacks and extensions of one turn of the loop travel together, and the server says which came too late;
+those of a connection that was lost are said again on the next one. A server that crashed may have forgotten the last acks that it
+confirmed: what was acked a moment before is not handed out again.
+
+    closed ──start──> open ──the connection or the stream ends──> lost ──poll, or something to settle──> open
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from penstock.api.operations import Operations
+from penstock.client.existence import made
+from penstock.client.link import Channel, Parcel
+from penstock.client.links.remote import RemoteLink
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
+from penstock.ids import message_id
+from penstock.router.core.config import QueueConfig
+from penstock.router.core.late_acks import Settled
+from penstock.router.core.message import Received
+from penstock.router.source import Depth, Source
+from penstock.router.sources.local import MAX_ERROR, SETTINGS, consumer_name
+from penstock.router.sources.penstock import Kind
+from penstock.values.queue import NewMessage
+from penstock.wire import frames
+from penstock.wire.frames import Limits, Nack
+
+log = logging.getLogger("penstock.router")
+
+MAX_BYTES = 16 * 1024 * 1024
+"""How much lies here for the next poll, at the most, but for one message."""
+GIVE_UP_SECONDS = 5.0
+"""How long a connection is looked for before a poll says that there is none."""
+RETRY_SECONDS = 0.5
+STOP_SECONDS = 5.0
+UNSURE_SECONDS = 10
+"""How long ago an ack was confirmed that a crash of the server can undo: far more than it takes to be on disk."""
+
+
+class ServerQueues:
+    """The queues of Penstock servers (`RemoteQueues`)."""
+
+    def open(self, server: str, kind: Kind, name: str, config: QueueConfig, environment: Mapping[str, str]) -> Source:
+        """A source of a queue at a server, not started."""
+
+        def link() -> RemoteLink:
+            token, project = environment.get("PENSTOCK_TOKEN") or None, environment.get("PENSTOCK_PROJECT") or None
+            return RemoteLink(server, token=token, project=project, give_up_seconds=GIVE_UP_SECONDS)
+
+        link()  # an address that cannot be one is refused here and now
+        return (RemoteSource if kind is Kind.SUBSCRIPTION else RemoteQueueSource)(link, kind, name, config)
+
+
+class RemoteSource:
+    """A subscription at a server, or what it has in common with a work queue. It is the receiver of its own stream."""
+
+    def __init__(self, link: Callable[[], RemoteLink], kind: Kind, name: str, config: QueueConfig) -> None:
+        self.lease_seconds: float | None = config.visibility_timeout
+        self._make_link = link
+        self._link: RemoteLink | None = None
+        """There is one from start to stop."""
+        self._kind, self._name = frames.TOPIC if kind is Kind.SUBSCRIPTION else frames.QUEUE, name
+        self._lease = config.visibility_timeout
+        self._consumer = consumer_name(config)
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+        self._came: deque[Received] = deque()
+        """For the next poll."""
+        self._since = 0
+        """When the oldest of them came."""
+        self._held: dict[int, Received] = {}
+        """What is handed out, by the offset of its message: its latest delivery."""
+        self._parked: dict[int, tuple[int, int]] = {}
+        """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
+        not nacked at the server: so it goes back to its place when this router starts anew, which knows nothing of it."""
+        self._settling = 0
+        """How many deliveries are settled here and not told to the server."""
+        self._wanted: deque[asyncio.Future[None]] = deque()
+        self._want = 0
+        """How many the polls that wait want, together."""
+        self._ahead = 0
+        """How many may lie here for polls to come."""
+        self._room = 0
+        """How many deliveries the server was told may be out."""
+        self._acks: list[int] = []
+        self._nacks: dict[int, Nack] = {}
+        self._deadlines: dict[int, list[int]] = {}
+        self._ids: dict[int, str] = {}
+        """The ids of the messages of acks that have not been confirmed."""
+        self._teller: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._settled = Settled()
+        self._recent: deque[tuple[int, list[str]]] = deque()
+        """When the server confirmed which acks, for a while."""
+        self._is_returning = False
+        """Something goes back to its place: what the server sent before it heard of that is out of order."""
+
+    # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Connect, find the queue, and have given back what an earlier life held."""
+        if self._link is not None:
+            return
+        link = self._make_link()
+        try:
+            await link.start()
+            await self._make(link)
+            self._link = link
+            await self._open(link)
+        except BaseException:
+            self._link = None
+            await link.close()
+            raise
+
+    async def stop(self) -> None:
+        """Tell what was settled, and close the stream: the server takes back the rest at once."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._wake()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.wait([self._teller])
+        with suppress(PenstockError, TimeoutError):  # what cannot be told comes again
+            async with asyncio.timeout(STOP_SECONDS):
+                if self._channel is None and (self._acks or self._nacks):
+                    await self._open(link)
+                channel, self._channel = self._channel, None
+                if channel is not None:
+                    await self._tell(channel)
+                    await channel.close()
+        self._channel = None
+        await link.close()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the stream is open."""
+        return self._channel is not None
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """What came, or what comes within the time."""
+        until = monotonic() + int(wait * SECOND)
+        while self._link is not None:
+            await self._connected()
+            if self._came:
+                return self._handed_out(want)
+            left = max(until - monotonic(), 0)
+            if not left and self._room >= self._out() + want:
+                break  # the server was asked, and has nothing
+            await self._arrival(want, max(left / SECOND, 0.05))
+            if not left and not self._came:
+                break
+        return ()
+
+    # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ack(self, received: Received) -> None:
+        """The message is done with, whichever of its deliveries this is."""
+        held = self._held.pop(frames.offset_of(received.receipt), None)
+        if held is not None:
+            self._acks.append(held.receipt)
+            self._ids[held.receipt] = held.broker_id
+            self._settling += 1
+            if self._channel is None:
+                self._settled.add(held.broker_id, monotonic())
+            self._soon()
+
+    def nack(self, received: Received, delay: int) -> None:
+        """Back to the queue. With no delay nobody has tried it, so no try is counted."""
+        if self._holds(received):
+            offset = frames.offset_of(received.receipt)
+            receipt: int = self._held.pop(offset).receipt
+            if delay:
+                self._park(offset, receipt, delay)
+            else:
+                self._nacks[receipt] = Nack(receipt, unseen=True)
+                self._settling += 1
+                self._return_unseen()
+            self._soon()
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """Another deadline."""
+        if self._holds(received):
+            self._deadlines.setdefault(seconds, []).append(received.receipt)
+            self._soon()
+
+    def set_lease(self, seconds: int) -> None:
+        """Another deadline for what the server sends from now on."""
+        self.lease_seconds, self._lease = seconds, seconds
+        if self._channel is not None:
+            self._channel.adjust(self._limits(self._room))
+
+    async def flush(self) -> None:
+        """Return when the server has heard of everything."""
+        while (teller := self._teller) is not None and not teller.done():
+            await asyncio.wait([teller])
+
+    async def depth(self) -> Depth | None:
+        """How much is in the queue; what lies here for the next poll was handed to nobody."""
+        link = self._link
+        if link is None:
+            return None
+        if self._kind == frames.QUEUE:
+            work = await link.call(Operations.queue_stats, self._name)
+            ready, hidden = work.depth, work.in_flight + work.delayed
+        else:
+            stats = await link.call(Operations.subscription_stats, self._name)
+            ready, hidden = stats.ready, stats.in_flight + stats.delayed
+        return Depth(ready + len(self._came), hidden - len(self._came))
+
+    # ── as a receiver ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def receive(self, channel: Channel, parcels: Sequence[Parcel]) -> None:
+        """Deliveries have come."""
+        stream = channel.opened.stream
+        if not self._came:
+            self._since = monotonic()
+        for parcel in parcels:
+            message = parcel.message
+            self._parked.pop(parcel.offset, None)
+            self._came.append(
+                Received(
+                    message_id(message.publish_at, stream, parcel.offset),
+                    message.data,
+                    frames.receipt(parcel.offset, parcel.attempt, parcel.epoch),
+                    parcel.attempt,
+                )
+            )
+        if len(self._settled):
+            self._sift()
+        if self._is_returning:
+            self._return_unseen()
+            self._soon()
+            return
+        self._wake()
+        self._watch()
+
+    def ended(self, channel: Channel, error: PenstockError | None) -> None:
+        """The stream is over: what came and was not handed out comes again on the next one."""
+        if channel is self._channel:
+            self._channel = None
+            self._came.clear()
+            self._room = 0
+            self._is_returning = False  # what was not told is told before anything new is asked for
+            self._recent.append((monotonic(), [*self._ids.values()]))
+            for at, ids in self._recent:
+                for one in ids:
+                    self._settled.add(one, at)
+            self._recent.clear()
+            self._wake()
+            if self._link is not None and (self._acks or self._nacks or self._deadlines):
+                self._soon()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _make(self, link: RemoteLink) -> None:
+        """A subscription is not made here: it needs a topic."""
+
+    def _out(self) -> int:
+        """How many deliveries count at the server, as far as is known here."""
+        return len(self._held) + len(self._came) + len(self._parked) + self._settling
+
+    async def _connected(self) -> Channel | None:
+        """The stream, opened again where it was lost; None when the source is stopped meanwhile."""
+        async with self._opening:
+            if self._channel is None and self._link is not None:
+                await self._open(self._link)
+            return self._channel
+
+    async def _open(self, link: RemoteLink) -> None:
+        # What else the server believes to be here is given back at once: it never came, or to an earlier life.
+        here = [received.receipt for received in self._held.values()]
+        held = [*here, *(receipt for receipt, _ in self._parked.values()), *self._acks, *self._nacks]
+        limits = self._limits(len(held))
+        try:
+            self._channel = await link.open(self._kind, self._name, self._consumer, limits, self, held=held)
+        except ServerUnreachable as error:
+            raise Unavailable(str(error)) from None
+        self._settling = len(self._acks) + len(self._nacks)
+        self._room = limits.max_messages
+        self._ask()
+
+    def _limits(self, room: int) -> Limits:
+        return Limits(max(room, 1), 1 << 40, self._lease, is_paused=room <= 0)
+
+    def _ask(self) -> None:
+        """Let the server send what is wanted here."""
+        wanted = self._want + self._ahead - len(self._came)
+        room = self._out() + max(wanted, 0)
+        if self._channel is not None and not self._is_returning and room != self._room:
+            self._room = room
+            self._channel.adjust(self._limits(room))
+
+    async def _arrival(self, want: int, seconds: float) -> None:
+        """Return when something came, the stream ended, or the time is over."""
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wanted.append(arrived)
+        self._want += want
+        self._ahead = max(self._ahead, want)
+        self._ask()
+        try:
+            await asyncio.wait([arrived], timeout=seconds)
+        finally:
+            self._want -= want
+            with suppress(ValueError):
+                self._wanted.remove(arrived)
+
+    def _wake(self) -> None:
+        while self._wanted:
+            arrived = self._wanted.popleft()
+            if not arrived.done():
+                arrived.set_result(None)
+
+    def _handed_out(self, want: int) -> list[Received]:
+        found = [self._came.popleft() for _ in range(min(want, len(self._came)))]
+        for received in found:
+            self._held[frames.offset_of(received.receipt)] = received
+        if self._since < monotonic() - self._lease * SECOND // 8:
+            for received in found:  # the lease runs from now on, not from when it came
+                self.extend(received, self._lease)
+        self._ahead = max(self._ahead, want)
+        self._ask()
+        return found
+
+    def _park(self, offset: int, receipt: int, delay: int) -> None:
+        """Have the server keep a delivery until its delay is over."""
+        now = monotonic()
+        while self._parked and next(iter(self._parked.values()))[1] < now:
+            del self._parked[next(iter(self._parked))]  # it did not come again: somebody else has it, or it is gone
+        self._parked[offset] = receipt, now + (delay + self._lease) * SECOND
+        self._deadlines.setdefault(delay, []).append(receipt)
+
+    def _holds(self, received: Received) -> bool:
+        """Whether this is the latest delivery of a message that is handed out."""
+        held = self._held.get(frames.offset_of(received.receipt))
+        return held is not None and held.receipt == received.receipt
+
+    def _sift(self) -> None:
+        """Ack again what came again though it is done with."""
+        came, self._came = self._came, deque()
+        for received in came:
+            if self._settled.take(received.broker_id):
+                self._held[frames.offset_of(received.receipt)] = received
+                self.ack(received)
+            else:
+                self._came.append(received)
+
+    def _watch(self) -> None:
+        """Look after what nobody polls for."""
+        if self._came and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._lease / 4, self._tire)
+
+    def _tire(self) -> None:
+        """Give back what nobody has polled for."""
+        self._timer = None
+        if self._link is None or not self._came:
+            return
+        if monotonic() - self._since < self._lease * SECOND // 4:
+            self._watch()
+            return
+        self._return_unseen()
+        self._soon()
+
+    def _return_unseen(self) -> None:
+        """Give back what came and was not handed out, and take nothing more before the server has heard of it."""
+        self._is_returning, self._ahead = True, 0
+        self._settling += len(self._came)
+        self._nacks.update({one.receipt: Nack(one.receipt, unseen=True) for one in self._came})
+        self._came.clear()
+        if self._channel is not None and self._room:
+            self._room = 0
+            self._channel.adjust(self._limits(0))
+
+    def _soon(self) -> None:
+        if self._teller is None or self._teller.done():
+            self._teller = asyncio.get_running_loop().create_task(self._run(), name=f"settling for {self._consumer}")
+
+    async def _run(self) -> None:
+        """Tell the server until it has heard everything."""
+        while self._acks or self._nacks or self._deadlines:
+            try:
+                channel = await self._connected()
+                if channel is None:
+                    return
+                await self._tell(channel)
+            except Unavailable as error:
+                log.debug("what was settled waits for the server: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except PenstockError as error:
+                log.warning("the queue %r cannot be settled: %s", self._name, error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _tell(self, channel: Channel) -> None:
+        acks, nacks, deadlines = self._acks, self._nacks, self._deadlines
+        if not acks and not nacks and not deadlines:
+            return
+        self._acks, self._nacks, self._deadlines = [], {}, {}
+        self._settling = 0
+        self._ask()  # in the same breath: the room that this makes is not to be filled beyond what is wanted
+        try:
+            failed = await channel.confirm(acks, [*nacks.values()], [(receipts, span) for span, receipts in deadlines.items()])
+        except BaseException:
+            # An extension that was lost is not said again: the router says it anew. What was settled is.
+            self._acks, self._nacks = acks + self._acks, nacks | self._nacks
+            self._settling = len(self._acks) + len(self._nacks)
+            raise
+        self._confirmed(acks, set(failed), monotonic())
+        if not self._nacks:
+            self._is_returning = False
+        self._ask()
+
+    def _confirmed(self, acks: list[int], late: set[int], now: int) -> None:
+        ids = [self._ids.pop(receipt) for receipt in acks]
+        for receipt, name in zip(acks, ids, strict=True) if late else ():
+            if receipt in late:
+                self._settled.add(name, now)
+        if late:
+            self._sift()
+        if ids:
+            self._recent.append((now, ids))
+        while self._recent and self._recent[0][0] < now - UNSURE_SECONDS * SECOND:
+            self._recent.popleft()
+
+
+class RemoteQueueSource(RemoteSource):
+    """A work queue at a server, which has dead letters of its own."""
+
+    async def send(self, body: bytes, group: str) -> str:
+        """Put a message on the queue. The group is in the body; the queue keeps one order for all of them."""
+        if self._link is None:
+            raise Unavailable(f"the source of the queue {self._name!r} is not started")
+        try:
+            return (await self._link.enqueue(self._name, [NewMessage(body)]))[0]
+        except ServerUnreachable as error:
+            raise Unavailable(str(error)) from None
+
+    async def bury(self, received: Received, reason: str, error: str) -> None:
+        """Move the message to the queue's dead letters; the reason is told with the error."""
+        channel, receipt = await self._connected(), received.receipt
+        if channel is None or not self._holds(received):
+            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
+        text = f"{reason}: {error}" if error else reason
+        if await channel.confirm([], [Nack(receipt, requeue=False, error=text[:MAX_ERROR])], []):
+            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
+        self._held.pop(frames.offset_of(receipt), None)
+
+    async def _make(self, link: RemoteLink) -> None:
+        await made(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)

@@ -1,0 +1,157 @@
+"""The numbers of the broker: what was published, what waits, what became of it, for each topic, subscription and queue.
+
+Of each kind at most `metrics_max_series` have series of their own, so that a response stays small. The totals of a project
+count all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from operator import add
+from typing import Literal, NamedTuple
+
+from penstock.api.message_queue import MessageQueue
+from penstock.api.queue_manager import QueueManager
+from penstock.broker.broker import Broker
+from penstock.errors import NotFound
+from penstock.http.monitoring.samples import Collector, Metric, Sample
+from penstock.values.projects import Projects
+
+SLICE = 16
+BREATH_SECONDS = 0.0005
+"""After each slice the collecting thread stands aside, or the event loop would wait for the interpreter again and again."""
+
+_HEALTHY = Metric("penstock_journal_healthy", "gauge", "1 while the journal can write, 0 while it cannot.")
+OLDEST = "oldest_age_seconds"
+
+MAX_SERIES = 1_000
+"""How many topics, subscriptions and queues have series of their own."""
+
+
+class _Family(NamedTuple):
+    """The metrics of topics, subscriptions or queues: of one, of a project's, and the field of the stats that both show."""
+
+    number: Metric
+    rows: tuple[tuple[Metric, Metric, str], ...]
+
+
+def _of(kind: str, rows: Sequence[tuple[str, str, str]]) -> _Family:
+    """Metrics of one kind: (end of the name, field of the stats, meaning)."""
+
+    def metrics(name: str, meaning: str) -> tuple[Metric, Metric]:
+        how: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
+        all_of = f"The largest of all {kind}s of a project" if name == OLDEST else f"The sum over all {kind}s of a project"
+        return (
+            Metric(f"penstock_{kind}_{name}", how, meaning, ("project", kind)),
+            Metric(f"penstock_{kind}s_{name}", how, f"{all_of}: {meaning[0].lower()}{meaning[1:]}", ("project",)),
+        )
+
+    number = Metric(f"penstock_{kind}s", "gauge", f"How many {kind}s a project has.", ("project",))
+    return _Family(number, tuple((*metrics(name, meaning), field) for name, field, meaning in rows))
+
+
+_TOPIC = _of("topic", [("published_total", "published_total", "Messages published to a topic.")])
+_SUBSCRIPTION = _of(
+    "subscription",
+    [
+        ("backlog", "backlog", "Unsettled messages: waiting, delayed and in flight."),
+        ("backlog_bytes", "backlog_bytes", "Bytes of the unsettled messages."),
+        ("ready", "ready", "Messages that could be delivered now."),
+        ("delayed", "delayed", "Messages that are kept back for a time."),
+        ("in_flight", "in_flight", "Messages that are delivered and not settled."),
+        ("in_flight_bytes", "in_flight_bytes", "Bytes of the messages in flight."),
+        ("oldest_age_seconds", "oldest_age_seconds", "Age of the oldest unsettled message."),
+        ("delivered_total", "delivered_total", "Deliveries, repeated ones too."),
+        ("acked_total", "acked_total", "Messages that were acked."),
+        ("nacked_total", "nacked_total", "Deliveries that were given back."),
+        ("expired_total", "expired_total", "Deliveries whose deadline ran out."),
+        ("dead_lettered_total", "dead_lettered_total", "Messages that went to the dead-letter topic."),
+        ("discarded_total", "discarded_total", "Messages that found no room."),
+        ("dead_letter_failures_total", "dead_letter_failures_total", "Dead letters that had nowhere to go, and stayed."),
+    ],
+)
+_QUEUE = _of(
+    "queue",
+    [
+        ("depth", "depth", "Messages that wait to be consumed."),
+        ("bytes", "backlog_bytes", "Bytes of the unsettled messages."),
+        ("delayed", "delayed", "Messages that are kept back for a time."),
+        ("in_flight", "in_flight", "Messages that are consumed and not settled."),
+        ("in_flight_bytes", "in_flight_bytes", "Bytes of the messages in flight."),
+        ("oldest_age_seconds", "oldest_message_age_secs", "Age of the oldest unsettled message."),
+        ("consumers", "consumers", "Consumers that hold messages or consumed before."),
+        ("published_total", "published_total", "Messages published to the queue."),
+        ("delivered_total", "consumed_total", "Deliveries, repeated ones too."),
+        ("acked_total", "acked_total", "Messages that were acked."),
+        ("nacked_total", "nacked_total", "Deliveries that were given back."),
+        ("expired_total", "expired_total", "Deliveries whose deadline ran out."),
+        ("ttl_expired_total", "ttl_expired_total", "Messages whose time to live ended."),
+        ("dead_lettered_total", "dead_lettered_total", "Messages that became dead letters."),
+        ("dead_letters", "dead_letters", "Dead letters in the list."),
+    ],
+)
+
+
+def broker_collector(broker: Broker, projects: Projects | None = None, max_series: int = MAX_SERIES) -> Collector:
+    """The numbers of everything in a broker. Thousands of queues are collected in slices, so that nobody waits for long.
+
+    Of topics, subscriptions and queues the first `max_series` each have series of their own.
+    """
+    names = projects or Projects()
+    subscriptions, queues = MessageQueue(broker=broker), QueueManager(broker=broker)
+
+    def collect() -> Iterator[Sample]:
+        yield Sample(_HEALTHY, (), 1 if broker.health is None else 0)
+        with broker.present():
+            published = {name: _Topic(stream.next_offset) for name, stream in broker.catalog.topics.items()}
+            of_topics, of_queues = [*broker.catalog.subscriptions], [*broker.catalog.work_queues]
+        yield from _samples(_TOPIC, [*published], published.__getitem__, names, max_series)
+        yield from _samples(_SUBSCRIPTION, of_topics, subscriptions.stats, names, max_series)
+        yield from _samples(_QUEUE, of_queues, queues.stats, names, max_series)
+
+    return collect
+
+
+class _Topic(NamedTuple):
+    published_total: int
+
+
+def _samples(
+    family: _Family, scoped: list[str], stats: Callable[[str], object], names: Projects, max_series: int
+) -> Iterator[Sample]:
+    pause = threading.Event()
+    totals: dict[str, _Totals] = {}
+    for position, name in enumerate(scoped, 1):
+        try:
+            state = stats(name)
+        except NotFound:
+            continue  # it was deleted since the names were read
+        labels = names.split(name)
+        values = [getattr(state, field) for _, _, field in family.rows]
+        if position <= max_series:
+            for (metric, _, _), value in zip(family.rows, values, strict=True):
+                yield Sample(metric, labels, value)
+        # Projects are as many as callers please, too: those beyond the limit share one sum, which has no project.
+        project = labels[0] if labels[0] in totals or len(totals) < max_series else ""
+        totals.setdefault(project, _Totals(family)).add(values)
+        if position % SLICE == 0:
+            pause.wait(BREATH_SECONDS)
+    for project, total in totals.items():
+        yield Sample(family.number, (project,), total.count)
+        for (_, metric, _), value in zip(family.rows, total.values, strict=True):
+            yield Sample(metric, (project,), value)
+
+
+class _Totals:
+    """The numbers of all queues of a project."""
+
+    def __init__(self, family: _Family) -> None:
+        self.count = 0
+        self.values: list[float] = [0] * len(family.rows)
+        self._how = [max if metric.name.endswith(OLDEST) else add for metric, _, _ in family.rows]
+
+    def add(self, values: list[float]) -> None:
+        """Count one queue."""
+        self.count += 1
+        self.values = [how(total, value) for how, total, value in zip(self._how, self.values, values, strict=True)]

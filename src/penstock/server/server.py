@@ -1,0 +1,377 @@
+"""The server: a broker, and the doors in front of it. The only file that knows all of them.
+
+start    open the broker, then the doors; ready when the last port listens
+stop     ports close, streams and long polls end, running calls finish within the limit, leases go back, the broker is
+flushed and closed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import gc
+import logging
+import os
+import resource
+import signal
+import ssl
+import sys
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import uvloop
+
+from penstock import __version__
+from penstock.access import ClientRates, Keyring
+from penstock.api.queues import Queues
+from penstock.api.service import Service
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
+from penstock.broker.consumer import DeliveryRules
+from penstock.clock import Clock, SystemClock, monotonic
+from penstock.config import Settings
+from penstock.config.combinations import is_loopback
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.google.api import PubSubDoor
+from penstock.google.grpc_port import GrpcLimits
+from penstock.http import HttpDoor, HttpLimits, TokenGate, documented
+from penstock.http.monitoring import monitoring_routes, traffic_collector
+from penstock.http.sites import ANY_HOST
+from penstock.http.traffic import Traffic
+from penstock.hub.broker.host import HubHost
+from penstock.hub.server.routes import HubDoor
+from penstock.log.server import LogDoor, ThreadRules, has_arrow
+from penstock.log.writes import Writes
+from penstock.native import NativeDoor, NativeLimits
+from penstock.queue_api import Resp3Door, RpcDoor, SocketLimits
+from penstock.queue_api import routes as queue_routes
+from penstock.rate_limit import RateLimit
+from penstock.router.monitoring.api import routes_with_server
+from penstock.router.monitoring.metrics import router_collector
+from penstock.server.broker_metrics import broker_collector
+from penstock.server.logging import set_up_logs
+from penstock.server.process_metrics import LoopLag, process_collector
+from penstock.values.projects import Projects, Quotas
+
+if TYPE_CHECKING:
+    from penstock.router.host import RouterHost
+
+log = logging.getLogger("penstock.server")
+
+T = TypeVar("T")
+
+M_ARENA_MAX = -8
+"""The number of that option in GNU's malloc.h."""
+SWITCH_SECONDS = 0.0005
+"""How long one thread may keep the interpreter while another waits for it. The default, ten times as long, is what a commit
+of the writer's thread would wait for the loop's at every step."""
+
+
+EXAMPLES = (
+    """curl -s {origin}/api/v1/command -d '{"command": "queue.create", "payload": {"queue": "tasks"}}'""",
+    """curl -s {origin}/api/v1/command -d '{"command": "queue.publish", "payload": {"queue": "tasks", "message": "hello"}}'""",
+    """curl -s -X PUT {origin}/v1/projects/penstock/topics/orders -d '{}'""",
+    "curl -s {origin}/metrics",
+)
+"""What the first page shows a newcomer."""
+
+
+class Door(Protocol):
+    """What stands in front of the broker and can be closed."""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing more, finish what runs within the grace, cancel the rest. Safe to call twice, and before a start."""
+
+
+class Server:
+    """One server. `start` and `stop` belong to one event loop; after `start` the ports are known."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None, *, router_leads: bool = False) -> None:
+        self.settings = settings
+        self._router_leads = router_leads
+        """Whether the server is there for its router: then the router's health is the server's."""
+        self._clock = clock or SystemClock()
+        self.port = 0
+        self.grpc_port: int | None = None
+        self.native_port: int | None = None
+        self.resp_port: int | None = None
+        self.rpc_port: int | None = None
+        self.router: RouterHost | None = None
+        self.hub: HubHost | None = None
+        self._doors: list[Door] = []
+        self._rest = AsyncExitStack()
+        """What is closed after the doors, last opened first."""
+        self._aio: AsyncBroker | None = None
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Open everything; what was opened before an error is closed again."""
+        try:
+            await self._open()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self) -> None:
+        settings = self.settings
+        keyring = Keyring(settings.token_file) if settings.auth == "token" and settings.token_file is not None else None
+        rates = ClientRates(RateLimit(settings.rate_limit, settings.rate_burst or 1)) if settings.rate_limit else None
+        gate = TokenGate(keyring, rates, self._clock)
+        self.broker = await asyncio.to_thread(Broker, data_dir=settings.data_dir, clock=self._clock)
+        self._rest.push_async_callback(asyncio.to_thread, self.broker.close)
+        projects = Projects(settings.project, Quotas(queues=settings.max_queues))
+        self._aio = aio = AsyncBroker(self.broker)
+        lag = LoopLag()
+        lag.start()
+        self._rest.callback(aio.close)
+        self._rest.callback(lag.stop)
+        pubsub = PubSubDoor(
+            aio,
+            projects,
+            gate,
+            limits=GrpcLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
+            url=lambda: settings.url(self.port),
+            push_allow=settings.push_allow,
+            push_public_only=settings.auth == "token",
+        )
+        queues = Queues(aio, projects, guard=pubsub.guard)
+        service = Service(aio, projects, pubsub.rules, queues=queues, version=__version__, log_api=has_arrow())
+        self._rest.callback(service.close)
+        guard = gate if keyring is not None or rates is not None else None
+        native = NativeDoor(
+            service,
+            gate=guard,
+            limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
+        )
+        writes = await asyncio.to_thread(Writes, self.broker, rules=ThreadRules(pubsub.rules, self.broker))
+        self._rest.push_async_callback(asyncio.to_thread, writes.close)
+        logs = LogDoor(aio, projects, writes)
+        self._rest.callback(logs.close)
+        router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
+        hub: HubDoor | None = None
+        if settings.hub:
+            self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, rules=pubsub.rules, keyring=keyring)
+            await self.hub.start()
+            hub = HubDoor(self.hub.service, origins=settings.hub_origins)
+        traffic = Traffic()
+        routes = [
+            *pubsub.routes(),
+            *queue_routes(queues),
+            *native.routes(),
+            *logs.routes(),
+            *([] if hub is None else hub.routes()),
+            *monitoring_routes(
+                version=__version__,
+                problems=self._problems,
+                collectors=[
+                    process_collector(version=__version__, lag=lag),
+                    traffic_collector(traffic),
+                    broker_collector(self.broker, projects, settings.metrics_max_series),
+                    pubsub.collect,
+                    native.collect,
+                    logs.collect,
+                    *([] if router is None else [router_collector(router.view)]),
+                    *([] if hub is None else [hub.collect]),
+                ],
+            ),
+        ]
+        if router is not None:
+            routes = routes_with_server(
+                routes,
+                router.view,
+                version=__version__,
+                is_development=settings.router_development,
+                leads=self._router_leads,
+            )
+        table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
+        limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
+        sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
+        self._doors += [http, pubsub, native, resp, rpc]
+        tls = _tls(settings)
+        self.port = await self._listening("port", http.start(settings.host, settings.port, tls))
+        # Who runs a router asks for no gRPC, unless the port is set.
+        grpc_port = settings.grpc_port or None if self._router_leads else settings.grpc_port
+        self.grpc_port = await self._listening("grpc_port", pubsub.start(settings.host, grpc_port, _tls_pair(settings)))
+        if settings.native_port is not None:
+            self.native_port = await self._listening("native_port", native.start(settings.host, settings.native_port, tls))
+        if settings.resp_port is not None:
+            self.resp_port = await self._listening("resp_port", resp.start(settings.host, settings.resp_port, tls))
+        if settings.rpc_port is not None:
+            self.rpc_port = await self._listening("rpc_port", rpc.start(settings.host, settings.rpc_port, tls))
+        if router is not None:
+            # Last: its queues and targets may be at this very server.
+            await router.start()
+
+    async def _listening(self, name: str, start: Awaitable[T]) -> T:
+        """Open a port; the error of one that cannot be opened names it."""
+        try:
+            return await start
+        except OSError as error:
+            port, host = getattr(self.settings, name), self.settings.host
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            flag = f"--{name.replace('_', '-')}"
+            raise FailedPrecondition(
+                f"cannot listen on {host}, {name} {port}: {reason}",
+                hint=f"choose another port with {flag}, 0 for a free one"
+                + (", or stop the program that uses this one" if error.errno == errno.EADDRINUSE else ""),
+            ) from None
+
+    def _open_router(self, aio: AsyncBroker, projects: Projects, rules: DeliveryRules) -> RouterHost:
+        from penstock.router.host import RouterHost  # noqa: PLC0415  # its libraries are another extra
+
+        self.router = RouterHost(self.settings, aio, clock=self._clock, environment=os.environ, projects=projects, rules=rules)
+        self._doors.append(self.router)
+        return self.router
+
+    async def stop(self) -> None:
+        """Stop in good order, within the settings' limit. Safe to call twice."""
+        self._is_stopping = True
+        if self._aio is not None:
+            self._aio.stopping.set()
+        until = monotonic() + int(self.settings.shutdown_seconds * SECOND)
+        ended: list[object] = []
+        if self.hub is not None:
+            # Its clients are told why before the HTTP door closes their sockets.
+            ended += await asyncio.gather(self.hub.stop(self.settings.shutdown_seconds / 2), return_exceptions=True)
+        doors, self._doors = self._doors, []
+        stops = [door.stop(max(until - monotonic(), 0) / SECOND) for door in doors]
+        ended += await asyncio.gather(*stops, return_exceptions=True)
+        # Whatever a door ran into, the broker is flushed and closed.
+        await self._rest.aclose()
+        for problem in ended:
+            if isinstance(problem, BaseException):
+                raise problem
+
+    def _problems(self) -> Iterator[str]:
+        if self._is_stopping:
+            yield "the server is stopping"
+        if self.broker.health is not None:
+            yield f"the journal cannot write: {self.broker.health}"
+
+
+def run(settings: Settings, *, router_leads: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    set_up_logs(settings.log_level, settings.log_format)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    _allow_connections(settings.max_connections)
+    _bound_arenas()
+    return uvloop.run(_serve(settings, router_leads=router_leads))
+
+
+async def _serve(settings: Settings, *, router_leads: bool) -> int:
+    started = monotonic()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(settings, router_leads=router_leads)
+    await server.start()
+    # What is loaded by now stays: the collector need not look at it again, which would stop every call for tens of milliseconds.
+    gc.collect()
+    gc.freeze()
+    log.info("ready in %.2f s", (monotonic() - started) / SECOND)
+    for line in _greeting(server):
+        log.info(line)
+    failure = await _until_told(stopping, server)
+    limit = settings.shutdown_seconds if server.router is None else max(settings.shutdown_seconds, server.router.stop_seconds)
+    log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", limit)
+    stopping.clear()
+    finished, hurried = asyncio.create_task(server.stop()), asyncio.create_task(stopping.wait())
+    await asyncio.wait([finished, hurried], return_when=asyncio.FIRST_COMPLETED)
+    if not finished.done():
+        log.warning("stopping at once: running calls are cut off, what is confirmed is kept")
+        finished.cancel()
+        await asyncio.to_thread(server.broker.close)
+        return 1
+    await finished
+    hurried.cancel()
+    log.info("stopped")
+    if failure is not None:
+        log.error("%s", failure)
+    return 0 if failure is None else 1
+
+
+async def _until_told(stopping: asyncio.Event, server: Server) -> BaseException | None:
+    """Wait for a signal, or for a router that cannot start; returns why it cannot."""
+    told: asyncio.Future[object] = asyncio.ensure_future(stopping.wait())
+    if server.router is None:
+        await told
+        return None
+    failed: asyncio.Future[object] = server.router.life.failed
+    await asyncio.wait([told, failed], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    return failed.exception() if failed.done() else None
+
+
+def _greeting(server: Server) -> Iterator[str]:
+    """Where it listens, and how to try it."""
+    settings = server.settings
+    url = settings.url(server.port)
+    yield f"HTTP and WebSocket  {url}  (try {url}/docs)"
+    if server.hub is not None:
+        advice = "needs a token" if server.hub.asks_for_token else f"try penstock hub listen '#' --server {url}"
+        yield f"hub (WebSocket)     {url.replace('http', 'ws', 1)}/ws  ({advice})"
+    if server.router is not None:
+        yield f"router              {url}/monitoring/dashboard  (try penstock router status --server {url})"
+    needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
+    if server.grpc_port is not None:
+        address = f"{settings.host}:{server.grpc_port}"
+        advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
+        yield f"gRPC (Pub/Sub)      {address}  ({advice})"
+    if server.native_port is not None:
+        advice = f"needs {' and '.join(needs)}" if needs else f'PubSub("{url}")'
+        yield f"native (client)     {settings.host}:{server.native_port}  ({advice})"
+    if server.resp_port is not None:
+        yield f"RESP3 (queues)      {settings.host}:{server.resp_port}"
+    if server.rpc_port is not None:
+        yield f"SynapRPC (queues)   {settings.host}:{server.rpc_port}"
+    if not has_arrow():
+        yield "log API (Spark)     off: pyarrow is not installed  (pip install 'penstock[arrow]')"
+    yield f"messages are kept   {'in memory only' if settings.memory else f'in {settings.data_dir}'}"
+
+
+def _hosts(settings: Settings) -> set[str]:
+    """The names of this server, whose pages are its own. On this machine alone it answers to no others, beyond it to any."""
+    own = {settings.host, urlsplit(settings.url(0)).hostname or ""}
+    return own if is_loopback(settings.host) else {*own, ANY_HOST}
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(
+            f"tls_cert {str(settings.tls_cert)!r} and tls_key {str(settings.tls_key)!r} cannot be used: {error}",
+            hint="wanted a PEM certificate chain and its PEM private key, without a passphrase",
+        ) from None
+    return context
+
+
+def _tls_pair(settings: Settings) -> tuple[bytes, bytes] | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return settings.tls_key.read_bytes(), settings.tls_cert.read_bytes()
+
+
+def _bound_arenas() -> None:
+    """Keep the allocator from holding on to what large requests took: by default every thread keeps memory of its own."""
+    with suppress(OSError, AttributeError):  # another C library than GNU's
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 2)
+
+
+def _allow_connections(count: int) -> None:
+    """Let this process have as many open files as it may need, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count * 2 + 1_000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

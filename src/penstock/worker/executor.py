@@ -1,0 +1,312 @@
+"""The crew: runs calls, so many at once, the urgent ones first, and settles their messages as the rules say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.client.queue import QueueTask
+from penstock.clock import monotonic
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+from penstock.worker.core.call import Call, call_in
+from penstock.worker.core.verdict import SUCCESS, Backoff, Outcome, Reject, TimeLimitExceeded, Verdict, judge, text_of
+from penstock.worker.queue_reader import Lane
+from penstock.worker.result import TaskResult, WorkerStats
+from penstock.worker.task import Task
+from penstock.worker.threads import Threads
+
+log = logging.getLogger("penstock.worker")
+
+PRIORITIES = 10
+MAX_SHOWN = 20
+_NO_BACKOFF = Backoff(0, 0)
+_RETURNED = Verdict(Outcome.RETURNED)
+
+Tell = Callable[[TaskResult], None]
+
+
+class Run:
+    """One call that is being run."""
+
+    __slots__ = ("began", "call", "future", "is_over", "lane", "message", "task", "timer")
+
+    def __init__(self, lane: Lane, message: QueueTask) -> None:
+        self.lane = lane
+        self.message = message
+        self.began = monotonic()
+        self.task: Task[..., Any] | None = None
+        self.call: Call | None = None
+        self.is_over = False
+        """Its message is settled or given back: however it ends, that stays."""
+        self.future: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Crew:
+    """Runs what lanes bring. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        concurrency: int,
+        stats: WorkerStats,
+        *,
+        tell: Tell,
+        is_heard: Callable[[Outcome], bool],
+    ) -> None:
+        self._tasks = tasks
+        self._concurrency = concurrency
+        self._stats = stats
+        self._tell = tell
+        self._is_heard = is_heard
+        """Whether anybody wants to be told of such an end: of many thousand a second one would rather not write a line each."""
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        """What every run begins with: what one task sets, the next must not find."""
+        self._threads = Threads(self._context)
+        self._waiting: list[deque[tuple[Lane, QueueTask]]] = [deque() for _ in range(PRIORITIES)]
+        self._running: set[Run] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def running(self) -> int:
+        """How many calls run."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait here."""
+        return sum(map(len, self._waiting))
+
+    # ── from the lanes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, lane: Lane, message: QueueTask) -> None:
+        """Run it, or keep it until its turn comes: the highest priority first, then the order of arrival."""
+        self._waiting[-1 - message.priority].append((lane, message))
+        self._pump()
+
+    def take_back(self, lane: Lane) -> list[QueueTask]:
+        """Give up what has not begun."""
+        return self._take_out(lambda one, _: one is lane)
+
+    def lose(self, lane: Lane, receipts: Collection[int]) -> None:
+        """Forget what has not begun, and whose lease is over: it comes again."""
+        self._take_out(lambda one, message: one is lane and message.receipt in receipts)
+
+    def is_busy(self, lane: Lane) -> bool:
+        """Whether something from a lane runs."""
+        return any(run.lane is lane for run in self._running)
+
+    # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def finished(self) -> None:
+        """Return when nothing runs."""
+        await self._idle.wait()
+
+    async def abandon(self, seconds: float) -> None:
+        """Cut short what runs, and give its messages back.
+
+        Coroutines are cancelled, and have so long to come to an end; threads cannot be, and go on alone.
+        """
+        for run in [*self._running]:
+            if run.future is not None:
+                run.future.cancel()
+            else:
+                self._leave(run)
+                self._return(run)
+        futures = [run.future for run in self._running if run.future is not None]
+        if futures:
+            await asyncio.wait(futures, timeout=seconds)
+        for run in [*self._running]:
+            self._return(run)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.close()
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pump(self) -> None:
+        while len(self._running) < self._concurrency:
+            for level in self._waiting:
+                if level:
+                    self._begin(*level.popleft())
+                    break
+            else:
+                return
+
+    def _begin(self, lane: Lane, message: QueueTask) -> None:
+        run = Run(lane, message)
+        try:
+            run.call = call = call_in(message.data)
+            run.task = task = self._find(call.task)
+        except InvalidArgument as error:
+            self._settle(run, Reject(str(error)))
+            return
+        self._running.add(run)
+        self._idle.clear()
+        # Said first, and the work begun a turn later: one that kills this process must be known to have been tried.
+        message.begin()
+        if task.is_async:
+            run.future = self._loop.create_task(self._perform(run, task, call), context=self._context.copy())
+        else:
+            function = partial(task.function, *call.args, **call.kwargs)
+            self._loop.call_soon(self._threads.run, function, partial(self._returned, run))
+            if task.options.time_limit is not None:
+                run.timer = self._loop.call_later(task.options.time_limit, self._overrun, run, task)
+
+    async def _perform(self, run: Run, task: Task[..., Any], call: Call) -> None:
+        error: BaseException | None = None
+        limit = task.options.time_limit
+        try:
+            if limit is None:
+                await task.function(*call.args, **call.kwargs)
+            else:
+                error = await _limited(task.function, call, limit)
+        except asyncio.CancelledError as problem:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # a coroutine of a task has one
+                self._return(run)
+                return
+            error = problem  # its own: it awaited something that was cancelled
+        except (GeneratorExit, KeyboardInterrupt):  # the loop is gone, or somebody wants it to be
+            self._return(run)
+            raise
+        except BaseException as problem:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+            error = problem
+        self._finish(run, error)
+
+    def _returned(self, run: Run, error: BaseException | None) -> None:
+        """A function has come back from its thread."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.is_over:
+            self._stats.abandoned_threads -= 1
+        self._finish(run, error)
+
+    def _overrun(self, run: Run, task: Task[..., Any]) -> None:
+        """A function takes too long. A thread cannot be stopped: it is left to itself, and another takes its place."""
+        log.warning(
+            "task=%s id=%s problem=the time limit is over and the function still runs; its thread is left behind",
+            task.name,
+            run.message.id,
+        )
+        self._leave(run)
+        self._finish(run, TimeLimitExceeded(task.options.time_limit or 0))
+
+    def _leave(self, run: Run) -> None:
+        """Wait no longer for a function in a thread."""
+        self._stats.abandoned_threads += 1
+        if run.timer is not None:
+            run.timer.cancel()
+
+    def _take_out(self, is_chosen: Callable[[Lane, QueueTask], bool]) -> list[QueueTask]:
+        items = [item for level in self._waiting for item in level]
+        out = [message for lane, message in items if is_chosen(lane, message)]
+        if out:
+            for level in self._waiting:
+                kept = [item for item in level if not is_chosen(*item)]
+                level.clear()
+                level.extend(kept)
+        return out
+
+    # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self, run: Run, error: BaseException | None) -> None:
+        """A call has ended, if it has not been given up."""
+        if not run.is_over:
+            try:
+                self._settle(run, error)
+            finally:
+                self._end(run)
+
+    def _return(self, run: Run) -> None:
+        """Give up a call: somebody else gets its message."""
+        if not run.is_over:
+            run.message.give_back()
+            self._stats.returned += 1
+            self._report(run, _RETURNED, None)
+            self._end(run)
+
+    def _end(self, run: Run) -> None:
+        run.is_over = True
+        self._running.discard(run)
+        self._pump()
+        if not self._running:
+            self._idle.set()
+        run.lane.worked()
+
+    def _settle(self, run: Run, error: BaseException | None) -> None:
+        """Do what the rules say."""
+        message, stats = run.message, self._stats
+        if error is None:
+            message.ack()
+            stats.succeeded += 1
+            self._report(run, SUCCESS, None)
+            return
+        if isinstance(error, TypeError):
+            error = _misfit(run) or error
+        backoff = run.task.options.backoff if run.task is not None else _NO_BACKOFF
+        verdict = judge(error, message.delivery_attempt, message.max_retries, backoff)
+        message.nack(verdict.requeue, text_of(error), None if verdict.delay is None else verdict.delay / SECOND)
+        if verdict.outcome is Outcome.DEAD:
+            stats.dead += 1
+        else:
+            stats.retried += 1
+        stats.timed_out += isinstance(error, TimeLimitExceeded)
+        self._report(run, verdict, error)
+
+    def _report(self, run: Run, verdict: Verdict, error: BaseException | None) -> None:
+        if not self._is_heard(verdict.outcome):
+            return
+        message = run.message
+        self._tell(
+            TaskResult(
+                run.task.name if run.task is not None else "",
+                run.lane.name,
+                message.id,
+                message.delivery_attempt,
+                message.max_retries,
+                (monotonic() - run.began) / SECOND,
+                verdict.outcome,
+                error,
+                None if verdict.delay is None else verdict.delay / SECOND,
+            )
+        )
+
+    def _find(self, name: str) -> Task[..., Any]:
+        task = self._tasks.get(name)
+        if task is None:
+            known = sorted(self._tasks)
+            shown = ", ".join(known[:MAX_SHOWN]) + (", …" if len(known) > MAX_SHOWN else "")
+            raise InvalidArgument(f"the message calls the task {name!r}, which this worker does not know; it knows {shown}")
+        return task
+
+
+async def _limited(function: Callable[..., Any], call: Call, seconds: float) -> TimeLimitExceeded | None:
+    """Await a function for so long at most; gives back what to make of it when that was not enough."""
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            await function(*call.args, **call.kwargs)
+    except TimeoutError:
+        if not scope.expired():
+            raise  # the function's own
+        return TimeLimitExceeded(seconds)
+    return None
+
+
+def _misfit(run: Run) -> Reject | None:
+    """Why the function could not be called at all, if that is what is wrong: trying again would not help."""
+    if run.task is not None and run.call is not None:
+        try:
+            run.task.check_arguments(run.call.args, run.call.kwargs)
+        except InvalidArgument as error:
+            return Reject(str(error))
+    return None

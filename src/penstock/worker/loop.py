@@ -1,0 +1,157 @@
+"""Where a worker's connection lives: in the event loop that used it first, or in one of its own for those who have none.
+
+Everybody else, other loops and threads without one, is served from there. So `send` and `send_sync` work wherever they are
+called, and there is one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from penstock.client.loop_thread import Portal
+from penstock.client.pubsub import PubSub
+from penstock.errors import FailedPrecondition
+
+T = TypeVar("T")
+
+Work = Callable[[PubSub], Awaitable[T]]
+
+
+class Home:
+    """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close."""
+
+    def __init__(self, make: Callable[[], PubSub], given: PubSub | None = None) -> None:
+        self._make = make
+        self._given = given
+        self._lock = threading.Lock()
+        self._place: _Place | None = None
+        self._portal: Portal | None = None
+        """The loop for those who have none."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is a connection, or one is being made."""
+        return self._place is not None and self._place.is_alive
+
+    async def call(self, work: Work[T]) -> T:
+        """Do something with the client; from any loop."""
+        place = self._settled()
+        if place.loop is asyncio.get_running_loop():
+            return await place.do(work)
+        return await asyncio.wrap_future(place.submit(work))
+
+    def call_blocking(self, work: Work[T]) -> T:
+        """Do something with the client, and wait for it; from a thread without a loop."""
+        if _is_in_a_loop():
+            raise FailedPrecondition("this would block the event loop that runs here", hint="await task.send(…) instead")
+        with self._lock:
+            if not self.is_settled:
+                self._settle_apart()
+            assert self._place is not None, "it has been settled"
+            future = self._place.submit(work)
+        return future.result()
+
+    async def move_here(self) -> PubSub:
+        """The client in the running loop: from a loop of its own it moves; FailedPrecondition when it lives in another."""
+        if self._portal is not None:
+            await self.close()
+        place = self._settled()
+        if place.loop is not asyncio.get_running_loop():
+            raise FailedPrecondition("the worker is in use in another event loop", hint="await worker.close() there first")
+        return await asyncio.shield(place.opening)
+
+    async def close(self) -> None:
+        """Close the client, wherever it lives, when what is being sent through it is done. Safe to call twice."""
+        with self._lock:
+            place, self._place = self._place, None
+            portal, self._portal = self._portal, None
+        if place is not None and place.is_alive:
+            if place.calls:
+                await asyncio.wait([asyncio.wrap_future(call) for call in place.calls.copy()])
+            if place.loop is asyncio.get_running_loop():
+                await place.close()
+            else:
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(place.close(), place.loop))
+        if portal is not None:
+            await asyncio.to_thread(portal.close)
+
+    def _settled(self) -> _Place:
+        """Where the client lives; one that lives nowhere comes to the running loop."""
+        with self._lock:
+            if not self.is_settled:
+                self._settle()
+            assert self._place is not None, "it has been settled"
+            return self._place
+
+    def _settle_apart(self) -> None:
+        if self._given is not None:
+            raise FailedPrecondition(
+                "the worker's client lives in an event loop that has not used the worker yet",
+                hint="await worker.open() there, or make the worker with a server instead of a client",
+            )
+        if self._portal is None or not self._portal.is_alive:
+            self._portal = Portal()
+        self._portal.call(self._settle)
+
+    def _settle(self) -> None:
+        self._place = place = _Place(self._make, self._given)
+        place.opening.add_done_callback(lambda opening: self._opened(place, opening))
+
+    def _opened(self, place: _Place, opening: asyncio.Task[PubSub]) -> None:
+        if (opening.cancelled() or opening.exception() is not None) and self._place is place:
+            self._place = None  # who comes next tries again
+
+
+class _Place:
+    """A client in the loop that runs where this is made."""
+
+    def __init__(self, make: Callable[[], PubSub], given: PubSub | None) -> None:
+        self._make = make
+        self._given = given
+        self.loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self.opening = self.loop.create_task(self._open())
+        self.calls: set[Future[Any]] = set()
+        """What others wait for."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop turns, in this process: of a fork's the thread that turned it is not there."""
+        return self.loop.is_running() and self._process == os.getpid()
+
+    async def do(self, work: Work[T]) -> T:
+        """Do something, here."""
+        return await work(await asyncio.shield(self.opening))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Have something done, from elsewhere."""
+        future = asyncio.run_coroutine_threadsafe(self.do(work), self.loop)
+        self.calls.add(future)
+        future.add_done_callback(self.calls.discard)
+        return future
+
+    async def close(self) -> None:
+        """Close the client, unless it is somebody else's."""
+        if self._given is None:
+            await asyncio.wait([self.opening])
+            if not self.opening.cancelled() and self.opening.exception() is None:  # otherwise who opened it was told
+                await self.opening.result().close()
+
+    async def _open(self) -> PubSub:
+        if self._given is not None:
+            self._given.check_open()
+            return self._given
+        return await self._make().open()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""Which dead letters a condition picks, and what is told about one that cannot be understood."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.client.core.dead_letter_filter import MAX_LENGTH, Letter, Where
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument
+
+HOUR = 3_600 * SECOND
+LETTER = Letter(
+    message_id="06605d061c3283",
+    reason="max_retries_exceeded",
+    error="Timed out: no answer",
+    attempts=4,
+    priority=5,
+    dead_at=1_000 * HOUR,
+    headers={"tenant": "acme", "x.y-z": "two words", "quote": "it's", "empty": ""},
+)
+NOW = LETTER.dead_at + HOUR
+
+
+def test_a_letter_fulfils_it_or_not(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, bool]] = [
+        ("reason=max_retries_exceeded", True),
+        ("reason=max_retries", False),
+        ("reason=Max_Retries_Exceeded", False),
+        ("reason!=explicit_nack", True),
+        ("error~timed", True),
+        ("error~'TIMED OUT'", True),
+        ('error~"no answer"', True),
+        ("error!~refused", True),
+        ("error!~timed", False),
+        ("id=06605d061c3283", True),
+        ("id~5d06", True),
+        ("attempts>3", True),
+        ("attempts>4", False),
+        ("attempts>=4", True),
+        ("attempts<5", True),
+        ("attempts<=3", False),
+        ("attempts = 4", True),
+        ("attempts!=4", False),
+        ("priority='5'", True),
+        ("age>59m", True),
+        ("age>1h", False),
+        ("age>=1h", True),
+        ("age<3600.5", True),
+        ("age<=3600000ms", True),
+        ("header.tenant=acme", True),
+        ("header.tenant=ACME", False),
+        ("header.x.y-z='two words'", True),
+        (r"header.quote='it\'s'", True),
+        (r'header.quote="it\'s"', True),
+        ("header.absent=''", True),
+        ("header.empty=''", True),
+        ("header.absent!=x", True),
+        ("header.absent~x", False),
+        ("  attempts>3   AND error~timed and\tage>1m  ", True),
+        ("attempts>3 AND error~refused", False),
+        ("reason=and AND attempts>3", False),
+        ("error~'a AND b'", False),
+        ("reason!=a=b", True),
+    ]
+    for text, holds in rows:
+        with subtests.test(text=text, holds=holds):
+            assert Where.parse(text).matches(LETTER, NOW) is holds
+
+
+def test_a_letter_without_an_error_has_an_empty_one() -> None:
+    assert Where.parse("error=''").matches(replace(LETTER, error=None), NOW)
+    assert not Where.parse("error~x").matches(replace(LETTER, error=None), NOW)
+
+
+def test_no_condition_is_always_fulfilled() -> None:
+    assert Where().matches(LETTER, NOW)
+
+
+def test_what_cannot_be_understood_is_told_with_its_place(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
+        ("", "where is '', wanted conditions"),
+        ("  ", "where is '  ', wanted conditions"),
+        ("x" * (MAX_LENGTH + 1), "where is 'xxx"),
+        ("reason", "at 'reason' (character 1), wanted a condition such as"),
+        ("=1", "at '=1' (character 1), wanted a condition"),
+        ("reason=", "at 'reason=' (character 1), wanted a condition"),
+        ("reason='x", 'at "reason=\'x" (character 1), wanted a condition'),
+        ("reason='x'y", "(character 1), wanted a condition"),
+        (
+            "color=red",
+            "at 'color=red' (character 1), wanted one of the fields reason, error, id, attempts, priority, age or header.NAME",
+        ),
+        ("header.=x", "wanted one of the fields"),
+        ("__class__=x", "wanted one of the fields"),
+        ("reason>1", "at '>1' (character 7), wanted one of = != ~ !~ after reason"),
+        ("attempts~1", "at '~1' (character 9), wanted one of = != > >= < <= after attempts"),
+        ("attempts>x", "at 'x' (character 10), wanted a whole number"),
+        ("attempts>-1", "wanted a whole number"),
+        ("attempts>٣", "wanted a whole number"),
+        ("attempts>9999999999", "wanted a whole number"),
+        ("age=1h", "at '=1h' (character 4), wanted one of > >= < <= after age"),
+        ("age>1y", "at '1y' (character 5), wanted a duration"),
+        ("reason=a b", "at 'b' (character 10), wanted AND, or the end"),
+        ("reason=a OR reason=b", "at 'OR reason=b' (character 10), wanted AND"),
+        ("reason=a AND", "at its end (character 13), wanted a condition"),
+        ("reason=a AND AND", "at 'AND' (character 14), wanted a condition"),
+        ("attempts>1 ANDattempts<3", "wanted AND"),
+    ]
+    for text, said in rows:
+        with subtests.test(text=text, said=said):
+            with pytest.raises(InvalidArgument) as caught:
+                Where.parse(text)
+            assert said in str(caught.value)
+
+
+def test_a_long_condition_takes_no_time() -> None:
+    """No part of the grammar goes back over what it has read."""
+    for text in ("a" * MAX_LENGTH, "error='" + "\\'" * (MAX_LENGTH // 2 - 10), " " * (MAX_LENGTH - 1) + "x", "a=" + "b" * 9_000):
+        with pytest.raises(InvalidArgument):
+            Where.parse(text)

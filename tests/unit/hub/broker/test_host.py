@@ -1,0 +1,35 @@
+"""What settings make of a hub."""
+
+from __future__ import annotations
+
+from penstock.config import Settings
+from penstock.durations import SECOND
+from penstock.hub.broker.host import bindings_of, rules_of
+from penstock.hub.core.rules import HubRules
+
+
+def test_the_defaults_of_the_settings_are_those_of_the_rules() -> None:
+    rules, default = rules_of(Settings(memory=True)), HubRules()
+    names = [name for name in HubRules.__dataclass_fields__ if name != "rate"]
+    assert {name: getattr(rules, name) for name in names} == {name: getattr(default, name) for name in names}
+    assert rules.rate is not None
+    assert default.rate is not None
+    assert rules.rate.per_second == default.rate.per_second
+
+
+def test_settings_change_the_rules() -> None:
+    rules = rules_of(Settings(memory=True, hub_rate_limit=0, hub_idle=20, hub_heartbeat=7, hub_max_message_bytes=4096))
+    assert (rules.rate, rules.idle, rules.heartbeat, rules.max_message_bytes) == (None, 20 * SECOND, 7 * SECOND, 4096)
+
+
+def test_the_binding_that_says_most_of_a_topic_comes_first() -> None:
+    settings = Settings(
+        memory=True, hub_bind=("#=archive", "orders/#=orders", "orders/+/new=fresh"), hub_history=("chat", "rooms/eu")
+    )
+    assert [(binding.pattern, binding.stream) for binding in bindings_of(settings)] == [
+        ("orders/+/new", "fresh"),
+        ("rooms/eu/#", "hub.rooms.eu"),
+        ("orders/#", "orders"),
+        ("chat/#", "hub.chat"),
+        ("#", "archive"),
+    ]

@@ -1,0 +1,84 @@
+"""When a client of the hub comes back, and what it says when it does not."""
+
+import pytest
+
+from penstock.durations import SECOND
+from penstock.errors import FailedPrecondition, PenstockError, Unauthenticated
+from penstock.hub.client.core.reconnecting import MAXIMUM, SETTLED, Returning, close_of, final_error
+from penstock.hub.core import close_codes
+from penstock.hub.core.close_codes import CLOSES, Close
+
+
+def test_the_first_try_is_at_once_and_each_later_one_waits_twice_as_long_up_to_half_a_minute() -> None:
+    returning = Returning()
+
+    waits = [returning.wait(0, 0.0) for _ in range(8)]
+
+    assert waits == [0, *(seconds * SECOND for seconds in (1, 2, 4, 8, 16, 30, 30))]
+
+
+def test_chance_takes_off_up_to_a_half() -> None:
+    returning = Returning()
+    returning.wait(0, 0.0)
+
+    assert returning.wait(0, 1.0) == SECOND // 2
+    assert returning.wait(0, 0.5) == 2 * SECOND - SECOND // 2
+
+
+def test_a_connection_that_lasted_makes_the_next_failure_a_first_one() -> None:
+    returning = Returning()
+    for _ in range(6):
+        returning.wait(0, 0.0)
+
+    assert returning.wait(SETTLED, 0.0) == 0
+    assert returning.wait(SETTLED - 1, 0.0) == SECOND
+
+
+def test_a_thousand_failures_wait_no_longer_than_the_longest() -> None:
+    returning = Returning()
+
+    assert max(returning.wait(0, 0.0) for _ in range(1_000)) == MAXIMUM
+
+
+def test_every_close_of_the_hub_is_known_by_code_and_reason(subtests: pytest.Subtests) -> None:
+    for close in CLOSES:
+        with subtests.test(close=close.reason):
+            assert close_of(close.code, close.reason) is close
+
+
+def test_a_strange_close_is_worth_another_try(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int | None, str]] = [(None, ""), (1006, ""), (1000, "something else"), (4999, "unauthorized")]
+    for code, reason in rows:
+        with subtests.test(code=code, reason=reason):
+            assert close_of(code, reason) is None
+            assert final_error(None, "@(a/b)") is None
+
+
+def test_only_a_close_that_says_so_is_final(subtests: pytest.Subtests) -> None:
+    for close in CLOSES:
+        with subtests.test(close=close.reason):
+            assert (final_error(close, "@(a/b)") is None) is close.may_reconnect
+
+
+def test_what_is_final_is_said_in_words(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Close, type[PenstockError], str]] = [
+        (close_codes.UNAUTHORIZED, Unauthenticated, "token"),
+        (close_codes.REPLACED, FailedPrecondition, "@(browser/ui)"),
+        (close_codes.WRONG_VERSION, FailedPrecondition, "another major version"),
+    ]
+    for close, kind, text in rows:
+        with subtests.test(close=close, kind=kind):
+            error = final_error(close, "@(browser/ui)")
+
+            assert isinstance(error, kind)
+            assert text in str(error)
+
+
+def test_what_is_final_says_what_to_do(subtests: pytest.Subtests) -> None:
+    for close in [one for one in CLOSES if not one.may_reconnect]:
+        with subtests.test(close=close.reason):
+            error = final_error(close, "@(browser/ui)")
+
+            assert error is not None
+            assert error.hint
+            assert "Authorization" not in error.hint

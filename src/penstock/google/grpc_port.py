@@ -43,8 +43,10 @@ Unary = Callable[[bytes, Principal], Awaitable[bytes]]
 STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 MAX_STREAMS_PER_CLIENT = 5_000
 """How many StreamingPulls one client, known by its token or else by its address, may have open."""
-CLOSING_SECONDS = 0.2
-"""How long answers that are written may take to leave, when nothing runs any more."""
+GOAWAY_SECONDS = 0.05
+"""How long connections have to learn that they are closing, before their streams end."""
+CLOSING_SECONDS = 0.5
+"""How long written responses may take to be sent after the last call has ended, to clients that may not read them."""
 DETAILS = "grpc-status-details-bin"
 MAX_TEXT = 700
 MAX_NAMED = 3_000
@@ -142,9 +144,12 @@ class GrpcDoor:
         if self._server is None:
             return
         self._is_stopping = True
-        self._streams.stop()
         server, self._server = self._server, None
         stopping = asyncio.create_task(server.stop(grace_seconds))
+        # The port and its connections close before the streams end: clients reopen their streams at once, and the library would
+        # end a stream that is opened on a closing connection with CANCELLED, which Google's clients do not retry.
+        await asyncio.wait([stopping], timeout=GOAWAY_SECONDS)
+        self._streams.stop()
         finished = asyncio.create_task(self._idle.wait())
         await asyncio.wait([stopping, finished], return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
@@ -174,19 +179,28 @@ class GrpcDoor:
         return self._handlers.get(details.method)
 
     async def _refuse(self, _: Any, context: Any) -> None:
-        """Say why a call is refused."""
-        try:
-            self._caller(context)
-        except PenstockError as error:
-            await _abort(context, error)
-        # It may have become good in between.
+        """End a call with the reason why it is refused."""
+        await self._admit(context)
+        # The token may have become valid since.
         await _abort(context, Unavailable("try again"))
+
+    async def _admit(self, context: Any) -> tuple[Principal, str | None]:
+        """Return the caller and its secret, or end the call with the reason why it is refused.
+
+        A stopping server waits for the refusal to be sent: a call that is cut off instead ends with CANCELLED.
+        """
+        try:
+            return self._caller(context)
+        except PenstockError as error:
+            with self._running():
+                await _abort(context, error)
 
     def _unary(self, call: Unary) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def serve(request: bytes, context: Any) -> bytes:
+            caller, _ = await self._admit(context)
             try:
                 with self._running():
-                    return await call(request, self._caller(context)[0])
+                    return await call(request, caller)
             except PenstockError as error:
                 return await _abort(context, error)
             except DecodeError as error:
@@ -201,8 +215,8 @@ class GrpcDoor:
             data = await context.read()
             return None if data is grpc.aio.EOF else data
 
+        caller, secret = await self._admit(context)
         try:
-            caller, secret = self._caller(context)
             with self._running(), self._counted(caller, _address(context.peer())):
                 still = partial(self._gate.authenticate, secret) if not self._gate.is_open else _nothing
                 await self._streams.serve(read, context.write, caller, still)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from google.api_core import exceptions
 from google.cloud import pubsub_v1
 
 from penstock.testing.server import LocalServer
-from tests.integration.google.real_client import PATIENCE, Google, Listener, bodies, eager
+from tests.integration.google.real_client import PATIENCE, Google, Listener, RawStream, bodies, eager
 from tests.ports import free_port
 
 
@@ -51,4 +52,26 @@ def test_a_server_that_stops_says_unavailable() -> None:
         assert stream.end().name == "UNAVAILABLE"
     with pytest.raises(exceptions.ServiceUnavailable):
         google.pull_once(subscription)
+    google.close()
+
+
+def test_streams_that_are_reopened_while_the_server_stops_end_as_unavailable() -> None:
+    """Google's clients reopen a stream at once, and give up when that ends with anything but UNAVAILABLE."""
+    with LocalServer() as server:
+        google = Google(server.grpc)
+        _, subscription = google.pair()
+        streams = [google.stream(subscription) for _ in range(20)]
+        for stream in streams:
+            stream.answers.wait(1)
+
+        def reopen(stream: RawStream) -> set[str]:
+            ends = {stream.end().name}
+            for _ in range(3):
+                ends.add(google.stream(subscription).end().name)
+            return ends
+
+        with ThreadPoolExecutor(len(streams)) as pool:
+            ends = pool.map(reopen, streams)
+            server.stop()
+            assert set[str]().union(*ends) == {"UNAVAILABLE"}
     google.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from penstock.broker.broker import Broker
+import penstock
 from penstock.client.events import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
@@ -113,7 +113,7 @@ class PubSub:
         ping_seconds: float = 20.0,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        broker: Broker | None = None,
+        broker: penstock.Broker | None = None,
     ) -> None: ...
     def open(self) -> Self:
         """Reach the broker. `async with` does it."""

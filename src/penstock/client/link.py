@@ -9,29 +9,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock.api.operations import Operations
-from penstock.broker.core.leases import Lease
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.values.message import Message, StoredMessage
+from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack, Opened
+from penstock.wire.operations import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-Body = StoredMessage | frames.Body
-"""A message as it is delivered: the broker's own where it is in this process."""
-Parcel = Lease | frames.Parcel
-"""One delivery."""
+Delivery = frames.Leased | frames.Delivery
+"""One delivery: the broker's own lease if the broker is in this process."""
 
 
 class Receiver(Protocol):
     """Who a channel delivers to. Called on the event loop; returns at once."""
 
-    def receive(self, channel: Channel, parcels: Sequence[Parcel]) -> None:
+    def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
         """Take deliveries, which are leased from now on."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:

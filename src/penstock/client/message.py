@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.client.link import Parcel
+from penstock.client.link import Delivery
 from penstock.durations import SECOND, micros, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
 from penstock.ids import ack_id, message_id
@@ -74,10 +74,10 @@ class IncomingMessage:
     """
 
     __slots__ = (
+        "_delivery",
         "_holder",
         "_is_settled",
         "_opened",
-        "_parcel",
         "deadline",
         "end_at",
         "is_worked_on",
@@ -87,10 +87,10 @@ class IncomingMessage:
         "stream",
     )
 
-    def __init__(self, holder: Holder, opened: Opened, parcel: Parcel, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
+    def __init__(self, holder: Holder, opened: Opened, delivery: Delivery, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
         self._holder = holder
         self._opened = opened
-        self._parcel = parcel
+        self._delivery = delivery
         self.receipt = receipt
         self.received_at = now
         self.deadline = deadline
@@ -107,33 +107,33 @@ class IncomingMessage:
     @property
     def id(self) -> str:
         """The message's id: unique across all topics, sortable by time; the same for every delivery."""
-        return message_id(self._parcel.message.publish_at, self._opened.stream, self._parcel.offset)
+        return message_id(self._delivery.message.publish_at, self._opened.stream, self._delivery.offset)
 
     @property
     def ack_id(self) -> str:
         """The id of this delivery."""
-        return ack_id(self._opened.queue, self._parcel.offset, self._parcel.attempt, self._parcel.epoch)
+        return ack_id(self._opened.queue, self._delivery.offset, self._delivery.attempt, self._delivery.epoch)
 
     @property
     def data(self) -> bytes:
         """The payload."""
-        return self._parcel.message.data
+        return self._delivery.message.data
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """The attributes. They cannot be changed."""
-        attributes = self._parcel.message.attributes
+        attributes = self._delivery.message.attributes
         return MappingProxyType(attributes) if attributes else _NOTHING
 
     @property
     def ordering_key(self) -> str:
         """The ordering key, empty when there is none."""
-        return self._parcel.message.key
+        return self._delivery.message.key
 
     @property
     def publish_time(self) -> datetime:
         """When it was published; a dead letter keeps the time of its first publication."""
-        body = self._parcel.message
+        body = self._delivery.message
         return to_datetime(body.origin_at or body.publish_at)
 
     @property
@@ -144,22 +144,22 @@ class IncomingMessage:
     @property
     def delivery_attempt(self) -> int:
         """1 for the first delivery."""
-        return self._parcel.attempt
+        return self._delivery.attempt
 
     @property
     def priority(self) -> int:
         """0–9, 9 is delivered first."""
-        return self._parcel.message.priority
+        return self._delivery.message.priority
 
     @property
     def length(self) -> int:
         """Bytes of data."""
-        return len(self._parcel.message.data)
+        return len(self._delivery.message.data)
 
     @property
     def offset(self) -> int:
         """Its place in its topic's log."""
-        return self._parcel.offset
+        return self._delivery.offset
 
     @property
     def is_settled(self) -> bool:
@@ -169,7 +169,7 @@ class IncomingMessage:
     def json(self) -> Any:
         """The payload, read as JSON."""
         try:
-            return msgspec.json.decode(self._parcel.message.data)
+            return msgspec.json.decode(self._delivery.message.data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
 

@@ -7,12 +7,10 @@ import os
 import ssl
 from typing import Any, Self
 
+import penstock
 from penstock import forks
-from penstock.api.operations import Operations
-from penstock.broker.broker import Broker
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link
-from penstock.client.links.embedded import EmbeddedLink
 from penstock.client.options import CloseBehavior
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
@@ -21,6 +19,7 @@ from penstock.client.topic import Topic
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.operations import Operations
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 
 
@@ -46,7 +45,7 @@ class PubSub:
         ping_seconds: float = 20.0,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        broker: Broker | None = None,
+        broker: penstock.Broker | None = None,
     ) -> None:
         if server is not None and (data_dir is not None or clock is not None or broker is not None):
             raise InvalidArgument("a server is given together with data_dir, clock or broker, wanted one or the other")
@@ -56,12 +55,14 @@ class PubSub:
             raise InvalidArgument("broker is given together with data_dir or clock, wanted one or the other")
         self.link: Link
         if server is not None:
-            from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # who embeds the broker needs no sockets
+            from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # an embedded broker needs no sockets
 
             self.link = RemoteLink(
                 server, token=token, project=project, tls=tls, give_up_seconds=give_up_seconds, ping_seconds=ping_seconds
             )
         else:
+            from penstock.client.links.embedded import EmbeddedLink  # noqa: PLC0415  # a remote client needs no broker
+
             self.link = EmbeddedLink(data_dir=data_dir, clock=clock, broker=broker, project=project)
         self._topics: dict[str, Topic] = {}
         self._subscriptions: dict[str, Subscription] = {}

@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock import forks
-from penstock.api.operations import Operations
 from penstock.client.link import Link
 from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.errors import PenstockError, ServerUnreachable, Unavailable
 from penstock.wire.frames import Nack
+from penstock.wire.operations import Operations
 
 log = logging.getLogger("penstock.client")
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.feed import MAX_ERROR_CHARACTERS
-from penstock.api.operations import Operations
 from penstock.client.consumer import Consumer
 from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
@@ -23,7 +21,8 @@ from penstock.ids import parse_message_id
 from penstock.values.policy import Duration, QueueConfig, check_count
 from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
 from penstock.wire import frames
-from penstock.wire.frames import Body, Nack, Opened, Parcel
+from penstock.wire.frames import MAX_ERROR_CHARACTERS, Body, Delivery, Nack, Opened
+from penstock.wire.operations import Operations
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -47,7 +46,7 @@ class QueueTask(IncomingMessage):
     @property
     def payload(self) -> Any:
         """The payload as it was published: bytes, str or a JSON value."""
-        body = self._parcel.message
+        body = self._delivery.message
         if body.content == TEXT:
             return body.data.decode()
         return msgspec.json.decode(body.data) if body.content == JSON else body.data
@@ -60,12 +59,12 @@ class QueueTask(IncomingMessage):
     @property
     def retry_count(self) -> int:
         """How often it was tried before: 0 for the first delivery."""
-        return self._parcel.attempt - 1
+        return self._delivery.attempt - 1
 
     @property
     def max_retries(self) -> int:
         """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
-        return (self._parcel.message.max_attempts or self._opened.max_attempts or 1) - 1
+        return (self._delivery.message.max_attempts or self._opened.max_attempts or 1) - 1
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
         """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
@@ -264,6 +263,6 @@ def _task(holder: Holder, message: QueueMessage, now: int) -> QueueTask:
     assert place is not None, "the broker makes no other ids"
     publish_at, stream, offset = place
     body = Body(publish_at, data, message.headers or None, "", message.priority, content, None, message.max_retries + 1)
-    parcel = Parcel(offset, message.retry_count + 1, 0, body)
+    delivery = Delivery(offset, message.retry_count + 1, 0, body)
     opened = Opened(queue=0, stream=stream, max_attempts=None, exactly_once=False, ordered=False)
-    return QueueTask(holder, opened, parcel, frames.receipt(offset, parcel.attempt, 0), now, now)
+    return QueueTask(holder, opened, delivery, frames.receipt(offset, delivery.attempt, 0), now, now)

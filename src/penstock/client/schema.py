@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.api.operations import Operations
 from penstock.client.existence import is_there, made
 from penstock.errors import InvalidArgument
+from penstock.wire.operations import Operations
 from penstock.wire.results import SchemaInfo
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.broker.aio import Nudge
 from penstock.client.core.holdings import Holdings
 from penstock.client.core.recovery import Recovery
-from penstock.client.link import Channel, Link, Parcel
+from penstock.client.link import Channel, Delivery, Link
 from penstock.client.message import IncomingMessage
 from penstock.client.options import CloseBehavior, SubscriberOptions
 from penstock.client.settler import Settler
@@ -101,7 +100,7 @@ class Session:
         self._consumer = f"stream-{secrets.token_hex(8)}"
         self._channels: dict[Channel, int] = {}
         """The open ones, and their numbers."""
-        self._early: list[tuple[Channel, Sequence[Parcel]]] = []
+        self._early: list[tuple[Channel, Sequence[Delivery]]] = []
         """What came through channels that are just being opened."""
         self._arrived: deque[IncomingMessage] = deque()
         """What came while the stream was paused."""
@@ -119,7 +118,7 @@ class Session:
         self._callers: set[asyncio.Task[Any]] = set()
         """Who waits for the close."""
         self._timer: asyncio.TimerHandle | None = None
-        self._stop_listening = self._clock.listen(Nudge(self._look_after).ring)
+        self._stop_listening = self._clock.listen(self._jumped)
         self._task = self._loop.create_task(self._run(), name=f"penstock stream of {source.name}")
         self._look_after()
 
@@ -182,14 +181,14 @@ class Session:
 
     # ── from the link ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def receive(self, channel: Channel, parcels: Sequence[Parcel]) -> None:
+    def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
         """Deliveries have come."""
         number = self._channels.get(channel)
         if number is None:
-            self._early.append((channel, parcels))
+            self._early.append((channel, deliveries))
             return
         if self._closing is not None:
-            channel.settle([], [_unseen(receipt(one.offset, one.attempt, one.epoch)) for one in parcels], [])
+            channel.settle([], [_unseen(receipt(one.offset, one.attempt, one.epoch)) for one in deliveries], [])
             return
         self._recovery.worked()
         now, steadily = self._clock.now(), self._now()
@@ -198,13 +197,13 @@ class Session:
         end_at = steadily + micros(self._options.max_extension, "max_extension")
         held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
         take = self._source.inflow.take
-        for parcel in parcels:
-            attempt = parcel.attempt
-            mark = receipt(parcel.offset, attempt, parcel.epoch)
+        for delivery in deliveries:
+            attempt = delivery.attempt
+            mark = receipt(delivery.offset, attempt, delivery.epoch)
             if attempt > 1:
                 # Whatever the clock here says: the delivery before is over.
-                held.pop(receipt(parcel.offset, attempt - 1, parcel.epoch), None)
-            message = make(settler, opened, parcel, mark, now, deadline)
+                held.pop(receipt(delivery.offset, attempt - 1, delivery.epoch), None)
+            message = make(settler, opened, delivery, mark, now, deadline)
             message.stream, message.span, message.end_at = number, span, end_at
             held[mark] = message
             if self._is_paused:  # perhaps by the handler of the message before
@@ -289,8 +288,8 @@ class Session:
             raise Unavailable(f"{self._source.name!r} was deleted and made again")
         self._channels[channel] = number
         early, self._early = self._early, []
-        for one, parcels in early:
-            self.receive(one, parcels)
+        for one, deliveries in early:
+            self.receive(one, deliveries)
 
     async def _let_go(self, *, keep: bool) -> None:
         """Close the channels; what could not be sent through them is kept for others."""
@@ -379,6 +378,10 @@ class Session:
         limits = self._limits()
         for channel in self._channels:
             channel.adjust(limits)
+
+    def _jumped(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing is held any more
+            self._loop.call_soon_threadsafe(self._look_after)
 
     def _look_after(self, *, renew: bool = False) -> None:
         """Extend leases that are worked on, let go of those that have run out, and come again when that is needed."""

@@ -6,7 +6,6 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.operations import Operations
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
 from penstock.client.existence import is_there, made
 from penstock.client.message import Holder, IncomingMessage
@@ -16,6 +15,7 @@ from penstock.errors import InvalidArgument
 from penstock.values.policy import SubscriptionOptions
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
 from penstock.wire import frames
+from penstock.wire.operations import Operations
 from penstock.wire.results import Pulled, SnapshotInfo, Unsettled
 
 if TYPE_CHECKING:
@@ -125,5 +125,5 @@ class Subscription(Consumer[IncomingMessage]):
         now = self.link.clock.now()
         return [
             IncomingMessage(holder, pulled.opened, one, frames.receipt(one.offset, one.attempt, one.epoch), now, now)
-            for one in pulled.parcels
+            for one in pulled.deliveries
         ]

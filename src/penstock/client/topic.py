@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.operations import Operations
 from penstock.client.existence import is_there, made
 from penstock.client.outgoing import json_bytes, outgoing
 from penstock.client.publish_options import PublishOptions
@@ -16,6 +15,7 @@ from penstock.client.subscription import Subscription
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.operations import Operations
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

@@ -16,7 +16,7 @@ from penstock.client.settler import Settler
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, PermissionDenied, Unavailable
-from penstock.wire.frames import Body, Limits, Nack, Opened, Parcel, receipt
+from penstock.wire.frames import Body, Delivery, Limits, Nack, Opened, receipt
 from tests.conformance.stream_drivers import in_loop
 
 OPENED = Opened(1, 1, None, False, False)
@@ -68,7 +68,7 @@ class Desk:
             IncomingMessage(
                 self.settler,
                 OPENED,
-                Parcel(number, 1, 0, Body(now, b"", None, "", 4, 0, None, None)),
+                Delivery(number, 1, 0, Body(now, b"", None, "", 4, 0, None, None)),
                 receipt(number, 1, 0),
                 now,
                 now + 60 * SECOND,

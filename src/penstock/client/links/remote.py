@@ -25,8 +25,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from penstock import forks
-from penstock.api.operations import Operations
-from penstock.api.registry import operation as known
 from penstock.backoff import exponential
 from penstock.client.link import Channel, Receiver
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
@@ -38,6 +36,8 @@ from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.address import Address, text_of
 from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
+from penstock.wire.operations import Operations
+from penstock.wire.operations import operation as known
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -419,7 +419,7 @@ class _RemoteChannel(StreamEnd):
 class _Nobody:
     """Receives what comes for a stream that is being closed."""
 
-    def receive(self, channel: Channel, parcels: Any) -> None:
+    def receive(self, channel: Channel, deliveries: Any) -> None:
         """It goes back with the stream."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:

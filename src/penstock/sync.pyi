@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
 import penstock
-from penstock.client.events import Listener
+from penstock.client.handlers import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
-from penstock.client.publish_options import PublishOptions
+from penstock.client.options import PublishOptions
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
 from penstock.values.message import DEFAULT_PRIORITY, Message

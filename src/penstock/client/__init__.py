@@ -1,11 +1,13 @@
 """The client: publish, subscribe and work, on a broker in this process or on a server, with the same code.
 
-pubsub         where everything begins
-topic          publishing              subscription   receiving: handlers or an iterator
-queue          both, for work queues   consumer       what subscriptions and queues share
-stream         MessageStream: streaming pull, leases, recovery
-hub            HubClient: publish and subscribe in real time over a hub's WebSocket
-core/          the rules               link, links/   the way to a broker: embedded or remote
+pubsub       PubSub: start here
+topic        Topic: publishing to it                publishing   checks, batches and retries of what is published
+subscription Subscription: receiving from it        queue        WorkQueue: both
+consumer     what subscriptions and queues share    handlers     calls of handlers and listeners, iterators
+stream       MessageStream: streaming pull          settlement   acks, nacks and deadlines
+message      IncomingMessage: one delivery          options      of subscribers and publishers
+link         the way to a broker; links/ has the embedded and the remote one
+core/        rules without I/O                      loop_thread  the event loop of the blocking client
 
 Names are imported when they are first used: a program that needs only the hub's client loads nothing else.
 """
@@ -15,8 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.client.message import AckResponse, IncomingMessage
-    from penstock.client.options import CloseBehavior, SubscriberOptions
-    from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
+    from penstock.client.options import CloseBehavior, OnLimit, PublisherFlowControl, PublishOptions, SubscriberOptions
     from penstock.client.pubsub import PubSub
     from penstock.client.queue import QueueTask, WorkQueue
     from penstock.client.schema import Schema
@@ -67,8 +68,7 @@ __all__ = [
 
 _HOMES = {
     "penstock.client.message": ("AckResponse", "IncomingMessage"),
-    "penstock.client.options": ("CloseBehavior", "SubscriberOptions"),
-    "penstock.client.publish_options": ("OnLimit", "PublishOptions", "PublisherFlowControl"),
+    "penstock.client.options": ("CloseBehavior", "OnLimit", "PublishOptions", "PublisherFlowControl", "SubscriberOptions"),
     "penstock.client.pubsub": ("PubSub",),
     "penstock.client.queue": ("QueueTask", "WorkQueue"),
     "penstock.client.schema": ("Schema",),

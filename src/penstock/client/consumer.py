@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from penstock.client.events import Events, Listener
-from penstock.client.inflow import Inflow
+from penstock.client.handlers import Events, Inflow, Listener
 from penstock.client.link import Link
 from penstock.client.message import IncomingMessage
 from penstock.client.options import SubscriberOptions
-from penstock.client.pulled import PullHolder
+from penstock.client.settlement import PullHolder
 from penstock.client.stream import MessageStream
 from penstock.errors import InvalidArgument
 

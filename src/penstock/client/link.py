@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import PenstockError
+from penstock.errors import AlreadyExists, NotFound, PenstockError
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
@@ -91,3 +91,21 @@ class Link(Protocol):
 
         `held`: receipts that a returning consumer still has. Raises what keeps it from opening; a transient error may pass.
         """
+
+
+async def created(creation: Awaitable[object], *, exist_ok: bool) -> None:
+    """Create something; that it exists already is an error unless it is allowed."""
+    try:
+        await creation
+    except AlreadyExists:
+        if not exist_ok:
+            raise
+
+
+async def exists(look: Awaitable[object]) -> bool:
+    """Whether a look at something finds it."""
+    try:
+        await look
+    except NotFound:
+        return False
+    return True

@@ -16,7 +16,7 @@ THREADS = 32
 """How many handlers run at once."""
 
 
-class Portal:
+class LoopThread:
     """An event loop in a thread of its own, and the way to it from other threads."""
 
     def __init__(self) -> None:

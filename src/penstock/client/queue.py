@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.client.consumer import Consumer
-from penstock.client.existence import is_there, made
+from penstock.client.link import created, exists
 from penstock.client.message import Holder, IncomingMessage
-from penstock.client.pulled import QueueHolder
-from penstock.client.queue_publisher import QueuePublisher
+from penstock.client.publishing import QueuePublisher
+from penstock.client.settlement import QueueHolder
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
@@ -177,12 +177,12 @@ class WorkQueue(Consumer[QueueTask]):
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
         creation = self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
-        await made(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a queue."""
-        return await is_there(self.config())
+        return await exists(self.config())
 
     async def config(self) -> QueueConfig:
         """Its settings; QueueNotFound when there is none."""

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
-from penstock.client.existence import is_there, made
+from penstock.client.link import created, exists
 from penstock.client.message import Holder, IncomingMessage
-from penstock.client.pulled import Nobody, PullHolder
+from penstock.client.settlement import NoHolder, PullHolder
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.values.policy import SubscriptionOptions
@@ -66,7 +66,7 @@ class Subscription(Consumer[IncomingMessage]):
 
     async def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
         """The messages that would be delivered next, without taking them; they cannot be settled."""
-        return self._made(await self.link.call(Operations.peek, self.name, max_messages), Nobody())
+        return self._made(await self.link.call(Operations.peek, self.name, max_messages), NoHolder())
 
     # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,12 +78,12 @@ class Subscription(Consumer[IncomingMessage]):
             )
         options = options or SubscriptionOptions(**self._implied | self._creation)
         creation = self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
-        await made(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a subscription."""
-        return await is_there(self.metadata())
+        return await exists(self.metadata())
 
     async def metadata(self) -> SubscriptionMetadata:
         """Its settings at the broker; SubscriptionNotFound when there is none."""

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
-from penstock.client.events import Events, Listener
+from penstock.client.handlers import Events, Listener
 from penstock.client.options import SubscriberOptions
 from penstock.client.pubsub import PubSub
 from penstock.durations import SECOND, micros

@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from penstock.client.existence import made
-from penstock.client.link import Channel, Delivery
+from penstock.client.link import Channel, Delivery, created
 from penstock.client.links.remote import RemoteLink
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -457,4 +456,4 @@ class RemoteQueueSource(RemoteSource):
         self._held.pop(frames.offset_of(receipt), None)
 
     async def _make(self, link: RemoteLink) -> None:
-        await made(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)
+        await created(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)

@@ -1,22 +1,27 @@
-"""Acks, nacks and deadlines on their way: gathered for one turn of the loop, sent together, kept until they have arrived."""
+"""Settling deliveries: acks, nacks and deadlines are gathered for one turn of the event loop and sent together.
+
+`Settler` settles what a stream holds, through its channel, and keeps what may not have arrived. `PullHolder` and `QueueHolder`
+settle what was taken without a stream, by operations.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
-from typing import ParamSpec
+from typing import Any, NamedTuple, ParamSpec
 
 from penstock import forks
-from penstock.client.core.holdings import Holdings
-from penstock.client.link import Channel
+from penstock.client.core.stream import Holdings
+from penstock.client.link import Channel, Link
 from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ServerUnreachable, Unavailable
 from penstock.wire.frames import Nack
+from penstock.wire.operations import Operations
 
 P = ParamSpec("P")
 
@@ -207,3 +212,147 @@ class Settler:
         else:
             with suppress(RuntimeError):  # the loop is closed: nobody holds anything any more
                 self._loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
+
+
+class Settlement(NamedTuple):
+    """An ack (`seconds` is None), a nack (0), or another deadline."""
+
+    seconds: float | None = None
+    requeue: bool = True
+    error: str | None = None
+    delay: float | None = None
+
+
+ACK = Settlement()
+
+
+class NoHolder:
+    """Holds what was only looked at: it cannot be settled."""
+
+    def begin(self, message: IncomingMessage) -> None:
+        """Nobody works on it."""
+
+    def ack(self, message: IncomingMessage) -> None:
+        """Nothing to settle."""
+
+    def nack(self, message: IncomingMessage, nack: Nack) -> None:
+        """Nothing to give back."""
+
+    def move(self, message: IncomingMessage, seconds: float) -> None:
+        """No lease."""
+
+    async def confirm(
+        self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
+    ) -> AckResponse:
+        """There is no delivery."""
+        return AckResponse.INVALID
+
+
+class PullHolder:
+    """Settles deliveries of one subscription by their ack ids."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link = link
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waiting: dict[Settlement, list[IncomingMessage]] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+        forks.own(self, "client")
+
+    def begin(self, message: IncomingMessage) -> None:
+        """Its lease runs out by itself, and counts as a try, when nobody settles it."""
+
+    def ack(self, message: IncomingMessage) -> None:
+        """Settle it for good."""
+        self._across(message, ACK)
+
+    def nack(self, message: IncomingMessage, nack: Nack) -> None:
+        """Give it back."""
+        self._across(message, _of_nack(nack))
+
+    def move(self, message: IncomingMessage, seconds: float) -> None:
+        """Give its lease another deadline."""
+        self._across(message, Settlement(seconds))
+
+    async def confirm(
+        self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
+    ) -> AckResponse:
+        """Settle it and say what became of it."""
+        settlement = ACK if acks else _of_nack(nack) if nack is not None else Settlement(seconds or 0)
+        return await response_to(self._settle([message], settlement))
+
+    async def finish(self) -> None:
+        """Return when everything that was asked for so far is done."""
+        self._flush()
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def _settle(self, messages: list[IncomingMessage], settlement: Settlement) -> Sized:
+        """Do it; returns what failed."""
+        ids = [message.ack_id for message in messages]
+        if settlement.seconds is None:
+            return await self._link.call(Operations.acknowledge, self._name, ids)
+        return await self._link.call(Operations.modify_ack_deadline, self._name, ids, settlement.seconds)
+
+    def _may_repeat(self, settlement: Settlement) -> bool:
+        """Whether it does nothing twice: an ack id is of one delivery."""
+        return True
+
+    def _across(self, message: IncomingMessage, settlement: Settlement) -> None:
+        if threading.get_ident() == self._thread:
+            self._add(message, settlement)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: the lease will run out
+                self._loop.call_soon_threadsafe(self._add, message, settlement)
+
+    def _add(self, message: IncomingMessage, settlement: Settlement) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.setdefault(settlement, []).append(message)
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for settlement, messages in waiting.items():
+            task = self._loop.create_task(self._try(messages, settlement))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _try(self, messages: list[IncomingMessage], settlement: Settlement) -> None:
+        try:
+            try:
+                await self._settle(messages, settlement)
+            except Unavailable as error:
+                if isinstance(error, ServerUnreachable) or not self._may_repeat(settlement):
+                    raise
+                await self._settle(messages, settlement)  # the connection was lost on the way
+        except PenstockError as error:
+            log.warning("%d messages of %r could not be settled: %s", len(messages), self._name, error)
+
+
+class QueueHolder(PullHolder):
+    """Settles deliveries of one work queue by their message ids, for the consumer that holds them."""
+
+    def __init__(self, link: Link, name: str, consumer: str) -> None:
+        super().__init__(link, name)
+        self._consumer = consumer
+
+    async def _settle(self, messages: list[IncomingMessage], settlement: Settlement) -> Sized:
+        call, ids, seconds = self._link.call, [message.id for message in messages], settlement.seconds
+        if seconds is None:
+            return await call(Operations.ack_messages, self._name, ids, self._consumer)
+        if seconds:
+            for one in ids:
+                await call(Operations.extend_message, self._name, one, seconds, self._consumer)
+            return ()
+        return await call(
+            Operations.nack_messages, self._name, ids, settlement.requeue, settlement.error, self._consumer, settlement.delay
+        )
+
+    def _may_repeat(self, settlement: Settlement) -> bool:
+        """Only an ack, after which the message does not come again: an id is of all its deliveries."""
+        return settlement == ACK
+
+
+def _of_nack(nack: Nack) -> Settlement:
+    return Settlement(0, nack.requeue, nack.error, nack.delay)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.holdings import Holdings
+from penstock.client.core.stream import Holdings
 from penstock.client.message import AckResponse, IncomingMessage
-from penstock.client.settler import Settler
+from penstock.client.settlement import Settler
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, PermissionDenied, Unavailable
@@ -76,7 +76,7 @@ class Desk:
             for number in range(count)
         ]
         for message in self.messages:
-            self.holdings.add(message)
+            self.holdings.by_receipt[message.receipt] = message
 
     def _changed(self) -> None:
         self.changes += 1

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Work = Callable[[PubSub], Awaitable[T]]
 
 
-class Home:
+class ClientLoop:
     """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close."""
 
     def __init__(self, make: Callable[[], PubSub], given: PubSub | None = None) -> None:

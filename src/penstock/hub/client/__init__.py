@@ -2,8 +2,16 @@
 
 from penstock.hub.client.client import HubClient
 from penstock.hub.client.core.following import Gap
-from penstock.hub.client.message import ConnectionNews, HubActor, HubMessage, HubTopic, HubTopicInfo, Presence, Published
-from penstock.hub.client.messages import HubMessages
+from penstock.hub.client.messages import (
+    ConnectionNews,
+    HubActor,
+    HubMessage,
+    HubMessages,
+    HubTopic,
+    HubTopicInfo,
+    Presence,
+    Published,
+)
 from penstock.hub.core.messages import Position
 
 __all__ = [

@@ -140,7 +140,7 @@ def _on(self: Blocking, event: str, listener: Listener) -> Blocking:
 
 
 def _off(self: Blocking, event: str, listener: Listener) -> Blocking:
-    """Have it called no longer."""
+    """Stop calling it."""
     beside = self._inner.__dict__.get("_blocking_listeners", {}).pop((event, listener), None)
     if beside is not None:
         self._thread.call(lambda: self._inner.off(event, beside))
@@ -148,7 +148,7 @@ def _off(self: Blocking, event: str, listener: Listener) -> Blocking:
 
 
 def _handler(self: Blocking, function: Listener) -> Listener:
-    """As a decorator: have a function called for each message."""
+    """As a decorator: call a function for each message."""
     _on(self, "message", function)
     return function
 
@@ -172,9 +172,9 @@ def _exit(self: Blocking, kind: type[BaseException] | None, *_: object) -> None:
 
 
 def _close_pubsub(self: Blocking, *, give_back: bool = False) -> None:
-    """Publish what waits, close every subscription, and let go of the broker. Safe to call twice.
+    """Publish what waits, close every subscription, and disconnect. Safe to call twice.
 
-    With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `with` by an error does the same.
+    With `give_back`, unsettled messages are requeued at once. Leaving `with` by an error does the same.
     """
     if self._thread.is_alive:
         try:

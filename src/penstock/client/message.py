@@ -47,24 +47,24 @@ async def response_to(settling: Awaitable[Sized]) -> AckResponse:
 
 
 class Holder(Protocol):
-    """Who a delivery is settled with. May be called from any thread."""
+    """Settles deliveries. May be called from any thread."""
 
     def begin(self, message: IncomingMessage) -> None:
-        """Somebody begins to work on it."""
+        """Work on it starts."""
 
     def ack(self, message: IncomingMessage) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Give it back."""
+        """Requeue it."""
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Give its lease another deadline."""
+        """Set another deadline of its lease."""
 
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Do the same and say what became of it."""
+        """Do one of these, and return the result."""
 
 
 class IncomingMessage:
@@ -174,45 +174,45 @@ class IncomingMessage:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
 
     def begin(self) -> None:
-        """Say that somebody begins to work on it: should this process die over it, the try counts. Streams say it themselves."""
+        """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
         if not self._is_settled:
             self._holder.begin(self)
 
     def ack(self) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.ack(self)
 
     def nack(self) -> None:
-        """Give it back: it is delivered again, at once or after the retry policy's backoff, or becomes a dead letter."""
+        """Requeue it: it is redelivered, at once or after the retry policy's backoff, or becomes a dead letter."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.nack(self, Nack(self.receipt))
 
     def modify_ack_deadline(self, seconds: Duration) -> None:
-        """Let the lease last so many seconds from now; 0 gives the message back."""
+        """Set the end of the lease to `seconds` from now; 0 requeues the message."""
         span = _span(seconds)
         if not self._is_settled:
             self._is_settled = not span
             self._holder.move(self, span)
 
     async def ack_with_response(self) -> AckResponse:
-        """Settle it for good, and return when that is certain; INVALID when it came too late."""
+        """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
         return await self._holder.confirm(self, acks=[self.receipt])
 
     async def nack_with_response(self) -> AckResponse:
-        """Give it back, and return when that is certain; INVALID when it came too late."""
+        """Requeue it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
         return await self._holder.confirm(self, nack=Nack(self.receipt))
 
     async def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
-        """As `modify_ack_deadline`, and say whether it came in time."""
+        """As `modify_ack_deadline`; INVALID if the lease was over."""
         span = _span(seconds)
         if self._is_settled:
             return AckResponse.INVALID

@@ -1,4 +1,4 @@
-"""What a subscriber and a publisher can be told."""
+"""Options of subscribers and publishers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class CloseBehavior(StrEnum):
     """What a closing stream does with messages that are not settled."""
 
     WAIT = "wait"
-    """Wait for them to be settled, or for their leases to run out."""
+    """Wait until they are settled or their leases expire."""
     NACK = "nack"
-    """Give them back at once, so that others get them."""
+    """Requeue them at once, so that others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SubscriberOptions:
     """How long after its delivery a lease ends at the latest, however long its handler runs."""
     close_behavior: CloseBehavior = CloseBehavior.WAIT
     close_timeout: Duration | None = None
-    """How long a close waits for what is unsettled, before it gives that back; None: as long as leases last."""
+    """How long a close waits for unsettled messages before it requeues them; None: as long as leases last."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.flow_control, FlowControl):
@@ -102,9 +102,9 @@ class PublishOptions:
     """How a topic gathers messages into requests. Durations are seconds."""
 
     max_messages: int = 100
-    """A batch of so many is sent; 1 sends each message by itself."""
+    """A batch is sent when it has this many messages; 1 sends each message alone."""
     max_bytes: int = 1024 * 1024
-    """A batch of so many bytes is sent. A larger message goes alone."""
+    """A batch is sent when it has this many bytes. A larger message is sent alone."""
     max_seconds: float = 0.01
     """How long messages gather while another batch is on its way. When none is, they do not wait."""
     flow_control: PublisherFlowControl = field(default_factory=PublisherFlowControl)
@@ -123,7 +123,7 @@ class PublishOptions:
 
     @property
     def limits(self) -> BatchLimits:
-        """The same, as the rules of batching know it."""
+        """The same, for `core/batching.py`."""
         flow = self.flow_control
         max_wait = micros(self.max_seconds, "max_seconds")
         if flow.on_limit is OnLimit.IGNORE:

@@ -123,11 +123,11 @@ class Sender(ABC, Generic[M]):
     """The publishing side of a topic or of a work queue. Belongs to the event loop of its client."""
 
     noun: str
-    """What people call where it sends to."""
+    """The kind of its destination, for log messages."""
     divisible: tuple[type[PenstockError], ...] = (InvalidArgument,)
     """Errors that may be one message's alone: the others of its batch are sent without it."""
     level = logging.WARNING
-    """How loud failures are logged: whoever published may not be waiting for the result."""
+    """The level at which failures are logged: the publisher may not be waiting for the result."""
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
         self._pubsub = pubsub
@@ -142,15 +142,15 @@ class Sender(ABC, Generic[M]):
         self._timer_at = 0
         self._flushes: list[tuple[set[Batch[M, Ticket]], asyncio.Future[None]]] = []
         self._in_line: list[asyncio.Future[None]] = []
-        """Who waits for room."""
+        """Callers that wait for room."""
 
     @property
     def options(self) -> PublishOptions:
-        """What it was told."""
+        """The options."""
         return self._options
 
     def set_options(self, options: PublishOptions) -> None:
-        """Live by other options from the next message on."""
+        """Use other options from the next message on."""
         if not isinstance(options, PublishOptions):
             raise InvalidArgument.of("options", options, "a PublishOptions")
         self._options = options
@@ -164,7 +164,7 @@ class Sender(ABC, Generic[M]):
         """Send messages, all or none; returns their ids when they are safe."""
 
     def _add(self, key: str, message: M, size: int, *, is_marked: bool) -> asyncio.Future[str]:
-        """Have a checked message sent; the future gives its id. Raises where nothing can be published at all."""
+        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
         self._pubsub.check_open()
         loop = self._loop or self._begin()
         future: asyncio.Future[str] = loop.create_future()
@@ -222,7 +222,7 @@ class Sender(ABC, Generic[M]):
         return self._loop
 
     def _soon(self) -> None:
-        """Pump at the end of the next turn: who has just been told of an id publishes again before that, into the same batch."""
+        """Pump at the end of the next turn: a caller that just got an id may publish again before that, into the same batch."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
             self._loop.call_soon(self._pump)
@@ -248,7 +248,7 @@ class Sender(ABC, Generic[M]):
         self._pump()
 
     async def _send(self, batch: Batch[M, Ticket]) -> None:
-        """See a batch through: afterwards each of its tickets is done."""
+        """Send a batch until it succeeds or fails: afterwards each of its tickets is done."""
         seconds = self._options.give_up_seconds
         patience = Patience(monotonic() + round(seconds * SECOND))
         try:
@@ -317,7 +317,7 @@ class Sender(ABC, Generic[M]):
             log.log(self.level, "%d messages for %s %s were refused: %s", len(errors), self.noun, self._name, errors[0])
 
     def _failed(self, batch: Batch[M, Ticket], error: Exception) -> None:
-        """Tell who waits. Once in the log as well: nobody may be waiting."""
+        """Fail the tickets, and log it once: nothing may be waiting for them."""
         keys = batch.keys
         log.log(
             self.level,
@@ -353,7 +353,7 @@ class Sender(ABC, Generic[M]):
             self._soon()
 
     def _wake_line(self) -> None:
-        """Have those look again who wait for room: each one sees what those before it have taken."""
+        """Wake callers that wait for room: each sees what those before it have taken."""
         if self._in_line and self._batching.lacking() is None:
             in_line, self._in_line = self._in_line, []
             for turn in in_line:
@@ -362,7 +362,7 @@ class Sender(ABC, Generic[M]):
 
 
 def fail(ticket: Ticket, error: Exception) -> None:
-    """Tell whoever waits."""
+    """Set the error of a ticket that is still pending."""
     if not ticket.done():
         ticket.set_exception(error)
         ticket.exception()  # looked at: the log has it, and a line for each message would say nothing more
@@ -374,11 +374,11 @@ class Publisher(Sender[Message]):
     noun = "topic"
 
     def publish(self, message: Message, size: int) -> asyncio.Future[str]:
-        """Have a checked message sent; the future gives its id. Raises where nothing can be published at all."""
+        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
         return self._add(message.ordering_key, message, size, is_marked=message.producer_id is not None)
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
-        """Send messages in as few requests as may be; returns their ids in order."""
+        """Send messages in as few requests as possible; returns their ids in order."""
         self._pubsub.check_open()
         loop = self._loop or self._begin()
         checked = _checked(messages)
@@ -452,14 +452,14 @@ def _chunks(messages: Sequence[tuple[Message, int]]) -> Iterable[list[tuple[Mess
 
 
 class QueuePublisher(Sender[NewMessage]):
-    """The publishing side of a work queue. A full queue is told at once: the producer decides whether to wait."""
+    """The publishing side of a work queue. A full queue raises at once: the producer decides whether to wait."""
 
     noun = "queue"
     divisible = (InvalidArgument, QueueFull)
     level = logging.DEBUG  # every message has somebody who awaits it
 
     def publish(self, message: NewMessage) -> asyncio.Future[str]:
-        """Have a message sent; the future gives its id. InvalidArgument when no queue would take it."""
+        """Queue a message; the future returns its id. InvalidArgument if no queue would accept it."""
         return self._add("", message, checked(message), is_marked=message.producer_id is not None)
 
     async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:

@@ -67,9 +67,9 @@ class QueueTask(IncomingMessage):
         return (self._delivery.message.max_attempts or self._opened.max_attempts or 1) - 1
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
-        """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
+        """Requeue it, after `delay` if given; with requeue=False, or when no retries are left, it becomes a dead letter.
 
-        The error is kept with it. Without a delay the queue's retry policy says when it comes again.
+        The error is kept with it. Without a delay, the queue's retry policy decides when it is redelivered.
         """
         seconds = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS) / 1e6
         if error is not None:
@@ -82,7 +82,7 @@ class QueueTask(IncomingMessage):
             self._holder.nack(self, Nack(self.receipt, requeue, error, seconds))
 
     def give_back(self) -> None:
-        """Give it back as if it had not been delivered: the try does not count. Of what `consume` took, it does."""
+        """Requeue it without counting the attempt. After `consume` the attempt counts."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.nack(self, Nack(self.receipt, unseen=True))
@@ -95,7 +95,7 @@ class WorkQueue(Consumer[QueueTask]):
     """A work queue by its name. Making the object makes nothing at the broker: `create` does.
 
     Consume it with `on("message", handler)` and `open()`, with `async for task in queue`, or a few at a time with `consume`. A
-    task whose handler raised is given back with the text of the error, which is also told to the listeners of 'error'.
+    task whose handler raised is requeued with the text of the error, and listeners of 'error' are called.
     """
 
     kind = frames.QUEUE
@@ -105,7 +105,7 @@ class WorkQueue(Consumer[QueueTask]):
     def __init__(self, pubsub: PubSub, name: str, **options: Any) -> None:
         super().__init__(pubsub, name)
         self.publisher = QueuePublisher(pubsub, name)
-        """What gathers messages into requests."""
+        """Gathers messages into requests."""
         self._consumer_id = f"client-{secrets.token_hex(8)}"
         self.set_options(**options)
 
@@ -150,7 +150,7 @@ class WorkQueue(Consumer[QueueTask]):
         prefetch: int | None = None,
         consumer: str | None = None,
     ) -> list[QueueTask]:
-        """Take up to so many tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+        """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
         A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
         them; without it every `WorkQueue` object is one.
@@ -193,19 +193,19 @@ class WorkQueue(Consumer[QueueTask]):
         await self.link.call(Operations.delete_queue, self.name)
 
     async def stats(self) -> QueueStats:
-        """Its state in numbers."""
+        """Its counters."""
         return await self.link.call(Operations.queue_stats, self.name)
 
     async def purge(self) -> int:
-        """Remove everything that waits; returns how many."""
+        """Remove all waiting messages; returns how many."""
         return await self.link.call(Operations.purge_queue, self.name)
 
     async def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
         await self.link.call(Operations.pause_queue, self.name)
 
     async def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
         await self.link.call(Operations.resume_queue, self.name)
 
     # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────

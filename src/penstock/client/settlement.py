@@ -31,7 +31,7 @@ log = logging.getLogger("penstock.client")
 class Settler:
     """Settles what one stream holds, through whichever of its channels is open.
 
-    Without one it waits. When it has ended it is too late for everything: what is asked for has no effect.
+    Without one it waits. After its end, calls have no effect.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Settler:
     ) -> None:
         self._now = steady(clock)
         self._is_immediate = not clock.runs
-        """Where time jumps: a test may let days pass in the same turn."""
+        """With a clock that jumps: a test may let days pass in the same turn."""
         self._held = holdings.by_receipt
         self._on_change = on_change
-        """Called when something was let go of."""
+        """Called when something was settled."""
         self._on_move = on_move
         """Called when leases have other deadlines."""
         self._loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class Settler:
         self._soon()
 
     def let_go(self) -> None:
-        """Send what there is through the channel, and then nothing more until there is another."""
+        """Send what waits through the channel, and nothing more until there is another."""
         self.flush()
         self._channel = None
         if self._connected.done():
@@ -81,7 +81,7 @@ class Settler:
         self._nacks += nacks
 
     def end(self, *, is_gone: bool = False) -> None:
-        """Nothing can be settled any more; `is_gone`: nor will any of it come again."""
+        """End: nothing can be settled any more. `is_gone`: nothing will be redelivered either."""
         if self._acks and not is_gone:
             log.warning("%d acks did not reach the broker: their messages will come again", len(self._acks))
         self._is_over = True
@@ -91,7 +91,7 @@ class Settler:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a way to the broker."""
+        """Whether there is a channel."""
         return self._channel is not None
 
     @property
@@ -100,11 +100,11 @@ class Settler:
         return [*self._acks, *(nack.receipt for nack in self._nacks)]
 
     def begin(self, message: IncomingMessage) -> None:
-        """Somebody begins to work on it."""
+        """Work on it starts."""
         self._across(self._begin, message.receipt)
 
     def ack(self, message: IncomingMessage) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
         if threading.get_ident() == self._thread:
             receipt = message.receipt
             self._acks.append(receipt)
@@ -115,11 +115,11 @@ class Settler:
             self._across(self.ack, message)
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Give it back."""
+        """Requeue it."""
         self._across(self._nack, nack)
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Give its lease another deadline."""
+        """Set another deadline of its lease."""
         self._across(self._move, message, seconds)
 
     def extend(self, receipts: list[int], seconds: float) -> None:
@@ -128,14 +128,14 @@ class Settler:
         self._soon()
 
     def give_back(self, nacks: list[Nack]) -> None:
-        """Let go of deliveries that are not to be waited for."""
+        """Requeue deliveries."""
         for nack in nacks:
             self._nack(nack)
 
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Settle one delivery and say what became of it. Without a way to the broker it waits for one, while the lease lasts."""
+        """Settle one delivery, and return the result. Without a connection it waits for one, while the lease lasts."""
         if not self._is_over and self._channel is None:
             await asyncio.wait([self._connected], timeout=max(message.deadline - self._now(), 0) / SECOND)
         if self._is_over:
@@ -230,13 +230,13 @@ class NoHolder:
     """Holds what was only looked at: it cannot be settled."""
 
     def begin(self, message: IncomingMessage) -> None:
-        """Nobody works on it."""
+        """Nothing to report."""
 
     def ack(self, message: IncomingMessage) -> None:
         """Nothing to settle."""
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Nothing to give back."""
+        """Nothing to requeue."""
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
         """No lease."""
@@ -261,24 +261,24 @@ class PullHolder:
         forks.own(self, "client")
 
     def begin(self, message: IncomingMessage) -> None:
-        """Its lease runs out by itself, and counts as a try, when nobody settles it."""
+        """Nothing to do: a lease that expires counts as an attempt."""
 
     def ack(self, message: IncomingMessage) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
         self._across(message, ACK)
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Give it back."""
+        """Requeue it."""
         self._across(message, _of_nack(nack))
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Give its lease another deadline."""
+        """Set another deadline of its lease."""
         self._across(message, Settlement(seconds))
 
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Settle it and say what became of it."""
+        """Settle it, and return the result."""
         settlement = ACK if acks else _of_nack(nack) if nack is not None else Settlement(seconds or 0)
         return await response_to(self._settle([message], settlement))
 
@@ -289,14 +289,14 @@ class PullHolder:
             await asyncio.wait(self._running)
 
     async def _settle(self, messages: list[IncomingMessage], settlement: Settlement) -> Sized:
-        """Do it; returns what failed."""
+        """Call the operation; returns what failed."""
         ids = [message.ack_id for message in messages]
         if settlement.seconds is None:
             return await self._link.call(Operations.acknowledge, self._name, ids)
         return await self._link.call(Operations.modify_ack_deadline, self._name, ids, settlement.seconds)
 
     def _may_repeat(self, settlement: Settlement) -> bool:
-        """Whether it does nothing twice: an ack id is of one delivery."""
+        """Whether repeating does nothing twice: an ack id belongs to one delivery."""
         return True
 
     def _across(self, message: IncomingMessage, settlement: Settlement) -> None:
@@ -350,7 +350,7 @@ class QueueHolder(PullHolder):
         )
 
     def _may_repeat(self, settlement: Settlement) -> bool:
-        """Only an ack, after which the message does not come again: an id is of all its deliveries."""
+        """Only an ack: the message is not redelivered after it. An id belongs to all deliveries of a message."""
         return settlement == ACK
 
 

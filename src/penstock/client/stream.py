@@ -1,12 +1,12 @@
 """MessageStream: streaming pull (specification 004). A `Session` is one life of a stream, from its start to its close.
 
     opening ──> open ──────────────────────────────> closing ──> over
-      ▲  │       │                                    ▲  what is out is settled, runs out, or is given back
+      ▲  │       │                                    ▲  unsettled messages are settled, expire, or are requeued
       │  └───────┴── transient error: 'error', wait   │
       └──────────────────┘  fatal error: 'error' ─────┘  'close'
 
-The broker enforces the limits: it knows what this consumer holds. Here is what a consumer has to do itself: extend leases
-while their messages are worked on, settle in batches, come back after an error with what it still holds, and stop in good order.
+The broker enforces the limits: it knows what this consumer holds. Here is what a consumer does itself: extend leases while
+handlers run, settle in batches, reopen after an error with what it still holds, and close cleanly.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Intake(Protocol):
         """It has ended."""
 
     def take(self, message: Any) -> None:
-        """A message has come. Whoever works on it says so in `is_worked_on`."""
+        """A message has arrived. Sets `is_worked_on` while it is worked on."""
 
     def drain(self) -> Sequence[IncomingMessage]:
         """Give up what nobody has begun to work on."""
@@ -63,7 +63,7 @@ class Intake(Protocol):
 
 
 class Source(Protocol):
-    """What a stream streams from, and whom it tells. A Subscription is one."""
+    """What a stream delivers from, and whose listeners it calls. A Subscription is one."""
 
     kind: int
     """`frames.TOPIC` for a subscription, `frames.QUEUE` for a work queue."""
@@ -83,7 +83,7 @@ class Source(Protocol):
 
 
 class Session:
-    """Begins when it is made. Belongs to one event loop."""
+    """Starts when it is created. Belongs to one event loop."""
 
     def __init__(
         self, source: Source, options: SubscriberOptions, *, is_paused: bool, on_end: Callable[[PenstockError | None], None]
@@ -146,7 +146,7 @@ class Session:
             self._source.inflow.take(self._arrived.popleft())
 
     def set_options(self, options: SubscriberOptions) -> None:
-        """Live by other options."""
+        """Change the options."""
         has_streams = options.max_streams != self._options.max_streams
         self._options = options
         self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
@@ -160,14 +160,14 @@ class Session:
         if self._closing is None:
             self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
             self._adjust()
-            # What nobody has seen goes back at once, as if it had not been delivered: others may have it.
+            # Messages that no handler has seen are requeued at once, without counting an attempt: others may have them.
             unseen = [*self._arrived, *self._source.inflow.drain()]
             self._arrived.clear()
             self._settler.give_back([_unseen(message.receipt) for message in unseen])
         self._changed.set()  # `stop` may have added one who must not wait for itself
 
     async def stop(self) -> None:
-        """Close, and return when it is over. Who gives up waiting does not stop it; who works on a message is not waited for."""
+        """Close, and return when it is over. Cancelling the wait does not stop it; a handler that calls it is not waited for."""
         caller = asyncio.current_task()
         assert caller is not None, "it is awaited"
         self._callers.add(caller)
@@ -215,13 +215,13 @@ class Session:
         """A channel is over."""
         self._error = self._error or error or Unavailable("the stream was ended by the broker")
         self._broken.set()
-        # Others may be on their way, and are closed in good order when they are here; not so where nobody answers.
+        # Channels that are being opened get a moment, so that they can be closed cleanly.
         self._loop.call_later(OPENING_SECONDS, self._opening.cancel)
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self) -> None:
-        """Keep the channels open until the stream is closed, or cannot go on."""
+        """Keep the channels open until the stream is closed or fails."""
         while True:
             self._broken.clear()
             self._error = None
@@ -383,7 +383,7 @@ class Session:
             self._loop.call_soon_threadsafe(self._look_after)
 
     def _look_after(self, *, renew: bool = False) -> None:
-        """Extend leases that are worked on, let go of those that have run out, and come again when that is needed."""
+        """Extend leases of messages that are worked on, drop those that expired, and schedule the next look."""
         plan = self._holdings.plan(self._now(), may_extend=self._settler.is_connected, renew=renew)
         for span, receipts in plan.extend.items():
             self._settler.extend(receipts, span / SECOND)
@@ -406,8 +406,7 @@ def _unseen(mark: int) -> Nack:
 class MessageStream:
     """A continuous delivery of messages. Belongs to one event loop; all but `stop` returns at once.
 
-    It may be started, stopped and started again: each time it is another consumer. What it was told by `pause` and `set_options`
-    it remembers.
+    It may be started, stopped and started again: each time it is another consumer. It keeps what `pause` and `set_options` set.
     """
 
     def __init__(self, subscription: Source, options: SubscriberOptions | None = None) -> None:
@@ -416,11 +415,11 @@ class MessageStream:
         self._is_paused = False
         self._session: Session | None = None
         self.failure: PenstockError | None = None
-        """The error that ended it; None while it goes on, or when it was stopped."""
+        """The error that ended it; None while it is open, or if it was stopped."""
 
     @property
     def options(self) -> SubscriberOptions:
-        """What it lives by; `set_options` changes it."""
+        """Its options; `set_options` changes them."""
         return self._options
 
     @property
@@ -449,20 +448,20 @@ class MessageStream:
             )
 
     def begin_stop(self) -> None:
-        """Take no more, and do not wait for the end; `stop` does."""
+        """Stop receiving, without waiting for the end; `stop` waits."""
         if self._session is not None:
             self._session.close()
 
     async def stop(self) -> None:
-        """Take no more, and return when what is out is settled, or was given back, as `close_behavior` says.
+        """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says.
 
-        Who stops waiting for it, by a timeout of their own, does not end the closing.
+        Cancelling this call does not stop the close.
         """
         if self._session is not None:
             await self._session.stop()
 
     def pause(self) -> None:
-        """Deliver nothing more until `resume`; what is out goes on, and so do its leases."""
+        """Deliver nothing more until `resume`; delivered messages keep their leases."""
         self._is_paused = True
         if self._session is not None:
             self._session.pause()
@@ -474,7 +473,7 @@ class MessageStream:
             self._session.resume()
 
     def set_options(self, options: SubscriberOptions) -> None:
-        """Live by other options from now on. Leases that are out keep their deadline; `message_ordering` stays as it was."""
+        """Use other options from now on. Leases keep their deadline; `message_ordering` cannot change while it is open."""
         if not isinstance(options, SubscriberOptions):
             raise InvalidArgument.of("options", options, "a SubscriberOptions")
         if self._session is not None and options.message_ordering != self._options.message_ordering:

@@ -31,7 +31,7 @@ class Subscription(Consumer[IncomingMessage]):
 
     Consume it with `on("message", handler)` and `open()`, or with `async for message in subscription`. Handlers are called on the
     event loop, in order of arrival; a coroutine function runs beside others. A message is settled by `ack` or `nack`; one whose
-    handler raised is given back, and the error is told to the listeners of 'error'.
+    handler raised is requeued, and listeners of 'error' are called with the error.
     """
 
     kind = frames.TOPIC
@@ -58,7 +58,7 @@ class Subscription(Consumer[IncomingMessage]):
             self._implied = {"ack_deadline_seconds": max(seconds, MIN_ACK_DEADLINE)}
 
     async def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
-        """Take up to so many messages, waiting up to `wait` seconds for the first. Their leases are not extended."""
+        """Take up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
         pulled = await self.link.call(Operations.pull, self.name, max_messages, wait, ack_deadline)
         if self.name not in self._holders:
             self._holders[self.name] = PullHolder(self.link, self.name)
@@ -94,7 +94,7 @@ class Subscription(Consumer[IncomingMessage]):
         await self.link.call(Operations.delete_subscription, self.name)
 
     async def stats(self) -> SubscriptionStats:
-        """Its state in numbers."""
+        """Its counters."""
         return await self.link.call(Operations.subscription_stats, self.name)
 
     async def seek(self, *, time: datetime | None = None, offset: int | None = None, snapshot: str | None = None) -> None:
@@ -114,11 +114,11 @@ class Subscription(Consumer[IncomingMessage]):
         return await self.link.call(Operations.explain_backlog, self.name, limit)
 
     async def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
         await self.link.call(Operations.pause_subscription, self.name)
 
     async def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
         await self.link.call(Operations.resume_subscription, self.name)
 
     def _made(self, pulled: Pulled, holder: Holder) -> list[IncomingMessage]:

@@ -38,14 +38,14 @@ H = TypeVar("H", bound=Holding)
 
 @dataclass(slots=True)
 class Plan(Generic[H]):
-    """What is to be done at one instant."""
+    """What to do now."""
 
     extend: dict[int, list[int]] = field(default_factory=dict)
-    """Receipts whose lease is to last so many microseconds from now on."""
+    """Receipts to extend, by the new length of their lease in microseconds."""
     lost: list[H] = field(default_factory=list)
-    """Deliveries whose lease has run out: they are nobody's any more."""
+    """Deliveries whose lease has expired."""
     wait: int = 0
-    """Ask again after so many microseconds at the latest."""
+    """Microseconds after which to ask again at the latest."""
 
 
 class Holdings(Generic[H]):
@@ -104,7 +104,7 @@ class Recovery:
     def failed(self, error: PenstockError, lasted: int = 0) -> int | None:
         """How many microseconds to wait before the next try; None when there must be none.
 
-        `lasted`: for how long the stream had been open. One that was open for long has not failed again, but anew.
+        `lasted`: for how long the stream had been open. After a long time, the backoff starts again.
         """
         if not error.transient:
             return None

@@ -61,11 +61,11 @@ class EmbeddedLink:
             service.close()
             service.aio.close()
         if self._given is None:
-            # Whoever waits for the disk does so beside the loop.
+            # In a thread: closing waits for the disk.
             await asyncio.to_thread(self.broker.close)
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Have an operation done."""
+        """Call an operation."""
         with self._asked() as operations:
             method: Callable[P, Awaitable[T]] = getattr(operations, operation.__name__)
             return await method(*args, **kwargs)
@@ -83,7 +83,7 @@ class EmbeddedLink:
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Begin a stream of deliveries."""
+        """Start a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
         with self._asked() as operations:
             begin = operations.open if kind == frames.TOPIC else operations.open_queue
@@ -93,7 +93,7 @@ class EmbeddedLink:
 
     @contextmanager
     def _asked(self) -> Iterator[BrokerOperations]:
-        """What may be asked; its errors are raised as the caller must hear them."""
+        """The operations of an open link; errors get the names that the caller knows."""
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
@@ -124,7 +124,7 @@ class _EmbeddedChannel:
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        """End deliveries. What has begun need not be said: who dies here takes the broker along, and leases run out."""
+        """Settle deliveries. `begun` is not needed: if this process dies, so does the broker, and the leases expire."""
         self.feed.settle_receipts(acks, nacks, deadlines)
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
@@ -132,13 +132,13 @@ class _EmbeddedChannel:
         return [], []
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """End deliveries, and hear about it."""
+        """Settle deliveries; returns those that were not leased any more."""
         failed = self.feed.settle_receipts(acks, nacks, deadlines)
         await self.feed.confirmed()
         return failed
 
     def adjust(self, limits: Limits) -> None:
-        """Live by other limits."""
+        """Change the limits."""
         self.feed.adjust(limits)
 
     async def close(self, *, keep: bool = False) -> None:

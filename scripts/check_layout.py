@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.config": ANY | KERNEL,
     "penstock.wire": PURE | PURE_KERNEL,
     "penstock.wire.address": ANY | PURE_KERNEL,
+    "penstock.wire.operations": PURE | PURE_KERNEL | {"penstock.wire", "inspect"},
     # what can be checked and transformed, and by whom
     "penstock.schemas": ANY | KERNEL | {"google.protobuf"},
     "penstock.transforms": ANY | KERNEL | {"quickjs"},
@@ -80,13 +81,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | BROKER
     | {"penstock", "penstock.access", "penstock.api", "penstock.config", "penstock.hub", "penstock.http"},
-    # the clients
-    "penstock.client": ANY
-    | KERNEL
-    | {"penstock.access", "penstock.api", "penstock.broker", "penstock.wire"}
-    # `penstock.client` also offers the hub's client
-    | {"penstock.hub.client", "penstock.hub.core"},
+    # the clients: a program that talks to a server loads no broker
+    "penstock.client": ANY | KERNEL | {"penstock", "penstock.hub.client", "penstock.wire"},
     "penstock.client.core": PURE | PURE_KERNEL,
+    "penstock.client.links.embedded": ANY
+    | KERNEL
+    | {"penstock", "penstock.access", "penstock.api", "penstock.client", "penstock.wire"},
     "penstock.sync": ANY | KERNEL | {"penstock", "penstock.client"},
     "penstock.worker": ANY | KERNEL | {"penstock.client", "penstock.wire", "uvloop"},
     "penstock.worker.core": PURE | PURE_KERNEL,
@@ -111,7 +111,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
     "penstock.router.sources.sqs_credentials": ANY | KERNEL | {"penstock.router", "botocore"},
     "penstock.router.sources.local": ANY | KERNEL | {"penstock.api", "penstock.broker", "penstock.router"},
-    "penstock.router.sources.remote": ANY | KERNEL | {"penstock.api", "penstock.client", "penstock.router", "penstock.wire"},
+    "penstock.router.sources.remote": ANY | KERNEL | {"penstock.client", "penstock.router", "penstock.wire"},
     "penstock.router.broker_records": ANY | KERNEL | BROKER | {"penstock.api", "penstock.client", "penstock.router"},
     "penstock.router.host": ANY
     | KERNEL

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from penstock.api.queue_manager import QueueManager
     from penstock.broker.broker import Broker
     from penstock.client.message import AckResponse, IncomingMessage
-    from penstock.client.options import CloseBehavior, SubscriberOptions
-    from penstock.client.publish_options import PublisherFlowControl, PublishOptions
+    from penstock.client.options import CloseBehavior, PublisherFlowControl, PublishOptions, SubscriberOptions
     from penstock.client.pubsub import PubSub
     from penstock.client.queue import QueueTask, WorkQueue
     from penstock.client.schema import Schema
@@ -70,7 +69,7 @@ _HOMES = {
     "penstock.values.message": ("Message",),
     "penstock.values.policy": ("DeadLetterPolicy", "FlowControl", "QueueConfig", "RetryPolicy", "SubscriptionOptions"),
     "penstock.client.message": ("AckResponse", "IncomingMessage"),
-    "penstock.client.options": ("CloseBehavior", "SubscriberOptions"),
+    "penstock.client.options": ("CloseBehavior", "PublishOptions", "PublisherFlowControl", "SubscriberOptions"),
     "penstock.client.pubsub": ("PubSub",),
     "penstock.client.stream": ("MessageStream",),
     "penstock.client.subscription": ("Subscription",),
@@ -86,7 +85,6 @@ _HOMES = {
     ),
     "penstock.client.queue": ("QueueTask", "WorkQueue"),
     "penstock.client.schema": ("Schema",),
-    "penstock.client.publish_options": ("PublishOptions", "PublisherFlowControl"),
     "penstock.worker": ("Worker",),
     "penstock.values.queue": ("DeadLetter", "NackResult", "NewMessage", "PublishResult", "QueueMessage", "QueueStats"),
 }

@@ -18,24 +18,24 @@ from functools import wraps
 from typing import Any
 
 from penstock import client
-from penstock.client.events import Listener
-from penstock.client.loop_thread import Portal
+from penstock.client.handlers import Listener
+from penstock.client.loop_thread import LoopThread
 
 
 class Blocking:
     """An object of the client, used from outside its event loop."""
 
-    __slots__ = ("__weakref__", "_inner", "_portal")
+    __slots__ = ("__weakref__", "_inner", "_thread")
 
-    def __init__(self, inner: Any, portal: Portal) -> None:
+    def __init__(self, inner: Any, thread: LoopThread) -> None:
         self._inner = inner
-        self._portal = portal
+        self._thread = thread
 
     def __getattr__(self, name: str) -> Any:
         """What is no method: the name of a topic, and the like."""
         if name.startswith("_"):
             raise AttributeError(name)
-        return _wrapped(getattr(self._inner, name), self._portal)
+        return _wrapped(getattr(self._inner, name), self._thread)
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -87,7 +87,7 @@ def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Call
     @wraps(function)
     def waiting(self: Blocking, *args: Any, **kwargs: Any) -> Any:
         method = getattr(self._inner, name)
-        return _wrapped(self._portal.call(lambda: method(*args, **kwargs)), self._portal)
+        return _wrapped(self._thread.call(lambda: method(*args, **kwargs)), self._thread)
 
     if inspect.iscoroutinefunction(function):
         # The signature says what comes back, not that it must be awaited.
@@ -97,33 +97,33 @@ def _method(name: str, function: Callable[..., Any], *, is_direct: bool) -> Call
 
 def _reading(name: str) -> Callable[[Blocking], Any]:
     def read(self: Blocking) -> Any:
-        return _wrapped(getattr(self._inner, name), self._portal)
+        return _wrapped(getattr(self._inner, name), self._thread)
 
     return read
 
 
 def _iterate(self: Blocking) -> Iterator[Any]:
-    iterator: AsyncIterator[Any] = self._portal.call(lambda: aiter(self._inner))
+    iterator: AsyncIterator[Any] = self._thread.call(lambda: aiter(self._inner))
     try:
         while True:
             try:
-                item = self._portal.call(lambda: anext(iterator))
+                item = self._thread.call(lambda: anext(iterator))
             except StopAsyncIteration:
                 return
-            yield _wrapped(item, self._portal)
+            yield _wrapped(item, self._thread)
     finally:
         # Garbage is collected in any thread. In the loop's own nobody need care: a loop closes what is left of its iterators.
-        if isinstance(iterator, AsyncGenerator) and self._portal.is_alive and not self._portal.is_here:
-            self._portal.call(iterator.aclose)
+        if isinstance(iterator, AsyncGenerator) and self._thread.is_alive and not self._thread.is_here:
+            self._thread.call(iterator.aclose)
 
 
-def _wrapped(value: Any, portal: Portal) -> Any:
+def _wrapped(value: Any, thread: LoopThread) -> Any:
     """What comes out of the loop, for use outside: objects of the client in their blocking form."""
     twin = next((_twins[kind] for kind in type(value).__mro__ if kind in _twins), None)
     if twin is not None:
-        return twin(value, portal)
+        return twin(value, thread)
     if isinstance(value, list):
-        return [_wrapped(one, portal) for one in value]
+        return [_wrapped(one, thread) for one in value]
     return value
 
 
@@ -131,39 +131,39 @@ def _on(self: Blocking, event: str, listener: Listener) -> Blocking:
     """Have a function called for each 'message', each 'error', and the 'close'. It runs in a thread, so it may block."""
 
     def beside(*args: Any) -> Awaitable[Any]:
-        return self._portal.beside(listener, *(_wrapped(one, self._portal) for one in args))
+        return self._thread.beside(listener, *(_wrapped(one, self._thread) for one in args))
 
     listeners: dict[Any, Any] = self._inner.__dict__.setdefault("_blocking_listeners", {})
     listeners[event, listener] = beside
-    self._portal.call(lambda: self._inner.on(event, beside))
+    self._thread.call(lambda: self._inner.on(event, beside))
     return self
 
 
 def _off(self: Blocking, event: str, listener: Listener) -> Blocking:
-    """Have it called no longer."""
+    """Stop calling it."""
     beside = self._inner.__dict__.get("_blocking_listeners", {}).pop((event, listener), None)
     if beside is not None:
-        self._portal.call(lambda: self._inner.off(event, beside))
+        self._thread.call(lambda: self._inner.off(event, beside))
     return self
 
 
 def _handler(self: Blocking, function: Listener) -> Listener:
-    """As a decorator: have a function called for each message."""
+    """As a decorator: call a function for each message."""
     _on(self, "message", function)
     return function
 
 
 def _open_pubsub(self: Blocking, *args: Any, **kwargs: Any) -> None:
-    portal = Portal()
+    thread = LoopThread()
     try:
-        Blocking.__init__(self, client.PubSub(*args, **kwargs), portal)
+        Blocking.__init__(self, client.PubSub(*args, **kwargs), thread)
     except BaseException:
-        portal.close()
+        thread.close()
         raise
 
 
 def _enter(self: Blocking) -> Blocking:
-    self._portal.call(self._inner.open)
+    self._thread.call(self._inner.open)
     return self
 
 
@@ -172,15 +172,15 @@ def _exit(self: Blocking, kind: type[BaseException] | None, *_: object) -> None:
 
 
 def _close_pubsub(self: Blocking, *, give_back: bool = False) -> None:
-    """Publish what waits, close every subscription, and let go of the broker. Safe to call twice.
+    """Publish what waits, close every subscription, and disconnect. Safe to call twice.
 
-    With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `with` by an error does the same.
+    With `give_back`, unsettled messages are requeued at once. Leaving `with` by an error does the same.
     """
-    if self._portal.is_alive:
+    if self._thread.is_alive:
         try:
-            self._portal.call(lambda: self._inner.close(give_back=give_back))
+            self._thread.call(lambda: self._inner.close(give_back=give_back))
         finally:
-            self._portal.close()
+            self._thread.close()
 
 
 Topic = _blocking(client.Topic)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from penstock.broker.broker import Broker
-from penstock.client.events import Listener
+import penstock
+from penstock.client.handlers import Listener
 from penstock.client.link import Link
 from penstock.client.message import AckResponse
-from penstock.client.publish_options import PublishOptions
+from penstock.client.options import PublishOptions
 from penstock.client.stream import MessageStream
 from penstock.clock import Clock
 from penstock.values.message import DEFAULT_PRIORITY, Message
@@ -81,25 +81,25 @@ class IncomingMessage:
         """The payload, read as JSON."""
 
     def begin(self) -> None:
-        """Say that somebody begins to work on it: should this process die over it, the try counts. Streams say it themselves."""
+        """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
 
     def ack(self) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
 
     def nack(self) -> None:
-        """Give it back: it is delivered again, at once or after the retry policy's backoff, or becomes a dead letter."""
+        """Requeue it: it is redelivered, at once or after the retry policy's backoff, or becomes a dead letter."""
 
     def modify_ack_deadline(self, seconds: Duration) -> None:
-        """Let the lease last so many seconds from now; 0 gives the message back."""
+        """Set the end of the lease to `seconds` from now; 0 requeues the message."""
 
     def ack_with_response(self) -> AckResponse:
-        """Settle it for good, and return when that is certain; INVALID when it came too late."""
+        """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
 
     def nack_with_response(self) -> AckResponse:
-        """Give it back, and return when that is certain; INVALID when it came too late."""
+        """Requeue it, and return when that is certain; INVALID if the lease was over."""
 
     def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
-        """As `modify_ack_deadline`, and say whether it came in time."""
+        """As `modify_ack_deadline`; INVALID if the lease was over."""
 
 class PubSub:
     def __init__(
@@ -113,22 +113,22 @@ class PubSub:
         ping_seconds: float = 20.0,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        broker: Broker | None = None,
+        broker: penstock.Broker | None = None,
     ) -> None: ...
     def open(self) -> Self:
-        """Reach the broker. `async with` does it."""
+        """Connect to the broker. `async with` does it."""
 
     def close(self, *, give_back: bool = False) -> None:
-        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
+        """Publish what waits, close every subscription and queue, and disconnect. Safe to call twice.
 
-        With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `async with` by an error does the same.
-        Who gives up waiting lets go of the broker at once, whatever is not settled or published.
+        With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
+        cancelled, the broker is released at once, whatever is not settled or published.
         """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
     def check_open(self) -> None:
-        """Raise when it is not open."""
+        """Raise FailedPrecondition if it is not open."""
 
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
@@ -161,16 +161,16 @@ class PubSub:
         """Every snapshot."""
 
     def delete_snapshot(self, name: str) -> None:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
 
     def trace(self, message_id: str) -> list[TraceEvent]:
         """The whole life of a message, oldest event first."""
 
     def overview(self) -> Overview:
-        """Everything in numbers."""
+        """Every topic, subscription and queue with its counters."""
 
     def info(self) -> ServerInfo:
-        """What answers, and whether it is well."""
+        """The version and the health of the server."""
 
 class QueueTask(IncomingMessage):
     @property
@@ -194,13 +194,13 @@ class QueueTask(IncomingMessage):
         """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
-        """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
+        """Requeue it, after `delay` if given; with requeue=False, or when no retries are left, it becomes a dead letter.
 
-        The error is kept with it. Without a delay the queue's retry policy says when it comes again.
+        The error is kept with it. Without a delay, the queue's retry policy decides when it is redelivered.
         """
 
     def give_back(self) -> None:
-        """Give it back as if it had not been delivered: the try does not count. Of what `consume` took, it does."""
+        """Requeue it without counting the attempt. After `consume` the attempt counts."""
 
 class Schema:
     name: str
@@ -230,19 +230,19 @@ class Consumer(Generic[M]):
     name: str
 
     def on(self, event: str, listener: Listener) -> Self:
-        """Have a function, or a coroutine function, called for each 'message', each 'error', and the 'close'."""
+        """Call a function, or a coroutine function, for each 'message', each 'error', and the 'close'."""
 
     def off(self, event: str, listener: Listener) -> Self:
-        """Have it called no longer."""
+        """Stop calling it."""
 
     def handler(self, function: F) -> F:
-        """As a decorator: have a function called for each message."""
+        """As a decorator: call a function for each message."""
 
     def open(self) -> None:
-        """Begin to receive. Returns at once; whatever goes wrong is told as 'error'."""
+        """Start to receive. Returns at once; errors are reported to listeners of 'error'."""
 
     def close(self) -> None:
-        """Receive no more; returns when what is out is settled, or was given back, as `close_behavior` says."""
+        """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says."""
 
     def pause(self) -> None:
         """Receive nothing until `resume`."""
@@ -262,14 +262,14 @@ class Consumer(Generic[M]):
         """Change how messages are received (`flow_control`, `ack_deadline`, …). See `SubscriberOptions`."""
 
     def __iter__(self) -> Iterator[M]:
-        """Every message as it comes. Opens it; ends when it is closed, raises what ends it otherwise."""
+        """Every message as it arrives. Opens it; ends when it is closed, and raises the error if one ended it."""
 
     @property
     def link(self) -> Link:
         """The way to the broker."""
 
     def emit(self, event: str, *args: Any) -> None:
-        """Tell listeners. An error that nobody listens to is logged."""
+        """Call listeners. An error without a listener is logged."""
 
 class Subscription(Consumer[IncomingMessage]):
     topic_name: str | None
@@ -278,7 +278,7 @@ class Subscription(Consumer[IncomingMessage]):
         """Change how messages are received (`flow_control`, `ack_deadline`, …), or how `create` will make it."""
 
     def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
-        """Take up to so many messages, waiting up to `wait` seconds for the first. Their leases are not extended."""
+        """Take up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
 
     def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
         """The messages that would be delivered next, without taking them; they cannot be settled."""
@@ -296,7 +296,7 @@ class Subscription(Consumer[IncomingMessage]):
         """Delete it with everything in it."""
 
     def stats(self) -> SubscriptionStats:
-        """Its state in numbers."""
+        """Its counters."""
 
     def seek(self, *, time: datetime | None = None, offset: int | None = None, snapshot: str | None = None) -> None:
         """Move it to a publish time, an offset of its topic's log, or a snapshot: what lies before is settled, the rest comes."""
@@ -311,10 +311,10 @@ class Subscription(Consumer[IncomingMessage]):
         """The oldest unsettled messages, and what keeps each."""
 
     def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
 
     def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
 
 class Topic:
     name: str
@@ -421,7 +421,7 @@ class WorkQueue(Consumer[QueueTask]):
         prefetch: int | None = None,
         consumer: str | None = None,
     ) -> list[QueueTask]:
-        """Take up to so many tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+        """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
         A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
         them; without it every `WorkQueue` object is one.
@@ -446,16 +446,16 @@ class WorkQueue(Consumer[QueueTask]):
         """Delete it with everything in it, its dead letters too."""
 
     def stats(self) -> QueueStats:
-        """Its state in numbers."""
+        """Its counters."""
 
     def purge(self) -> int:
-        """Remove everything that waits; returns how many."""
+        """Remove all waiting messages; returns how many."""
 
     def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
 
     def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
 
     def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """The messages that could not be processed, and why, oldest first."""

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.api.operations import Operations
 from penstock.client import PubSub
 from penstock.testing.server import LocalServer
+from penstock.wire.operations import Operations
 from tests.acceptance.command import COMMAND, Penstock
 
 NOWHERE = "http://127.0.0.1:1"

@@ -11,7 +11,7 @@ import pytest
 from penstock.client import HubClient
 from penstock.config.settings import OPTIONS
 from penstock.hub.broker import stored_message
-from penstock.hub.client.message import HubMessage, Presence
+from penstock.hub.client.messages import HubMessage, Presence
 from penstock.hub.core.claims import Claims
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.topic import covers

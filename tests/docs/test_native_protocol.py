@@ -24,7 +24,7 @@ ROWS = [line for line in PAGE.splitlines() if line.startswith("|")]
 STRUCTS: list[type[msgspec.Struct]] = [
     *(frame for frame in frames.Frame.__subclasses__() if frame.__struct_fields__),
     frames.Nack,
-    frames.Parcel,
+    frames.Delivery,
     frames.Body,
     Message,
     NewMessage,

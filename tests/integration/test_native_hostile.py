@@ -25,7 +25,7 @@ from tests.integration.raw_native import (
     framed,
     pack,
 )
-from tests.unit.api.test_registry import NAMES, arguments_of
+from tests.unit.api.test_operations import NAMES, arguments_of
 
 SECRET = "s3cret-payload"
 MIB = 1024 * 1024
@@ -335,7 +335,7 @@ def drained(client: RawClient, want: int) -> list[list[int]]:
     """(offset, attempt, epoch) of so many deliveries."""
     found: list[list[int]] = []
     while len(found) < want:
-        found += [parcel[:3] for parcel in client.read_until(DELIVERED)[2]]
+        found += [delivery[:3] for delivery in client.read_until(DELIVERED)[2]]
     return found
 
 

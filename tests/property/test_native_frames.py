@@ -77,9 +77,9 @@ def test_deliveries_arrive_as_they_were_leased(
     message = StoredMessage(publish_at=1, data=data, attributes=attributes, key=key, priority=4, size=len(data))
     [body] = Inbox(1 << 20).feed(frames.delivered(stream, [Lease(9, offset, attempt, epoch, message)]))
     read: Any = frames.decode_answer(body)
-    [parcel] = read.parcels
-    assert (read.stream, parcel.offset, parcel.attempt, parcel.epoch) == (stream, offset, attempt, epoch)
-    assert (parcel.message.data, parcel.message.attributes, parcel.message.key) == (data, attributes, key)
+    [delivery] = read.deliveries
+    assert (read.stream, delivery.offset, delivery.attempt, delivery.epoch) == (stream, offset, attempt, epoch)
+    assert (delivery.message.data, delivery.message.attributes, delivery.message.key) == (data, attributes, key)
     assert frames.offset_of(frames.receipt(offset, attempt, epoch)) == offset
 
 

@@ -31,6 +31,10 @@ FORBIDDEN = [
     ("penstock.journal.sqlite", "from penstock.broker.broker import Broker"),
     ("penstock.router.router", "from penstock.broker.broker import Broker"),
     ("penstock.worker.worker", "from penstock.api.operations import Operations"),
+    ("penstock.client.pubsub", "def f():\n    from penstock.broker.broker import Broker"),
+    ("penstock.client.links.embedded", "from penstock.broker.broker import Broker"),
+    ("penstock.client.links.remote", "from penstock.journal.core.events import Event"),
+    ("penstock.client.links.remote", "from penstock.api.operations import Operations"),
     ("penstock.hub.service", "from penstock.broker.broker import Broker"),
     ("penstock.router.router", "import importlib\nimportlib.import_module('penstock.hub')"),
     ("penstock.broker.broker", "from penstock.testing import ManualClock"),
@@ -68,6 +72,7 @@ ALLOWED = [
     ("pyspark_penstock", "from penstock.pipeline.source import PenstockSource as DefaultSource"),
     ("penstock.journal.sqlite", "open('x')"),
     ("penstock.api.queue_manager", ""),
+    ("penstock.client.links.embedded", "import penstock\nfrom penstock.api.operations import Operations"),
 ]
 
 

@@ -19,10 +19,9 @@ from penstock.durations import micros
 from penstock.errors import PenstockError, Unavailable
 from penstock.values.message import check_name
 from penstock.values.policy import check_count
-from penstock.wire.frames import Limits, Nack, Opened, offset_of, receipt
+from penstock.wire.frames import MAX_ERROR_CHARACTERS, Limits, Nack, Opened, offset_of, receipt
 
 GRACE_SECONDS = 10.0
-MAX_ERROR_CHARACTERS = 1_000
 LOST = "its consumer was lost while working on it"
 """The error of a delivery that may have killed who worked on it."""
 

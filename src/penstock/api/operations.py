@@ -34,8 +34,7 @@ from penstock.values.policy import SubscriptionOptions, check_count
 from penstock.values.projects import check_project
 from penstock.values.queue import NewMessage
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.wire.frames import Limits, Parcel
-from penstock.wire.parcels import parcel
+from penstock.wire.frames import Delivery, Limits
 from penstock.wire.results import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
 
 P = ParamSpec("P")
@@ -170,8 +169,8 @@ class Operations(QueueOperations, SchemaOperations):
         deadline = None if ack_deadline is None else micros(ack_deadline, "ack_deadline", minimum=1e-3, maximum=DAY // SECOND)
         consumer = AsyncConsumer(self._aio, Catalog.subscription, name, rules=self._service.rules, ack_deadline=deadline)
         leases = await consumer.next(min(max_messages, MAX_LISTED), span, MAX_ANSWERED)
-        parcels = [parcel(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases]
-        return Pulled(opened(consumer.queue), parcels)
+        deliveries = [Delivery.of(lease.offset, lease.attempt, lease.epoch, lease.message) for lease in leases]
+        return Pulled(opened(consumer.queue), deliveries)
 
     async def peek(self, subscription: str, max_messages: int = 1) -> Pulled:
         """The messages that would be delivered next, without leasing them."""
@@ -180,7 +179,7 @@ class Operations(QueueOperations, SchemaOperations):
         broker = self._aio.broker
 
         def look() -> Pulled:
-            parcels: list[Parcel] = []
+            deliveries: list[Delivery] = []
             size = 0
             with broker.present():
                 queue = broker.catalog.subscription(name)
@@ -188,11 +187,11 @@ class Operations(QueueOperations, SchemaOperations):
                 for offset in queue.upcoming(most):
                     message = broker.message(stream, offset) if stream is not None else None
                     size += message.size if message is not None else 0
-                    if parcels and size > MAX_ANSWERED:
+                    if deliveries and size > MAX_ANSWERED:
                         break
                     if message is not None:
-                        parcels.append(parcel(offset, queue.attempts(offset) + 1, 0, message))
-            return Pulled(opened(queue), parcels)
+                        deliveries.append(Delivery.of(offset, queue.attempts(offset) + 1, 0, message))
+            return Pulled(opened(queue), deliveries)
 
         return await self._aio.call(look)
 

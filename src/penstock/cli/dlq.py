@@ -75,7 +75,7 @@ def run_redrive(found: argparse.Namespace) -> int:
     """A letter that somebody else took in the meantime is not counted."""
 
     async def work(pubsub: PubSub) -> int:
-        from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
+        from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
         chosen = await _chosen(pubsub, found)
         done = 0
@@ -96,7 +96,7 @@ def run_purge(found: argparse.Namespace) -> int:
     """Asks, unless `--yes` says so."""
 
     async def work(pubsub: PubSub) -> int:
-        from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
+        from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
         chosen = await _chosen(pubsub, found, by_id=found.limit is not None)
         done = 0

@@ -67,7 +67,7 @@ def run(found: argparse.Namespace) -> int:
 
 
 async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
-    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+    from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     if parse_message_id(found.message_id) is None:
         # The broker answers None for every message that is not there; a typing error deserves to be told as one.
@@ -86,7 +86,7 @@ async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
 
 
 async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
-    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+    from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     ask = Operations.explain_queue if found.queue else Operations.explain_backlog
     state = await _state(pubsub, found)

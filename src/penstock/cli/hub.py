@@ -22,7 +22,7 @@ from penstock.errors import InvalidArgument, PenstockError, Unavailable
 
 if TYPE_CHECKING:
     from penstock.hub.client.client import HubClient
-    from penstock.hub.client.message import HubActor, HubTopic
+    from penstock.hub.client.messages import HubActor, HubTopic
 
 STDIN = "-"
 PAGE = 1_000

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from penstock.client import Position
     from penstock.hub.client.client import HubClient
     from penstock.hub.client.core.following import Gap
-    from penstock.hub.client.message import ConnectionNews, HubMessage, Key, Presence
-    from penstock.hub.client.messages import HubMessages
+    from penstock.hub.client.messages import ConnectionNews, HubMessage, HubMessages, Key, Presence
 
 T = TypeVar("T")
 MAX_SHOWN = 10_000

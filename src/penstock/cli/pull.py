@@ -73,7 +73,7 @@ async def _pull(pubsub: PubSub, subscription: Subscription, found: argparse.Name
 
 
 async def _ack(pubsub: PubSub, name: str, shown: list[IncomingMessage]) -> None:
-    from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
+    from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
     late = await pubsub.link.call(Operations.acknowledge, name, [message.ack_id for message in shown])
     if late:

@@ -224,7 +224,7 @@ def run_consume(found: argparse.Namespace) -> int:
 
 async def _consume(pubsub: PubSub, queue: WorkQueue, found: argparse.Namespace, show: Callable[[QueueTask], None]) -> int:
     """Take up to so many; waits for the first alone. Returns how many came."""
-    from penstock.api.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
+    from penstock.wire.operations import Operations  # noqa: PLC0415  # it is loaded when this is called
 
     most, done = found.max or 10, 0
     prefetch = min(most, (await queue.config()).max_prefetch)

@@ -112,7 +112,7 @@ def _details(event: TraceEvent) -> Iterator[str]:
 
 async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent]) -> list[tuple[str, str]]:
     """(place, what has become of the message there) for every place where it could be."""
-    from penstock.api.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
+    from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     if parse_message_id(message_id) is None:
         return []  # the id is the router's, and a queue knows the message by another

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from penstock.client.events import Events, Listener
-from penstock.client.inflow import Inflow
+from penstock.client.handlers import Events, Inflow, Listener
 from penstock.client.link import Link
 from penstock.client.message import IncomingMessage
 from penstock.client.options import SubscriberOptions
-from penstock.client.pulled import PullHolder
+from penstock.client.settlement import PullHolder
 from penstock.client.stream import MessageStream
 from penstock.errors import InvalidArgument
 
@@ -28,10 +27,10 @@ STREAM_OPTIONS = frozenset(field.name for field in fields(SubscriberOptions))
 
 
 class Consumer(Generic[M]):
-    """Something by its name that messages come from: to handlers, or to `async for`.
+    """A subscription or work queue: delivers messages to handlers, or to `async for`.
 
     Handlers are called on the event loop, in order of arrival; a coroutine function runs beside others. A message is settled by
-    `ack` or `nack`; one whose handler raised is given back, and the error is told to the listeners of 'error'.
+    `ack` or `nack`. If its handler raises, it is requeued, and listeners of 'error' are called with the error.
     """
 
     kind: int
@@ -46,34 +45,34 @@ class Consumer(Generic[M]):
         self.inflow: Inflow[M] = Inflow(self._events, self._handler_failed)
         self._stream = MessageStream(self, SubscriberOptions())
         self._holders: dict[str, PullHolder] = {}
-        """Who settles what was taken without the stream, by the name of the consumer that holds it."""
+        """Holders of what was taken without the stream, by the name of the consumer."""
 
     # ── for users ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on(self, event: str, listener: Listener) -> Self:
-        """Have a function, or a coroutine function, called for each 'message', each 'error', and the 'close'."""
+        """Call a function, or a coroutine function, for each 'message', each 'error', and the 'close'."""
         self._events.add(event, listener)
         if event == "message":
             self.inflow.attend()
         return self
 
     def off(self, event: str, listener: Listener) -> Self:
-        """Have it called no longer."""
+        """Stop calling it."""
         self._events.remove(event, listener)
         return self
 
     def handler(self, function: F) -> F:
-        """As a decorator: have a function called for each message."""
+        """As a decorator: call a function for each message."""
         self.on("message", function)
         return function
 
     def open(self) -> None:
-        """Begin to receive. Returns at once; whatever goes wrong is told as 'error'."""
+        """Start to receive. Returns at once; errors are reported to listeners of 'error'."""
         self._pubsub.check_open()
         self._stream.start()
 
     async def close(self) -> None:
-        """Receive no more; returns when what is out is settled, or was given back, as `close_behavior` says."""
+        """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says."""
         await self._stream.stop()
         holders, self._holders = self._holders, {}
         for holder in holders.values():
@@ -105,7 +104,7 @@ class Consumer(Generic[M]):
             self._stream.set_options(replace(self._stream.options, **given))
 
     async def __aiter__(self) -> AsyncIterator[M]:
-        """Every message as it comes. Opens it; ends when it is closed, raises what ends it otherwise."""
+        """Every message as it arrives. Opens it; ends when it is closed, and raises the error if one ended it."""
         if not self.is_open:
             self.open()
         while (message := await self.inflow.next()) is not None:
@@ -122,7 +121,7 @@ class Consumer(Generic[M]):
         return self._pubsub.link
 
     def emit(self, event: str, *args: Any) -> None:
-        """Tell listeners. An error that nobody listens to is logged."""
+        """Call listeners. An error without a listener is logged."""
         if not self._events.emit(event, *args) and event == "error":
             log.warning("%s %r: %s", self.noun, self.name, args[0])
 

@@ -1,7 +1,7 @@
 """How a client reaches a broker: the port, for which `links/` has a broker in this process and one behind a connection.
 
-A link hides where the broker is, and nothing else. It retries what it may retry without doing it twice; streams it ends with a
-transient error, and whoever reads them opens them again.
+A link hides where the broker is, and nothing else. It repeats requests only if that does nothing twice. It ends streams with a
+transient error, and their readers open them again.
 """
 
 from __future__ import annotations
@@ -9,33 +9,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from penstock.api.operations import Operations
-from penstock.broker.core.leases import Lease
 from penstock.clock import Clock
-from penstock.errors import PenstockError
-from penstock.values.message import Message, StoredMessage
+from penstock.errors import AlreadyExists, NotFound, PenstockError
+from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack, Opened
+from penstock.wire.operations import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-Body = StoredMessage | frames.Body
-"""A message as it is delivered: the broker's own where it is in this process."""
-Parcel = Lease | frames.Parcel
-"""One delivery."""
+Delivery = frames.Leased | frames.Delivery
+"""One delivery: the broker's own lease if the broker is in this process."""
 
 
 class Receiver(Protocol):
-    """Who a channel delivers to. Called on the event loop; returns at once."""
+    """Where a channel delivers to. Called on the event loop; returns at once."""
 
-    def receive(self, channel: Channel, parcels: Sequence[Parcel]) -> None:
+    def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
         """Take deliveries, which are leased from now on."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
-        """The channel is over, and not because it was closed here. What was delivered may still be settled through another."""
+        """The channel has ended, and was not closed here. What was delivered can still be settled through another."""
 
 
 class Channel(Protocol):
@@ -46,40 +43,40 @@ class Channel(Protocol):
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        """End deliveries, by their receipts, or give them other deadlines. Nobody hears whether that came in time.
+        """Settle deliveries by their receipts, or set other deadlines, without a result.
 
-        `begun` are deliveries that somebody works on from now on: should this process die over one of them, its try counts.
+        `begun` are deliveries whose handlers start now: if this process dies, they count as attempts.
         """
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
         """Acks and nacks that were given to `settle` and may not have arrived, once the channel is over."""
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """The same; returns the receipts that were not live any more, when the rest cannot be undone."""
+        """The same; returns the receipts that were not leased any more, after the rest is durable."""
 
     def adjust(self, limits: Limits) -> None:
-        """Live by other limits."""
+        """Change the limits."""
 
     async def close(self, *, keep: bool = False) -> None:
-        """End it. What its consumer still holds goes back with its last channel, unless it is to be kept for a moment."""
+        """End it. With its last channel, a consumer's messages are requeued; `keep` delays that for a moment."""
 
 
 class Link(Protocol):
     """A way to a broker, for one event loop."""
 
     clock: Clock
-    """The broker's own where it is in this process: what it lets expire has expired here too."""
+    """The broker's own if it is in this process, so that leases expire at the same instant on both sides."""
     address: str
     """For people."""
 
     async def start(self) -> None:
-        """Reach the broker; ServerUnreachable when that is not possible."""
+        """Connect to the broker; ServerUnreachable if that is not possible."""
 
     async def close(self) -> None:
-        """Let go of it. Safe to call twice."""
+        """Disconnect. Safe to call twice."""
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Have an operation done."""
+        """Call an operation."""
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
         """Publish messages to a topic, all or none; returns their ids when they are safe. Never twice."""
@@ -90,7 +87,25 @@ class Link(Protocol):
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Begin a stream of deliveries of a subscription or work queue (`frames.TOPIC`, `frames.QUEUE`).
+        """Start a stream of deliveries of a subscription or work queue (`frames.TOPIC`, `frames.QUEUE`).
 
         `held`: receipts that a returning consumer still has. Raises what keeps it from opening; a transient error may pass.
         """
+
+
+async def created(creation: Awaitable[object], *, exist_ok: bool) -> None:
+    """Create something; AlreadyExists is ignored with `exist_ok`."""
+    try:
+        await creation
+    except AlreadyExists:
+        if not exist_ok:
+            raise
+
+
+async def exists(look: Awaitable[object]) -> bool:
+    """Whether a lookup finds something."""
+    try:
+        await look
+    except NotFound:
+        return False
+    return True

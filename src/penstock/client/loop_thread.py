@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who have none."""
+"""An event loop in a thread of its own, for programs without one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS = 32
 """How many handlers run at once."""
 
 
-class Portal:
+class LoopThread:
     """An event loop in a thread of its own, and the way to it from other threads."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Portal:
     def call(self, function: Callable[[], Any]) -> Any:
         """Call a function in the loop's thread; what it gives to be awaited is awaited.
 
-        Whoever is interrupted while waiting for the result cancels it.
+        An interrupted wait cancels it.
         """
         if not self.is_alive:
             raise FailedPrecondition("the client is closed", hint="with PubSub() as pubsub: …")
@@ -51,7 +51,7 @@ class Portal:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the loop turns."""
+        """Whether the loop runs."""
         return self._thread.is_alive()
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.client.link import Parcel
+from penstock.client.link import Delivery
 from penstock.durations import SECOND, micros, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
 from penstock.ids import ack_id, message_id
@@ -47,24 +47,24 @@ async def response_to(settling: Awaitable[Sized]) -> AckResponse:
 
 
 class Holder(Protocol):
-    """Who a delivery is settled with. May be called from any thread."""
+    """Settles deliveries. May be called from any thread."""
 
     def begin(self, message: IncomingMessage) -> None:
-        """Somebody begins to work on it."""
+        """Work on it starts."""
 
     def ack(self, message: IncomingMessage) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
 
     def nack(self, message: IncomingMessage, nack: Nack) -> None:
-        """Give it back."""
+        """Requeue it."""
 
     def move(self, message: IncomingMessage, seconds: float) -> None:
-        """Give its lease another deadline."""
+        """Set another deadline of its lease."""
 
     async def confirm(
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
-        """Do the same and say what became of it."""
+        """Do one of these, and return the result."""
 
 
 class IncomingMessage:
@@ -74,10 +74,10 @@ class IncomingMessage:
     """
 
     __slots__ = (
+        "_delivery",
         "_holder",
         "_is_settled",
         "_opened",
-        "_parcel",
         "deadline",
         "end_at",
         "is_worked_on",
@@ -87,10 +87,10 @@ class IncomingMessage:
         "stream",
     )
 
-    def __init__(self, holder: Holder, opened: Opened, parcel: Parcel, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
+    def __init__(self, holder: Holder, opened: Opened, delivery: Delivery, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
         self._holder = holder
         self._opened = opened
-        self._parcel = parcel
+        self._delivery = delivery
         self.receipt = receipt
         self.received_at = now
         self.deadline = deadline
@@ -107,33 +107,33 @@ class IncomingMessage:
     @property
     def id(self) -> str:
         """The message's id: unique across all topics, sortable by time; the same for every delivery."""
-        return message_id(self._parcel.message.publish_at, self._opened.stream, self._parcel.offset)
+        return message_id(self._delivery.message.publish_at, self._opened.stream, self._delivery.offset)
 
     @property
     def ack_id(self) -> str:
         """The id of this delivery."""
-        return ack_id(self._opened.queue, self._parcel.offset, self._parcel.attempt, self._parcel.epoch)
+        return ack_id(self._opened.queue, self._delivery.offset, self._delivery.attempt, self._delivery.epoch)
 
     @property
     def data(self) -> bytes:
         """The payload."""
-        return self._parcel.message.data
+        return self._delivery.message.data
 
     @property
     def attributes(self) -> Mapping[str, str]:
         """The attributes. They cannot be changed."""
-        attributes = self._parcel.message.attributes
+        attributes = self._delivery.message.attributes
         return MappingProxyType(attributes) if attributes else _NOTHING
 
     @property
     def ordering_key(self) -> str:
         """The ordering key, empty when there is none."""
-        return self._parcel.message.key
+        return self._delivery.message.key
 
     @property
     def publish_time(self) -> datetime:
         """When it was published; a dead letter keeps the time of its first publication."""
-        body = self._parcel.message
+        body = self._delivery.message
         return to_datetime(body.origin_at or body.publish_at)
 
     @property
@@ -144,22 +144,22 @@ class IncomingMessage:
     @property
     def delivery_attempt(self) -> int:
         """1 for the first delivery."""
-        return self._parcel.attempt
+        return self._delivery.attempt
 
     @property
     def priority(self) -> int:
         """0–9, 9 is delivered first."""
-        return self._parcel.message.priority
+        return self._delivery.message.priority
 
     @property
     def length(self) -> int:
         """Bytes of data."""
-        return len(self._parcel.message.data)
+        return len(self._delivery.message.data)
 
     @property
     def offset(self) -> int:
         """Its place in its topic's log."""
-        return self._parcel.offset
+        return self._delivery.offset
 
     @property
     def is_settled(self) -> bool:
@@ -169,50 +169,50 @@ class IncomingMessage:
     def json(self) -> Any:
         """The payload, read as JSON."""
         try:
-            return msgspec.json.decode(self._parcel.message.data)
+            return msgspec.json.decode(self._delivery.message.data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"the data of message {self.id} is not JSON: {error}") from None
 
     def begin(self) -> None:
-        """Say that somebody begins to work on it: should this process die over it, the try counts. Streams say it themselves."""
+        """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
         if not self._is_settled:
             self._holder.begin(self)
 
     def ack(self) -> None:
-        """Settle it for good."""
+        """Acknowledge it."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.ack(self)
 
     def nack(self) -> None:
-        """Give it back: it is delivered again, at once or after the retry policy's backoff, or becomes a dead letter."""
+        """Requeue it: it is redelivered, at once or after the retry policy's backoff, or becomes a dead letter."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.nack(self, Nack(self.receipt))
 
     def modify_ack_deadline(self, seconds: Duration) -> None:
-        """Let the lease last so many seconds from now; 0 gives the message back."""
+        """Set the end of the lease to `seconds` from now; 0 requeues the message."""
         span = _span(seconds)
         if not self._is_settled:
             self._is_settled = not span
             self._holder.move(self, span)
 
     async def ack_with_response(self) -> AckResponse:
-        """Settle it for good, and return when that is certain; INVALID when it came too late."""
+        """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
         return await self._holder.confirm(self, acks=[self.receipt])
 
     async def nack_with_response(self) -> AckResponse:
-        """Give it back, and return when that is certain; INVALID when it came too late."""
+        """Requeue it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
         return await self._holder.confirm(self, nack=Nack(self.receipt))
 
     async def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
-        """As `modify_ack_deadline`, and say whether it came in time."""
+        """As `modify_ack_deadline`; INVALID if the lease was over."""
         span = _span(seconds)
         if self._is_settled:
             return AckResponse.INVALID

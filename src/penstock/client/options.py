@@ -1,25 +1,29 @@
-"""What a subscriber may be told."""
+"""Options of subscribers and publishers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.durations import micros
+from penstock.client.core.batching import BatchLimits
+from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
+from penstock.values.message import MAX_MESSAGE_BYTES
 from penstock.values.policy import Duration, FlowControl, check_count, check_flag
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 100 * 1024 * 1024
+MAX_BATCH_MESSAGES = 1_000
+DAY_SECONDS = 86_400
 
 
 class CloseBehavior(StrEnum):
     """What a closing stream does with messages that are not settled."""
 
     WAIT = "wait"
-    """Wait for them to be settled, or for their leases to run out."""
+    """Wait until they are settled or their leases expire."""
     NACK = "nack"
-    """Give them back at once, so that others get them."""
+    """Requeue them at once, so that others get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class SubscriberOptions:
     """How long after its delivery a lease ends at the latest, however long its handler runs."""
     close_behavior: CloseBehavior = CloseBehavior.WAIT
     close_timeout: Duration | None = None
-    """How long a close waits for what is unsettled, before it gives that back; None: as long as leases last."""
+    """How long a close waits for unsettled messages before it requeues them; None: as long as leases last."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.flow_control, FlowControl):
@@ -63,3 +67,73 @@ class SubscriberOptions:
     def max_bytes(self) -> int:
         """The limit of unsettled bytes."""
         return self.flow_control.max_bytes or MAX_BYTES
+
+
+class OnLimit(StrEnum):
+    """What becomes of a message beyond the limits of flow control."""
+
+    BLOCK = "block"
+    """It waits in line, and is sent when there is room."""
+    ERROR = "error"
+    """Publishing it raises ResourceExhausted."""
+    IGNORE = "ignore"
+    """It is sent all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherFlowControl:
+    """How much may be published and not confirmed. A lone message always passes."""
+
+    max_outstanding_messages: int = 10_000
+    max_outstanding_bytes: int = 100 * 1024 * 1024
+    on_limit: OnLimit = OnLimit.BLOCK
+
+    def __post_init__(self) -> None:
+        check_count(self.max_outstanding_messages, "flow_control.max_outstanding_messages", 1)
+        check_count(self.max_outstanding_bytes, "flow_control.max_outstanding_bytes", 1)
+        try:
+            object.__setattr__(self, "on_limit", OnLimit(self.on_limit))
+        except ValueError:
+            raise InvalidArgument.of("flow_control.on_limit", self.on_limit, "'block', 'error' or 'ignore'") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """How a topic gathers messages into requests. Durations are seconds."""
+
+    max_messages: int = 100
+    """A batch is sent when it has this many messages; 1 sends each message alone."""
+    max_bytes: int = 1024 * 1024
+    """A batch is sent when it has this many bytes. A larger message is sent alone."""
+    max_seconds: float = 0.01
+    """How long messages gather while another batch is on its way. When none is, they do not wait."""
+    flow_control: PublisherFlowControl = field(default_factory=PublisherFlowControl)
+    give_up_seconds: float = 60
+    """How long a batch is tried before its messages fail, and how long a close waits for what is not confirmed."""
+
+    def __post_init__(self) -> None:
+        check_count(self.max_messages, "max_messages", 1, MAX_BATCH_MESSAGES)
+        check_count(self.max_bytes, "max_bytes", 1, MAX_MESSAGE_BYTES)
+        # Both may be given as timedelta, as everywhere.
+        object.__setattr__(self, "max_seconds", micros(self.max_seconds, "max_seconds", maximum=60) / SECOND)
+        give_up = micros(self.give_up_seconds, "give_up_seconds", minimum=1e-3, maximum=DAY_SECONDS)
+        object.__setattr__(self, "give_up_seconds", give_up / SECOND)
+        if not isinstance(self.flow_control, PublisherFlowControl):
+            raise InvalidArgument.of("flow_control", self.flow_control, "a PublisherFlowControl")
+
+    @property
+    def limits(self) -> BatchLimits:
+        """The same, for `core/batching.py`."""
+        flow = self.flow_control
+        max_wait = micros(self.max_seconds, "max_seconds")
+        if flow.on_limit is OnLimit.IGNORE:
+            return BatchLimits(self.max_messages, self.max_bytes, max_wait)
+        return BatchLimits(
+            # A batch must not be larger than what may be on its way at all.
+            min(self.max_messages, flow.max_outstanding_messages),
+            min(self.max_bytes, flow.max_outstanding_bytes),
+            max_wait,
+            flow.max_outstanding_messages,
+            flow.max_outstanding_bytes,
+            flow.on_limit is OnLimit.ERROR,
+        )

@@ -7,12 +7,10 @@ import os
 import ssl
 from typing import Any, Self
 
+import penstock
 from penstock import forks
-from penstock.api.operations import Operations
-from penstock.broker.broker import Broker
 from penstock.client.consumer import Consumer
 from penstock.client.link import Link
-from penstock.client.links.embedded import EmbeddedLink
 from penstock.client.options import CloseBehavior
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
@@ -21,6 +19,7 @@ from penstock.client.topic import Topic
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.operations import Operations
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent
 
 
@@ -31,8 +30,8 @@ class PubSub:
     token="…")` is a server, with `tls` for a certificate of your own. `topic(name)` and the like return the same object each time
     and make nothing at the broker.
 
-    When the server goes away, the client comes back by itself: a request waits `give_up_seconds` for a connection. Every
-    `ping_seconds` it asks for a sign of life, and gives a connection up on which two were not answered.
+    The client reconnects by itself: a request waits `give_up_seconds` for a connection. Every `ping_seconds` it sends a ping;
+    after two without an answer it drops the connection.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class PubSub:
         ping_seconds: float = 20.0,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        broker: Broker | None = None,
+        broker: penstock.Broker | None = None,
     ) -> None:
         if server is not None and (data_dir is not None or clock is not None or broker is not None):
             raise InvalidArgument("a server is given together with data_dir, clock or broker, wanted one or the other")
@@ -56,12 +55,14 @@ class PubSub:
             raise InvalidArgument("broker is given together with data_dir or clock, wanted one or the other")
         self.link: Link
         if server is not None:
-            from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # who embeds the broker needs no sockets
+            from penstock.client.links.remote import RemoteLink  # noqa: PLC0415  # an embedded broker needs no sockets
 
             self.link = RemoteLink(
                 server, token=token, project=project, tls=tls, give_up_seconds=give_up_seconds, ping_seconds=ping_seconds
             )
         else:
+            from penstock.client.links.embedded import EmbeddedLink  # noqa: PLC0415  # a remote client needs no broker
+
             self.link = EmbeddedLink(data_dir=data_dir, clock=clock, broker=broker, project=project)
         self._topics: dict[str, Topic] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -73,16 +74,16 @@ class PubSub:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> Self:
-        """Reach the broker. `async with` does it."""
+        """Connect to the broker. `async with` does it."""
         await self.link.start()
         self._is_open = True
         return self
 
     async def close(self, *, give_back: bool = False) -> None:
-        """Publish what waits, close every subscription and queue, and let go of the broker. Safe to call twice.
+        """Publish what waits, close every subscription and queue, and disconnect. Safe to call twice.
 
-        With `give_back` nothing unsettled is waited for: it goes back at once. Leaving `async with` by an error does the same.
-        Who gives up waiting lets go of the broker at once, whatever is not settled or published.
+        With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
+        cancelled, the broker is released at once, whatever is not settled or published.
         """
         if not self._is_open:
             return
@@ -112,7 +113,7 @@ class PubSub:
         await self.close(give_back=kind is not None)
 
     def check_open(self) -> None:
-        """Raise when it is not open."""
+        """Raise FailedPrecondition if it is not open."""
         if not self._is_open:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
 
@@ -176,7 +177,7 @@ class PubSub:
         return await self.link.call(Operations.list_snapshots)
 
     async def delete_snapshot(self, name: str) -> None:
-        """Forget a snapshot."""
+        """Delete a snapshot."""
         await self.link.call(Operations.delete_snapshot, name)
 
     async def trace(self, message_id: str) -> list[TraceEvent]:
@@ -184,9 +185,9 @@ class PubSub:
         return await self.link.call(Operations.trace, message_id)
 
     async def overview(self) -> Overview:
-        """Everything in numbers."""
+        """Every topic, subscription and queue with its counters."""
         return await self.link.call(Operations.overview)
 
     async def info(self) -> ServerInfo:
-        """What answers, and whether it is well."""
+        """The version and the health of the server."""
         return await self.link.call(Operations.info)

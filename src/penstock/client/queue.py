@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.api.feed import MAX_ERROR_CHARACTERS
-from penstock.api.operations import Operations
 from penstock.client.consumer import Consumer
-from penstock.client.existence import is_there, made
+from penstock.client.link import created, exists
 from penstock.client.message import Holder, IncomingMessage
-from penstock.client.pulled import QueueHolder
-from penstock.client.queue_publisher import QueuePublisher
+from penstock.client.publishing import QueuePublisher
+from penstock.client.settlement import QueueHolder
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
 from penstock.values.policy import Duration, QueueConfig, check_count
 from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
 from penstock.wire import frames
-from penstock.wire.frames import Body, Nack, Opened, Parcel
+from penstock.wire.frames import MAX_ERROR_CHARACTERS, Body, Delivery, Nack, Opened
+from penstock.wire.operations import Operations
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -47,7 +46,7 @@ class QueueTask(IncomingMessage):
     @property
     def payload(self) -> Any:
         """The payload as it was published: bytes, str or a JSON value."""
-        body = self._parcel.message
+        body = self._delivery.message
         if body.content == TEXT:
             return body.data.decode()
         return msgspec.json.decode(body.data) if body.content == JSON else body.data
@@ -60,17 +59,17 @@ class QueueTask(IncomingMessage):
     @property
     def retry_count(self) -> int:
         """How often it was tried before: 0 for the first delivery."""
-        return self._parcel.attempt - 1
+        return self._delivery.attempt - 1
 
     @property
     def max_retries(self) -> int:
         """How often it may be tried again before it becomes a dead letter: its own number, or the queue's."""
-        return (self._parcel.message.max_attempts or self._opened.max_attempts or 1) - 1
+        return (self._delivery.message.max_attempts or self._opened.max_attempts or 1) - 1
 
     def nack(self, requeue: bool = True, error: str | None = None, delay: Duration | None = None) -> None:
-        """Give it back: for another try, after `delay` if given, or, with requeue=False or no tries left, to the dead letters.
+        """Requeue it, after `delay` if given; with requeue=False, or when no retries are left, it becomes a dead letter.
 
-        The error is kept with it. Without a delay the queue's retry policy says when it comes again.
+        The error is kept with it. Without a delay, the queue's retry policy decides when it is redelivered.
         """
         seconds = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS) / 1e6
         if error is not None:
@@ -83,7 +82,7 @@ class QueueTask(IncomingMessage):
             self._holder.nack(self, Nack(self.receipt, requeue, error, seconds))
 
     def give_back(self) -> None:
-        """Give it back as if it had not been delivered: the try does not count. Of what `consume` took, it does."""
+        """Requeue it without counting the attempt. After `consume` the attempt counts."""
         if not self._is_settled:
             self._is_settled = True
             self._holder.nack(self, Nack(self.receipt, unseen=True))
@@ -96,7 +95,7 @@ class WorkQueue(Consumer[QueueTask]):
     """A work queue by its name. Making the object makes nothing at the broker: `create` does.
 
     Consume it with `on("message", handler)` and `open()`, with `async for task in queue`, or a few at a time with `consume`. A
-    task whose handler raised is given back with the text of the error, which is also told to the listeners of 'error'.
+    task whose handler raised is requeued with the text of the error, and listeners of 'error' are called.
     """
 
     kind = frames.QUEUE
@@ -106,7 +105,7 @@ class WorkQueue(Consumer[QueueTask]):
     def __init__(self, pubsub: PubSub, name: str, **options: Any) -> None:
         super().__init__(pubsub, name)
         self.publisher = QueuePublisher(pubsub, name)
-        """What gathers messages into requests."""
+        """Gathers messages into requests."""
         self._consumer_id = f"client-{secrets.token_hex(8)}"
         self.set_options(**options)
 
@@ -151,7 +150,7 @@ class WorkQueue(Consumer[QueueTask]):
         prefetch: int | None = None,
         consumer: str | None = None,
     ) -> list[QueueTask]:
-        """Take up to so many tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
+        """Take up to `max_messages` tasks, waiting up to `wait` seconds for the first. Their leases are not extended.
 
         A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
         them; without it every `WorkQueue` object is one.
@@ -178,12 +177,12 @@ class WorkQueue(Consumer[QueueTask]):
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
         creation = self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
-        await made(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a queue."""
-        return await is_there(self.config())
+        return await exists(self.config())
 
     async def config(self) -> QueueConfig:
         """Its settings; QueueNotFound when there is none."""
@@ -194,19 +193,19 @@ class WorkQueue(Consumer[QueueTask]):
         await self.link.call(Operations.delete_queue, self.name)
 
     async def stats(self) -> QueueStats:
-        """Its state in numbers."""
+        """Its counters."""
         return await self.link.call(Operations.queue_stats, self.name)
 
     async def purge(self) -> int:
-        """Remove everything that waits; returns how many."""
+        """Remove all waiting messages; returns how many."""
         return await self.link.call(Operations.purge_queue, self.name)
 
     async def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
         await self.link.call(Operations.pause_queue, self.name)
 
     async def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
         await self.link.call(Operations.resume_queue, self.name)
 
     # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,6 +263,6 @@ def _task(holder: Holder, message: QueueMessage, now: int) -> QueueTask:
     assert place is not None, "the broker makes no other ids"
     publish_at, stream, offset = place
     body = Body(publish_at, data, message.headers or None, "", message.priority, content, None, message.max_retries + 1)
-    parcel = Parcel(offset, message.retry_count + 1, 0, body)
+    delivery = Delivery(offset, message.retry_count + 1, 0, body)
     opened = Opened(queue=0, stream=stream, max_attempts=None, exactly_once=False, ordered=False)
-    return QueueTask(holder, opened, parcel, frames.receipt(offset, parcel.attempt, 0), now, now)
+    return QueueTask(holder, opened, delivery, frames.receipt(offset, delivery.attempt, 0), now, now)

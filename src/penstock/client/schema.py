@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.api.operations import Operations
-from penstock.client.existence import is_there, made
+from penstock.client.link import created, exists
 from penstock.errors import InvalidArgument
+from penstock.wire.operations import Operations
 from penstock.wire.results import SchemaInfo
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Schema:
 
     async def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
         """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
-        await made(self._pubsub.link.call(Operations.create_schema, self.name, kind, definition), exist_ok=exist_ok)
+        await created(self._pubsub.link.call(Operations.create_schema, self.name, kind, definition), exist_ok=exist_ok)
         return self
 
     async def get(self, revision: str | None = None) -> SchemaInfo:
@@ -34,7 +34,7 @@ class Schema:
 
     async def exists(self) -> bool:
         """Whether there is such a schema."""
-        return await is_there(self.get())
+        return await exists(self.get())
 
     async def commit(self, definition: str) -> SchemaInfo:
         """Add a revision; InvalidArgument when messages of the one before would not fit it."""

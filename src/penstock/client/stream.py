@@ -1,17 +1,412 @@
-"""MessageStream: streaming pull (specification 004)."""
+"""MessageStream: streaming pull (specification 004). A `Session` is one life of a stream, from its start to its close.
+
+    opening ──> open ──────────────────────────────> closing ──> over
+      ▲  │       │                                    ▲  unsettled messages are settled, expire, or are requeued
+      │  └───────┴── transient error: 'error', wait   │
+      └──────────────────┘  fatal error: 'error' ─────┘  'close'
+
+The broker enforces the limits: it knows what this consumer holds. Here is what a consumer does itself: extend leases while
+handlers run, settle in batches, reopen after an error with what it still holds, and close cleanly.
+"""
 
 from __future__ import annotations
 
-from penstock.client.options import SubscriberOptions
-from penstock.client.session import Session, Source
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from penstock.client.core.stream import Holdings, Recovery
+from penstock.client.link import Channel, Delivery, Link
+from penstock.client.message import IncomingMessage
+from penstock.client.options import CloseBehavior, SubscriberOptions
+from penstock.client.settlement import Settler
+from penstock.clock import monotonic, steady
+from penstock.durations import SECOND, micros
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, Unavailable
+from penstock.wire.frames import Limits, Nack, Opened, receipt
+
+log = logging.getLogger("penstock.client")
+
+OPENING_SECONDS = 1.0
+"""How long a channel may still take to open when another one has ended."""
+FAREWELL_SECONDS = 5.0
+"""How long a close waits for acks to arrive when the broker cannot be reached."""
+
+
+class Intake(Protocol):
+    """Who takes messages, of the source's message type. An Inflow is one."""
+
+    def begin(self, on_done: Callable[[], None]) -> None:
+        """A stream begins, and wants to hear whenever work on a message has ended."""
+
+    def end(self) -> None:
+        """It has ended."""
+
+    def take(self, message: Any) -> None:
+        """A message has arrived. Sets `is_worked_on` while it is worked on."""
+
+    def drain(self) -> Sequence[IncomingMessage]:
+        """Give up what nobody has begun to work on."""
+
+    def lose(self, receipts: Collection[int]) -> None:
+        """Leases have run out: what nobody has begun to work on is to be forgotten."""
+
+    def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
+        """Receipts of what these tasks work on."""
+
+    def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
+        """Whether anybody works on anything, but for these tasks."""
+
+
+class Source(Protocol):
+    """What a stream delivers from, and whose listeners it calls. A Subscription is one."""
+
+    kind: int
+    """`frames.TOPIC` for a subscription, `frames.QUEUE` for a work queue."""
+    name: str
+    message_type: type[IncomingMessage]
+
+    @property
+    def inflow(self) -> Intake:
+        """Where messages go."""
+
+    @property
+    def link(self) -> Link:
+        """The way to the broker."""
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Tell listeners: 'error' with the error, 'close'."""
+
+
+class Session:
+    """Starts when it is created. Belongs to one event loop."""
+
+    def __init__(
+        self, source: Source, options: SubscriberOptions, *, is_paused: bool, on_end: Callable[[PenstockError | None], None]
+    ) -> None:
+        self._source = source
+        self._link = source.link
+        self._clock = self._link.clock
+        self._now = steady(self._clock)
+        self._loop = asyncio.get_running_loop()
+        self._on_end = on_end
+        self._options = options
+        self._is_paused = is_paused
+        self._consumer = f"stream-{secrets.token_hex(8)}"
+        self._channels: dict[Channel, int] = {}
+        """The open ones, and their numbers."""
+        self._early: list[tuple[Channel, Sequence[Delivery]]] = []
+        """What came through channels that are just being opened."""
+        self._arrived: deque[IncomingMessage] = deque()
+        """What came while the stream was paused."""
+        self._opened: Opened | None = None
+        self._recovery = Recovery()
+        self._broken, self._changed = asyncio.Event(), asyncio.Event()
+        self._opening: asyncio.Task[None]
+        self._error: PenstockError | None = None
+        self._failure: PenstockError | None = None
+        self._holdings: Holdings[IncomingMessage]
+        self._settler: Settler
+        self._begin()
+        source.inflow.begin(self._changed.set)
+        self._closing: asyncio.Task[None] | None = None
+        self._callers: set[asyncio.Task[Any]] = set()
+        """Who waits for the close."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop_listening = self._clock.listen(self._jumped)
+        self._task = self._loop.create_task(self._run(), name=f"penstock stream of {source.name}")
+        self._look_after()
+
+    # ── for the stream ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages are held."""
+        return len(self._holdings)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it is coming to its end."""
+        return self._closing is not None
+
+    def pause(self) -> None:
+        """Hand nothing over until `resume`."""
+        self._is_paused = True
+        self._adjust()
+
+    def resume(self) -> None:
+        """Hand over again, first what has come meanwhile."""
+        self._is_paused = False
+        self._adjust()
+        while self._arrived and not self._is_paused:
+            self._source.inflow.take(self._arrived.popleft())
+
+    def set_options(self, options: SubscriberOptions) -> None:
+        """Change the options."""
+        has_streams = options.max_streams != self._options.max_streams
+        self._options = options
+        self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
+        self._adjust()
+        self._look_after()
+        if has_streams and not self.is_closing:
+            self._broken.set()
+
+    def close(self) -> None:
+        """Begin to close."""
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
+            self._adjust()
+            # Messages that no handler has seen are requeued at once, without counting an attempt: others may have them.
+            unseen = [*self._arrived, *self._source.inflow.drain()]
+            self._arrived.clear()
+            self._settler.give_back([_unseen(message.receipt) for message in unseen])
+        self._changed.set()  # `stop` may have added one who must not wait for itself
+
+    async def stop(self) -> None:
+        """Close, and return when it is over. Cancelling the wait does not stop it; a handler that calls it is not waited for."""
+        caller = asyncio.current_task()
+        assert caller is not None, "it is awaited"
+        self._callers.add(caller)
+        self.close()
+        assert self._closing is not None, "it has begun"
+        try:
+            await asyncio.shield(self._closing)
+        finally:
+            self._callers.discard(caller)
+
+    # ── from the link ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
+        """Deliveries have come."""
+        number = self._channels.get(channel)
+        if number is None:
+            self._early.append((channel, deliveries))
+            return
+        if self._closing is not None:
+            channel.settle([], [_unseen(receipt(one.offset, one.attempt, one.epoch)) for one in deliveries], [])
+            return
+        self._recovery.worked()
+        now, steadily = self._clock.now(), self._now()
+        span = self._holdings.ack_deadline
+        deadline = steadily + span
+        end_at = steadily + micros(self._options.max_extension, "max_extension")
+        held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
+        take = self._source.inflow.take
+        for delivery in deliveries:
+            attempt = delivery.attempt
+            mark = receipt(delivery.offset, attempt, delivery.epoch)
+            if attempt > 1:
+                # Whatever the clock here says: the delivery before is over.
+                held.pop(receipt(delivery.offset, attempt - 1, delivery.epoch), None)
+            message = make(settler, opened, delivery, mark, now, deadline)
+            message.stream, message.span, message.end_at = number, span, end_at
+            held[mark] = message
+            if self._is_paused:  # perhaps by the handler of the message before
+                message.is_worked_on = True
+                self._arrived.append(message)
+            else:
+                take(message)
+
+    def ended(self, channel: Channel, error: PenstockError | None) -> None:
+        """A channel is over."""
+        self._error = self._error or error or Unavailable("the stream was ended by the broker")
+        self._broken.set()
+        # Channels that are being opened get a moment, so that they can be closed cleanly.
+        self._loop.call_later(OPENING_SECONDS, self._opening.cancel)
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        """Keep the channels open until the stream is closed or fails."""
+        while True:
+            self._broken.clear()
+            self._error = None
+            began = monotonic()
+            self._opening = self._loop.create_task(self._open())
+            try:
+                await self._opening
+                await self._broken.wait()
+            except asyncio.CancelledError:
+                if self._task.cancelling():
+                    raise
+            except PenstockError as error:
+                self._error = error
+            except Exception as error:
+                log.exception("the stream of %r failed", self._source.name)
+                self._error = PenstockError(f"the stream of {self._source.name!r} failed: {error!r}")
+            await self._let_go(keep=self._error is None or self._error.transient)
+            if self._error is None:
+                continue  # there are other options
+            wait = self._recovery.failed(self._error, monotonic() - began)
+            if wait is None:
+                self._fail(self._error)
+                return
+            self._source.emit("error", self._error)
+            await asyncio.sleep(wait / SECOND)
+
+    async def _open(self) -> None:
+        source = self._source
+        # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
+        held = [*self._holdings.by_receipt, *self._settler.pending]
+        for number in range(self._options.max_streams):
+            limits = self._limits()
+            channel = await self._link.open(
+                source.kind, source.name, self._consumer, limits, self, held=held if not number else None
+            )
+            try:
+                self._adopt(channel, number)
+            except PenstockError:
+                await channel.close()
+                raise
+            if limits != self._limits():  # they have changed meanwhile
+                channel.adjust(self._limits())
+
+    def _adopt(self, channel: Channel, number: int) -> None:
+        """Take a channel, and what came through it before."""
+        opened, before = channel.opened, self._opened
+        if self._options.message_ordering and not opened.ordered:
+            raise FailedPrecondition(
+                f"{self._source.name!r} was created without message_ordering, so its messages come in no order",
+                hint="create it again with message_ordering=True, or open it without",
+            )
+        if not number:
+            if before is not None and before.queue != opened.queue:
+                # It was deleted and made again: what is held is nobody's, and must not settle what bears the same numbers now.
+                self._settler.end()
+                self._forget()
+                self._begin()
+            self._opened = opened
+            self._settler.use(channel)
+            if before is not None:
+                self._look_after(renew=True)
+        elif before is not None and before.queue != opened.queue:
+            raise Unavailable(f"{self._source.name!r} was deleted and made again")
+        self._channels[channel] = number
+        early, self._early = self._early, []
+        for one, deliveries in early:
+            self.receive(one, deliveries)
+
+    async def _let_go(self, *, keep: bool) -> None:
+        """Close the channels; what could not be sent through them is kept for others."""
+        channels = [*self._channels]
+        self._settler.let_go()
+        self._channels.clear()
+        self._early.clear()
+        # All at once: where nobody answers, each takes its time.
+        await asyncio.gather(*(channel.close(keep=keep) for channel in channels), return_exceptions=True)
+        if channels:
+            self._settler.repeat(*channels[0].unconfirmed())
+
+    def _begin(self) -> None:
+        """Hold nothing yet."""
+        self._holdings = Holdings(micros(self._options.ack_deadline, "ack_deadline"))
+        self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after)
+
+    def _forget(self) -> None:
+        """Nothing that is held can be settled any more."""
+        self._arrived.clear()
+        self._source.inflow.drain()
+        self._holdings.by_receipt.clear()
+        self._changed.set()
+
+    # ── closing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fail(self, error: PenstockError) -> None:
+        """End by itself, after a fatal error."""
+        self._failure = error
+        self._source.emit("error", error)
+        self._forget()
+        self.close()
+
+    async def _finish(self) -> None:
+        try:
+            if self._options.close_behavior is CloseBehavior.WAIT and self._failure is None:
+                timeout = self._options.close_timeout
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if timeout is None else micros(timeout, "close_timeout") / SECOND):
+                        await self._until_settled()
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._settler.give_back([Nack(mark) for mark in self._holdings.by_receipt.copy()])
+            await self._let_go(keep=False)
+        finally:
+            self._settler.end(is_gone=self._failure is not None)
+            self._stop_listening()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._task.cancel()
+            self._on_end(self._failure)
+            self._source.inflow.end()
+            self._source.emit("close")
+
+    async def _until_settled(self) -> None:
+        """Wait for what is out, for handlers, and for acks to be on their way; not for what who closes works on itself."""
+        while self._failure is None and self._is_waited_for():
+            await self._change()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                while self._failure is None and self._settler.pending:
+                    await self._change()
+
+    def _is_waited_for(self) -> bool:
+        inflow, callers = self._source.inflow, self._callers
+        return inflow.is_busy(callers) or not self._holdings.by_receipt.keys() <= inflow.held_by(callers)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _limits(self) -> Limits:
+        options = self._options
+        return Limits(
+            options.max_messages,
+            options.max_bytes,
+            self._holdings.ack_deadline / SECOND,
+            options.flow_control.allow_excess_messages,
+            self._is_paused or self._closing is not None,
+        )
+
+    def _adjust(self) -> None:
+        limits = self._limits()
+        for channel in self._channels:
+            channel.adjust(limits)
+
+    def _jumped(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing is held any more
+            self._loop.call_soon_threadsafe(self._look_after)
+
+    def _look_after(self, *, renew: bool = False) -> None:
+        """Extend leases of messages that are worked on, drop those that expired, and schedule the next look."""
+        plan = self._holdings.plan(self._now(), may_extend=self._settler.is_connected, renew=renew)
+        for span, receipts in plan.extend.items():
+            self._settler.extend(receipts, span / SECOND)
+        if plan.lost:
+            log.debug("%d leases of %r have run out", len(plan.lost), self._source.name)
+            lost = {message.receipt for message in plan.lost}
+            self._arrived = deque(message for message in self._arrived if message.receipt not in lost)
+            self._source.inflow.lose(lost)
+            self._changed.set()
+        if self._clock.runs:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_later(plan.wait / SECOND, self._look_after)
+
+
+def _unseen(mark: int) -> Nack:
+    return Nack(mark, unseen=True)
 
 
 class MessageStream:
     """A continuous delivery of messages. Belongs to one event loop; all but `stop` returns at once.
 
-    It may be started, stopped and started again: each time it is another consumer. What it was told by `pause` and `set_options`
-    it remembers.
+    It may be started, stopped and started again: each time it is another consumer. It keeps what `pause` and `set_options` set.
     """
 
     def __init__(self, subscription: Source, options: SubscriberOptions | None = None) -> None:
@@ -20,11 +415,11 @@ class MessageStream:
         self._is_paused = False
         self._session: Session | None = None
         self.failure: PenstockError | None = None
-        """The error that ended it; None while it goes on, or when it was stopped."""
+        """The error that ended it; None while it is open, or if it was stopped."""
 
     @property
     def options(self) -> SubscriberOptions:
-        """What it lives by; `set_options` changes it."""
+        """Its options; `set_options` changes them."""
         return self._options
 
     @property
@@ -53,20 +448,20 @@ class MessageStream:
             )
 
     def begin_stop(self) -> None:
-        """Take no more, and do not wait for the end; `stop` does."""
+        """Stop receiving, without waiting for the end; `stop` waits."""
         if self._session is not None:
             self._session.close()
 
     async def stop(self) -> None:
-        """Take no more, and return when what is out is settled, or was given back, as `close_behavior` says.
+        """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says.
 
-        Who stops waiting for it, by a timeout of their own, does not end the closing.
+        Cancelling this call does not stop the close.
         """
         if self._session is not None:
             await self._session.stop()
 
     def pause(self) -> None:
-        """Deliver nothing more until `resume`; what is out goes on, and so do its leases."""
+        """Deliver nothing more until `resume`; delivered messages keep their leases."""
         self._is_paused = True
         if self._session is not None:
             self._session.pause()
@@ -78,7 +473,7 @@ class MessageStream:
             self._session.resume()
 
     def set_options(self, options: SubscriberOptions) -> None:
-        """Live by other options from now on. Leases that are out keep their deadline; `message_ordering` stays as it was."""
+        """Use other options from now on. Leases keep their deadline; `message_ordering` cannot change while it is open."""
         if not isinstance(options, SubscriberOptions):
             raise InvalidArgument.of("options", options, "a SubscriberOptions")
         if self._session is not None and options.message_ordering != self._options.message_ordering:

@@ -6,16 +6,16 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.operations import Operations
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
-from penstock.client.existence import is_there, made
+from penstock.client.link import created, exists
 from penstock.client.message import Holder, IncomingMessage
-from penstock.client.pulled import Nobody, PullHolder
+from penstock.client.settlement import NoHolder, PullHolder
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.values.policy import SubscriptionOptions
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
 from penstock.wire import frames
+from penstock.wire.operations import Operations
 from penstock.wire.results import Pulled, SnapshotInfo, Unsettled
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Subscription(Consumer[IncomingMessage]):
 
     Consume it with `on("message", handler)` and `open()`, or with `async for message in subscription`. Handlers are called on the
     event loop, in order of arrival; a coroutine function runs beside others. A message is settled by `ack` or `nack`; one whose
-    handler raised is given back, and the error is told to the listeners of 'error'.
+    handler raised is requeued, and listeners of 'error' are called with the error.
     """
 
     kind = frames.TOPIC
@@ -58,7 +58,7 @@ class Subscription(Consumer[IncomingMessage]):
             self._implied = {"ack_deadline_seconds": max(seconds, MIN_ACK_DEADLINE)}
 
     async def pull(self, max_messages: int = 1, *, wait: float = 0, ack_deadline: float | None = None) -> list[IncomingMessage]:
-        """Take up to so many messages, waiting up to `wait` seconds for the first. Their leases are not extended."""
+        """Take up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
         pulled = await self.link.call(Operations.pull, self.name, max_messages, wait, ack_deadline)
         if self.name not in self._holders:
             self._holders[self.name] = PullHolder(self.link, self.name)
@@ -66,7 +66,7 @@ class Subscription(Consumer[IncomingMessage]):
 
     async def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
         """The messages that would be delivered next, without taking them; they cannot be settled."""
-        return self._made(await self.link.call(Operations.peek, self.name, max_messages), Nobody())
+        return self._made(await self.link.call(Operations.peek, self.name, max_messages), NoHolder())
 
     # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,12 +78,12 @@ class Subscription(Consumer[IncomingMessage]):
             )
         options = options or SubscriptionOptions(**self._implied | self._creation)
         creation = self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
-        await made(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a subscription."""
-        return await is_there(self.metadata())
+        return await exists(self.metadata())
 
     async def metadata(self) -> SubscriptionMetadata:
         """Its settings at the broker; SubscriptionNotFound when there is none."""
@@ -94,7 +94,7 @@ class Subscription(Consumer[IncomingMessage]):
         await self.link.call(Operations.delete_subscription, self.name)
 
     async def stats(self) -> SubscriptionStats:
-        """Its state in numbers."""
+        """Its counters."""
         return await self.link.call(Operations.subscription_stats, self.name)
 
     async def seek(self, *, time: datetime | None = None, offset: int | None = None, snapshot: str | None = None) -> None:
@@ -114,16 +114,16 @@ class Subscription(Consumer[IncomingMessage]):
         return await self.link.call(Operations.explain_backlog, self.name, limit)
 
     async def hold(self) -> None:
-        """Have the broker hand out nothing, to anybody, until `release`."""
+        """Pause delivery to all consumers until `release`."""
         await self.link.call(Operations.pause_subscription, self.name)
 
     async def release(self) -> None:
-        """Have the broker hand out again."""
+        """Resume delivery."""
         await self.link.call(Operations.resume_subscription, self.name)
 
     def _made(self, pulled: Pulled, holder: Holder) -> list[IncomingMessage]:
         now = self.link.clock.now()
         return [
             IncomingMessage(holder, pulled.opened, one, frames.receipt(one.offset, one.attempt, one.epoch), now, now)
-            for one in pulled.parcels
+            for one in pulled.deliveries
         ]

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.api.operations import Operations
-from penstock.client.existence import is_there, made
-from penstock.client.outgoing import json_bytes, outgoing
-from penstock.client.publish_options import PublishOptions
-from penstock.client.publisher import Publisher
+from penstock.client.link import created, exists
+from penstock.client.options import PublishOptions
+from penstock.client.publishing import Publisher, json_bytes, outgoing
 from penstock.client.subscription import Subscription
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
+from penstock.wire.operations import Operations
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -56,12 +55,12 @@ class Topic:
         `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
         """
         creation = self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
-        await made(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok)
         return self
 
     async def exists(self) -> bool:
         """Whether there is such a topic."""
-        return await is_there(self.metadata())
+        return await exists(self.metadata())
 
     async def metadata(self) -> TopicMetadata:
         """What the broker knows of it; TopicNotFound when there is none."""

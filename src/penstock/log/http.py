@@ -33,8 +33,8 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    from_wire,
 )
-from penstock.errors.from_wire import rebuilt
 from penstock.log.log import Committed, Cursor, Spans, Staged, StreamSpan
 
 T = TypeVar("T")
@@ -397,7 +397,7 @@ def _failure(response: HTTPResponse) -> Exception:
         detail = msgspec.json.decode(body, type=_Envelope).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         detail = _Detail(f"the server answered {status} {response.reason}, which is none of Penstock's answers")
-    error = rebuilt(detail.reason, detail.fields, detail.message, detail.hint) if detail.fields else _by_status(status, detail)
+    error = from_wire(detail.reason, detail.fields, detail.message, detail.hint) if detail.fields else _by_status(status, detail)
     if status not in _LATER:
         return error
     wait = response.headers.get("Retry-After", "")

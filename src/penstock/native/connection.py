@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, cast
 from penstock.access import ANYONE, Principal
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations
-from penstock.api.registry import operation
 from penstock.broker.consumer import BATCH, TakenRecord
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
@@ -49,6 +48,7 @@ from penstock.wire.frames import (
     Settled,
     Welcome,
 )
+from penstock.wire.operations import operation
 
 if TYPE_CHECKING:
     from penstock.native.port import NativeDoor

@@ -29,8 +29,7 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
-from penstock.errors import InvalidArgument, PenstockError
-from penstock.errors.from_wire import rebuilt
+from penstock.errors import InvalidArgument, PenstockError, from_wire
 from penstock.values.message import Message, StoredMessage
 from penstock.values.queue import NewMessage
 
@@ -43,6 +42,8 @@ MAX_RECEIPTS = 1_000_000
 """Of one Settle or Open."""
 MAX_VERDICTS = 100_000
 """Nacks and deadlines of one Settle."""
+MAX_ERROR_CHARACTERS = 1_000
+"""Of the error of a Nack; a longer text is cut."""
 
 TOPIC, QUEUE = 0, 1
 """What a Publish or an Open names: a topic (an Open: a subscription), or a work queue."""
@@ -56,7 +57,7 @@ class Leased(Protocol):
     """A delivery that is written to the wire."""
 
     @property
-    def offset(self) -> int: ...  # noqa: D102  # as in `Parcel`
+    def offset(self) -> int: ...  # noqa: D102  # as in `Delivery`
     @property
     def attempt(self) -> int: ...  # noqa: D102
     @property
@@ -245,7 +246,7 @@ class Body(msgspec.Struct, array_like=True, gc=False):
     max_attempts: int | None
 
 
-class Parcel(msgspec.Struct, array_like=True, gc=False):
+class Delivery(msgspec.Struct, array_like=True, gc=False):
     """One delivery."""
 
     offset: int
@@ -253,12 +254,27 @@ class Parcel(msgspec.Struct, array_like=True, gc=False):
     epoch: int
     message: Body
 
+    @classmethod
+    def of(cls, offset: int, attempt: int, epoch: int, message: StoredMessage) -> Delivery:
+        """A stored message as it is delivered."""
+        body = Body(
+            message.publish_at,
+            message.data,
+            message.attributes,
+            message.key,
+            message.priority,
+            message.content,
+            message.origin_at,
+            message.max_attempts,
+        )
+        return cls(offset, attempt, epoch, body)
+
 
 class Delivered(Frame, tag=2):
     """Deliveries of a stream."""
 
     stream: int
-    parcels: list[Parcel]
+    deliveries: list[Delivery]
 
 
 class Ended(Frame, tag=3):
@@ -356,7 +372,7 @@ def call_in(body: bytes) -> int:
 
 def delivered(stream: int, leases: Iterable[Leased]) -> bytes:
     """Deliveries on the wire."""
-    parcels = []
+    deliveries = []
     for lease in leases:
         message = lease.message
         body = (
@@ -369,13 +385,13 @@ def delivered(stream: int, leases: Iterable[Leased]) -> bytes:
             message.origin_at,
             message.max_attempts,
         )
-        parcels.append((lease.offset, lease.attempt, lease.epoch, body))
-    return framed((2, stream, parcels))
+        deliveries.append((lease.offset, lease.attempt, lease.epoch, body))
+    return framed((2, stream, deliveries))
 
 
 def error_in(frame: Refused | Ended) -> PenstockError:
     """The error that a frame tells of: its type by its `reason`, or, where that is not known here, its text."""
-    return rebuilt(frame.reason or "", frame.fields, frame.text, frame.hint)
+    return from_wire(frame.reason or "", frame.fields, frame.text, frame.hint)
 
 
 def _told(error: PenstockError) -> tuple[str, list[Any], str | None, str]:

@@ -8,14 +8,15 @@ import msgspec
 
 from penstock.values.queue import QueueStats
 from penstock.values.subscription import Explanation, SubscriptionStats
-from penstock.wire.frames import Opened, Parcel
+from penstock.wire.frames import Delivery, Opened
 
 
 class Pulled(msgspec.Struct):
     """What one pull brought."""
 
     opened: Opened
-    parcels: list[Parcel]
+    deliveries: list[Delivery] = msgspec.field(name="parcels")
+    """`parcels` on the wire."""
 
 
 class TraceEvent(msgspec.Struct):

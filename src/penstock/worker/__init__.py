@@ -1,15 +1,13 @@
 """Workers: functions that are called by messages.
 
-worker         Worker: what runs, where, and how it stops
-task           Task: a decorated function, and sending calls of it
-crew           running calls: so many at once, the urgent ones first, within their time limits
-lane           one queue's deliveries        threads   where functions that block run
-home           the connection, and the event loop it lives in
-core/          the rules: what a call looks like, what becomes of one that failed
+worker     Worker: what runs, where, and how it stops
+task       Task: a decorated function, and sending calls of it
+executor   running calls, in threads if they block; one reader for each queue
+loop       the connection, and the event loop it lives in
+core/      the rules: what a call looks like, and what happens to one that failed
 """
 
-from penstock.worker.core.verdict import Outcome, Reject, Retry, TimeLimitExceeded
-from penstock.worker.result import TaskResult, WorkerStats
+from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats
 from penstock.worker.task import Task
 from penstock.worker.worker import Worker
 

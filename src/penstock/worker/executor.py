@@ -1,25 +1,47 @@
-"""The crew: runs calls, so many at once, the urgent ones first, and settles their messages as the rules say."""
+"""Running the calls that queues bring: `concurrency` at once, highest priority first, within their time limits.
+
+A `QueueReader` brings the deliveries of one queue, as a MessageStream delivers them. The `Executor` runs them, functions that
+block in `Threads`, and settles their messages as the rules in `core/verdict.py` say.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import itertools
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Self
 
+from penstock.client.link import Link
+from penstock.client.message import IncomingMessage
+from penstock.client.options import SubscriberOptions
 from penstock.client.queue import QueueTask
+from penstock.client.stream import MessageStream
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, PenstockError
+from penstock.wire import frames
 from penstock.worker.core.call import Call, call_in
-from penstock.worker.core.verdict import SUCCESS, Backoff, Outcome, Reject, TimeLimitExceeded, Verdict, judge, text_of
-from penstock.worker.queue_reader import Lane
-from penstock.worker.result import TaskResult, WorkerStats
+from penstock.worker.core.verdict import (
+    SUCCESS,
+    Backoff,
+    Outcome,
+    Reject,
+    TaskResult,
+    TimeLimitExceeded,
+    Verdict,
+    WorkerStats,
+    judge,
+    text_of,
+)
 from penstock.worker.task import Task
-from penstock.worker.threads import Threads
 
 log = logging.getLogger("penstock.worker")
 
@@ -29,15 +51,17 @@ _NO_BACKOFF = Backoff(0, 0)
 _RETURNED = Verdict(Outcome.RETURNED)
 
 Tell = Callable[[TaskResult], None]
+Done = Callable[[BaseException | None], None]
+Job = tuple[Callable[[], Any], Done]
 
 
 class Run:
     """One call that is being run."""
 
-    __slots__ = ("began", "call", "future", "is_over", "lane", "message", "task", "timer")
+    __slots__ = ("began", "call", "future", "is_over", "message", "reader", "task", "timer")
 
-    def __init__(self, lane: Lane, message: QueueTask) -> None:
-        self.lane = lane
+    def __init__(self, reader: QueueReader, message: QueueTask) -> None:
+        self.reader = reader
         self.message = message
         self.began = monotonic()
         self.task: Task[..., Any] | None = None
@@ -48,8 +72,8 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Crew:
-    """Runs what lanes bring. Belongs to one event loop."""
+class Executor:
+    """Runs what readers bring. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -70,7 +94,7 @@ class Crew:
         self._context = contextvars.copy_context()
         """What every run begins with: what one task sets, the next must not find."""
         self._threads = Threads(self._context)
-        self._waiting: list[deque[tuple[Lane, QueueTask]]] = [deque() for _ in range(PRIORITIES)]
+        self._waiting: list[deque[tuple[QueueReader, QueueTask]]] = [deque() for _ in range(PRIORITIES)]
         self._running: set[Run] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -85,24 +109,24 @@ class Crew:
         """How many messages wait here."""
         return sum(map(len, self._waiting))
 
-    # ── from the lanes ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the readers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, lane: Lane, message: QueueTask) -> None:
+    def take(self, reader: QueueReader, message: QueueTask) -> None:
         """Run it, or keep it until its turn comes: the highest priority first, then the order of arrival."""
-        self._waiting[-1 - message.priority].append((lane, message))
+        self._waiting[-1 - message.priority].append((reader, message))
         self._pump()
 
-    def take_back(self, lane: Lane) -> list[QueueTask]:
+    def take_back(self, reader: QueueReader) -> list[QueueTask]:
         """Give up what has not begun."""
-        return self._take_out(lambda one, _: one is lane)
+        return self._take_out(lambda one, _: one is reader)
 
-    def lose(self, lane: Lane, receipts: Collection[int]) -> None:
+    def lose(self, reader: QueueReader, receipts: Collection[int]) -> None:
         """Forget what has not begun, and whose lease is over: it comes again."""
-        self._take_out(lambda one, message: one is lane and message.receipt in receipts)
+        self._take_out(lambda one, message: one is reader and message.receipt in receipts)
 
-    def is_busy(self, lane: Lane) -> bool:
-        """Whether something from a lane runs."""
-        return any(run.lane is lane for run in self._running)
+    def is_busy(self, reader: QueueReader) -> bool:
+        """Whether something from a reader runs."""
+        return any(run.reader is reader for run in self._running)
 
     # ── stopping ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,8 +166,8 @@ class Crew:
             else:
                 return
 
-    def _begin(self, lane: Lane, message: QueueTask) -> None:
-        run = Run(lane, message)
+    def _begin(self, reader: QueueReader, message: QueueTask) -> None:
+        run = Run(reader, message)
         try:
             run.call = call = call_in(message.data)
             run.task = task = self._find(call.task)
@@ -206,9 +230,9 @@ class Crew:
         if run.timer is not None:
             run.timer.cancel()
 
-    def _take_out(self, is_chosen: Callable[[Lane, QueueTask], bool]) -> list[QueueTask]:
+    def _take_out(self, is_chosen: Callable[[QueueReader, QueueTask], bool]) -> list[QueueTask]:
         items = [item for level in self._waiting for item in level]
-        out = [message for lane, message in items if is_chosen(lane, message)]
+        out = [message for reader, message in items if is_chosen(reader, message)]
         if out:
             for level in self._waiting:
                 kept = [item for item in level if not is_chosen(*item)]
@@ -240,7 +264,7 @@ class Crew:
         self._pump()
         if not self._running:
             self._idle.set()
-        run.lane.worked()
+        run.reader.worked()
 
     def _settle(self, run: Run, error: BaseException | None) -> None:
         """Do what the rules say."""
@@ -269,7 +293,7 @@ class Crew:
         self._tell(
             TaskResult(
                 run.task.name if run.task is not None else "",
-                run.lane.name,
+                run.reader.name,
                 message.id,
                 message.delivery_attempt,
                 message.max_retries,
@@ -309,4 +333,131 @@ def _misfit(run: Run) -> Reject | None:
             run.task.check_arguments(run.call.args, run.call.kwargs)
         except InvalidArgument as error:
             return Reject(str(error))
+    return None
+
+
+class QueueReader:
+    """One queue that a worker takes from: a stream's source, and where its messages go."""
+
+    kind = frames.QUEUE
+    message_type: type[IncomingMessage] = QueueTask
+
+    def __init__(
+        self, name: str, link: Link, executor: Executor, options: SubscriberOptions, on_failure: Callable[[PenstockError], None]
+    ) -> None:
+        self.name = name
+        self.link = link
+        self._executor = executor
+        self._on_failure = on_failure
+        self._on_done: Callable[[], None] | None = None
+        self.stream = MessageStream(self, options)
+
+    def worked(self) -> None:
+        """Work on a message has ended."""
+        if self._on_done is not None:
+            self._on_done()
+
+    # ── for the stream ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def inflow(self) -> Self:
+        """Messages go here."""
+        return self
+
+    def begin(self, on_done: Callable[[], None]) -> None:
+        """A stream begins."""
+        self._on_done = on_done
+
+    def end(self) -> None:
+        """It has ended."""
+        self._on_done = None
+
+    def take(self, message: QueueTask) -> None:
+        """To the executor; its lease is extended from now on, for as long as it is here."""
+        message.is_worked_on = True
+        self._executor.take(self, message)
+
+    def drain(self) -> list[QueueTask]:
+        """What nobody has begun to work on."""
+        return self._executor.take_back(self)
+
+    def lose(self, receipts: Collection[int]) -> None:
+        """Leases have run out."""
+        self._executor.lose(self, receipts)
+
+    def held_by(self, tasks: Collection[asyncio.Task[Any]]) -> set[int]:
+        """Nothing: no task stops its own worker."""
+        return set()
+
+    def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
+        """Whether something of this queue is worked on."""
+        return self._executor.is_busy(self)
+
+    def emit(self, event: str, *args: Any) -> None:
+        """From the stream."""
+        if event == "error":
+            log.warning("queue=%s problem=%s", self.name, args[0])
+        elif event == "close" and self.stream.failure is not None:
+            self._on_failure(self.stream.failure)
+
+
+class Threads:
+    """Runs functions, each in a thread of its own. How many at once is its caller's decision; idle threads are kept."""
+
+    def __init__(self, context: contextvars.Context) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[_Thread] = []
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+
+    def run(self, function: Callable[[], Any], done: Done) -> None:
+        """Call a function in a thread, and then, in the loop, `done` with what it raised."""
+        thread = self._idle.pop() if self._idle else _Thread(self._free, self._loop, next(self._numbers))
+        thread.jobs.put((partial(self._context.copy().run, function), done))
+
+    def close(self) -> None:
+        """Let the idle threads end. Those that run something end with it."""
+        self._is_closed = True
+        for thread in self._idle:
+            thread.jobs.put(None)
+        self._idle.clear()
+
+    def _free(self, thread: _Thread) -> None:
+        if self._is_closed:
+            thread.jobs.put(None)
+        else:
+            self._idle.append(thread)
+
+
+class _Thread:
+    """A thread that does one thing after the other. It is a daemon: a function that never returns keeps no process alive."""
+
+    def __init__(self, free: Callable[[_Thread], None], loop: asyncio.AbstractEventLoop, number: int) -> None:
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._free = free
+        self._loop = loop
+        threading.Thread(target=self._turn, name=f"penstock-task-{number}", daemon=True).start()
+
+    def _turn(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            function, done = job
+            error = _called(function)
+            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+                self._loop.call_soon_threadsafe(self._end, done, error)
+            del job, function, done, error  # what it holds must not live until the next one
+
+    def _end(self, done: Done, error: BaseException | None) -> None:
+        self._free(self)
+        done(error)
+
+
+def _called(function: Callable[[], Any]) -> BaseException | None:
+    try:
+        result = function()
+        if inspect.iscoroutine(result):
+            result.close()
+            return TypeError("the function returned a coroutine: declare it with `async def`")
+    except BaseException as error:  # noqa: BLE001  # a user's code: whatever it raises, the worker goes on
+        return error
     return None

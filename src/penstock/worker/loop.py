@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from penstock.client.loop_thread import Portal
+from penstock.client.loop_thread import LoopThread
 from penstock.client.pubsub import PubSub
 from penstock.errors import FailedPrecondition
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 Work = Callable[[PubSub], Awaitable[T]]
 
 
-class Home:
+class ClientLoop:
     """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close."""
 
     def __init__(self, make: Callable[[], PubSub], given: PubSub | None = None) -> None:
@@ -30,7 +30,7 @@ class Home:
         self._given = given
         self._lock = threading.Lock()
         self._place: _Place | None = None
-        self._portal: Portal | None = None
+        self._thread: LoopThread | None = None
         """The loop for those who have none."""
 
     @property
@@ -58,7 +58,7 @@ class Home:
 
     async def move_here(self) -> PubSub:
         """The client in the running loop: from a loop of its own it moves; FailedPrecondition when it lives in another."""
-        if self._portal is not None:
+        if self._thread is not None:
             await self.close()
         place = self._settled()
         if place.loop is not asyncio.get_running_loop():
@@ -69,7 +69,7 @@ class Home:
         """Close the client, wherever it lives, when what is being sent through it is done. Safe to call twice."""
         with self._lock:
             place, self._place = self._place, None
-            portal, self._portal = self._portal, None
+            thread, self._thread = self._thread, None
         if place is not None and place.is_alive:
             if place.calls:
                 await asyncio.wait([asyncio.wrap_future(call) for call in place.calls.copy()])
@@ -77,8 +77,8 @@ class Home:
                 await place.close()
             else:
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(place.close(), place.loop))
-        if portal is not None:
-            await asyncio.to_thread(portal.close)
+        if thread is not None:
+            await asyncio.to_thread(thread.close)
 
     def _settled(self) -> _Place:
         """Where the client lives; one that lives nowhere comes to the running loop."""
@@ -94,9 +94,9 @@ class Home:
                 "the worker's client lives in an event loop that has not used the worker yet",
                 hint="await worker.open() there, or make the worker with a server instead of a client",
             )
-        if self._portal is None or not self._portal.is_alive:
-            self._portal = Portal()
-        self._portal.call(self._settle)
+        if self._thread is None or not self._thread.is_alive:
+            self._thread = LoopThread()
+        self._thread.call(self._settle)
 
     def _settle(self) -> None:
         self._place = place = _Place(self._make, self._given)

@@ -5,7 +5,7 @@
                        │          second signal; what then still runs is cancelled and goes back
                        └── a queue is gone, or may not be read: it stops, and `run` raises why
 
-It may be started again. The rules are in `core/`, the running in `crew`.
+It may be started again. The rules are in `core/`, the running in `executor.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
-from penstock.client.events import Events, Listener
+from penstock.client.handlers import Events, Listener
 from penstock.client.options import SubscriberOptions
 from penstock.client.pubsub import PubSub
 from penstock.durations import SECOND, micros
@@ -29,11 +29,9 @@ from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, 
 from penstock.values.message import check_name
 from penstock.values.policy import Duration, FlowControl, QueueConfig, check_count
 from penstock.values.queue import NewMessage
-from penstock.worker.core.verdict import Outcome, Reject, Retry, TimeLimitExceeded
-from penstock.worker.executor import Crew
-from penstock.worker.loop import Home
-from penstock.worker.queue_reader import Lane
-from penstock.worker.result import TaskResult, WorkerStats
+from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats
+from penstock.worker.executor import Executor, QueueReader
+from penstock.worker.loop import ClientLoop
 from penstock.worker.task import Task, TaskOptions
 
 P = ParamSpec("P")
@@ -89,7 +87,7 @@ class Worker:
             raise InvalidArgument.of("queue_config", queue_config, "a QueueConfig")
         self._server, self._token, self._project, self._data_dir = server, token, project, data_dir
         self._is_placed = data_dir is not None or pubsub is not None
-        self._home = Home(self._client, pubsub)
+        self._client_loop = ClientLoop(self._client, pubsub)
         self._concurrency = check_count(concurrency, "concurrency", 1, 10_000)
         self._prefetch = None if prefetch is None else check_count(prefetch, "prefetch", 1, 1_000_000)
         self._shutdown = micros(shutdown_seconds, "shutdown_seconds", maximum=FOREVER_SECONDS) / SECOND
@@ -98,8 +96,8 @@ class Worker:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._events = Events("success", "failure")
         self._stats = WorkerStats()
-        self._crew: Crew | None = None
-        self._lanes: list[Lane] = []
+        self._executor: Executor | None = None
+        self._readers: list[QueueReader] = []
         self._stopping: asyncio.Task[None] | None = None
         self._failure: PenstockError | None = None
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
@@ -164,8 +162,8 @@ class Worker:
     @property
     def stats(self) -> WorkerStats:
         """What has been done, in numbers."""
-        crew = self._crew
-        return replace(self._stats, running=crew.running if crew else 0, waiting=crew.waiting if crew else 0)
+        executor = self._executor
+        return replace(self._stats, running=executor.running if executor else 0, waiting=executor.waiting if executor else 0)
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,31 +195,31 @@ class Worker:
             for one in (starting, told):
                 one.cancel()
             await asyncio.gather(starting, told, return_exceptions=True)
-        return self._crew is not None
+        return self._executor is not None
 
     async def start(self, queues: Collection[str] | None = None) -> None:
         """Begin to work in the running loop, for all queues of the tasks or for some of them. Does nothing when it works."""
-        if self._crew is not None:
+        if self._executor is not None:
             return
         # Before the first wait: a signal that comes while the server is looked for must not be forgotten.
         self._over.clear()
         self._hurry.clear()
         names = self._chosen(queues)
-        pubsub = await self._home.move_here()
+        pubsub = await self._client_loop.move_here()
         if self._create_queues:
             for name in names:
                 await self._create(pubsub, name)
         self._failure, self._stopping = None, None
-        self._crew = Crew(self._tasks, self._concurrency, self._stats, tell=self._tell, is_heard=self._is_heard)
+        self._executor = Executor(self._tasks, self._concurrency, self._stats, tell=self._tell, is_heard=self._is_heard)
         options = SubscriberOptions(
             flow_control=FlowControl(max_messages=self._prefetch or PREFETCH_FACTOR * self._concurrency),
             ack_deadline=LEASE_SECONDS,
             max_extension=FOREVER_SECONDS,
             max_streams=1,
         )
-        self._lanes = [Lane(name, pubsub.link, self._crew, options, self._failed) for name in names]
-        for lane in self._lanes:
-            lane.stream.start()
+        self._readers = [QueueReader(name, pubsub.link, self._executor, options, self._failed) for name in names]
+        for reader in self._readers:
+            reader.stream.start()
         log.info(
             "worker=started server=%s queues=%s tasks=%d concurrency=%d",
             pubsub.link.address,
@@ -232,21 +230,21 @@ class Worker:
 
     async def stop(self) -> None:
         """Take no more; return when what runs has ended, or was cut short after `shutdown_seconds`. Safe to call twice."""
-        if self._crew is None:
+        if self._executor is None:
             return
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._stop(self._crew))
+            self._stopping = asyncio.create_task(self._stop(self._executor))
         await asyncio.shield(self._stopping)
 
     async def open(self) -> Self:
         """Connect, to send calls. The first call that is sent does it too."""
-        await self._home.move_here()
+        await self._client_loop.move_here()
         return self
 
     async def close(self) -> None:
         """Stop, if it works, and let go of the connection. Safe to call twice."""
         await self.stop()
-        await self._home.close()
+        await self._client_loop.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -256,7 +254,7 @@ class Worker:
 
     def configure(self, *, server: str | None = None, token: str | None = None, concurrency: int | None = None) -> None:
         """Change what it was made with, before it is used: the command line does."""
-        if self._home.is_settled:
+        if self._client_loop.is_settled:
             raise FailedPrecondition("the worker is in use")
         if server is not None:
             if self._is_placed:
@@ -272,11 +270,11 @@ class Worker:
 
     async def send(self, queue: str, message: NewMessage) -> str:
         """Add a message to a queue: what `task.send` does. Returns its id when it is safe."""
-        return await self._home.call(partial(self._publish, queue, message))
+        return await self._client_loop.call(partial(self._publish, queue, message))
 
     def send_sync(self, queue: str, message: NewMessage) -> str:
         """The same, from code that has no event loop."""
-        return self._home.call_blocking(partial(self._publish, queue, message))
+        return self._client_loop.call_blocking(partial(self._publish, queue, message))
 
     async def _publish(self, queue: str, message: NewMessage, pubsub: PubSub) -> str:
         place = pubsub.queue(queue)
@@ -314,23 +312,23 @@ class Worker:
                 raise InvalidArgument(f"no task uses the queue {name!r}, wanted some of {', '.join(known)}", hint=hint)
         return known if queues is None else [name for name in known if name in queues]
 
-    async def _stop(self, crew: Crew) -> None:
+    async def _stop(self, executor: Executor) -> None:
         self._over.set()
-        log.info("worker=stopping running=%d", crew.running)
-        ends: asyncio.Future[Any] = asyncio.gather(crew.finished(), *(lane.stream.stop() for lane in self._lanes))
+        log.info("worker=stopping running=%d", executor.running)
+        ends: asyncio.Future[Any] = asyncio.gather(executor.finished(), *(reader.stream.stop() for reader in self._readers))
         hurry: asyncio.Future[Any] = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({ends, hurry}, timeout=self._shutdown, return_when=asyncio.FIRST_COMPLETED)
         if not ends.done():
-            await crew.abandon(CANCEL_SECONDS / 5 if hurry.done() else CANCEL_SECONDS)
+            await executor.abandon(CANCEL_SECONDS / 5 if hurry.done() else CANCEL_SECONDS)
         hurry.cancel()
         await ends
-        crew.close()
+        executor.close()
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._heard()
         except TimeoutError:
             log.warning("worker=stopping problem=a listener still runs after %g s; it is left alone", CANCEL_SECONDS)
-        self._crew, self._lanes = None, []
+        self._executor, self._readers = None, []
         stats = self._stats
         log.info(
             "worker=stopped succeeded=%d retried=%d dead=%d returned=%d",

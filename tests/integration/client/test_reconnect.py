@@ -14,7 +14,6 @@ import pytest
 
 from penstock import PubSub
 from penstock.access import Keyring
-from penstock.api.operations import Operations
 from penstock.client.links import remote
 from penstock.client.links.remote import MAX_UNANSWERED, RemoteLink
 from penstock.client.message import AckResponse, IncomingMessage
@@ -24,6 +23,7 @@ from penstock.journal.core.producers import SEQUENCES
 from penstock.testing.proxy import Direction, FaultyProxy
 from penstock.testing.server import LocalServer
 from penstock.values.message import Message
+from penstock.wire.operations import Operations
 from tests.integration.client.quiet import run, until
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -111,7 +111,7 @@ def test_a_queue_that_is_deleted_ends_the_worker_with_the_reason(make: Make) -> 
             async def work() -> None: ...
 
             serving = asyncio.create_task(worker.serve())
-            await until(lambda: worker._crew is not None, "it works")
+            await until(lambda: worker._executor is not None, "it works")
             await work.send()
             await done(worker, succeeded=1)
             await pubsub.queue("q").delete()

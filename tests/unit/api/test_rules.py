@@ -182,9 +182,9 @@ def test_a_topic_with_a_schema_takes_what_fits_and_refuses_the_rest() -> None:
             await operations.publish("orders", [Message(b'{"id": "x"}'), Message(b"{}")])
         assert len(await operations.publish("orders", [Message(b'{"id": "x"}')])) == 1
         pulled = await operations.pull("sub", 10)
-        [parcel] = pulled.parcels
-        assert parcel.message.attributes is not None
-        assert parcel.message.attributes["googclient_schemaname"] == "projects/penstock/schemas/order"
+        [delivery] = pulled.deliveries
+        assert delivery.message.attributes is not None
+        assert delivery.message.attributes["googclient_schemaname"] == "projects/penstock/schemas/order"
         shown = door.resources.topic(door.resources.broker.catalog.topic("orders"))
         assert (shown.schema_settings.schema, shown.message_retention_duration.seconds) == (
             "projects/penstock/schemas/order",
@@ -235,7 +235,7 @@ def test_the_transforms_of_a_topic_are_applied_and_what_they_drop_has_an_id_that
         ids = await operations.publish("orders", batch, ("me", 1))
         assert [int(one, 16) == 0 for one in ids] == [True, False, True, False]
         assert await operations.publish("orders", batch, ("me", 1)) == ids
-        assert [one.message.data for one in (await operations.pull("sub", 10)).parcels] == [b"keep", b"too"]
+        assert [one.message.data for one in (await operations.pull("sub", 10)).deliveries] == [b"keep", b"too"]
         assert await operations.publish("orders", [Message(b"drop")]) == [f"{0:030x}"]
 
     scenario(play)
@@ -246,7 +246,7 @@ def test_the_transforms_of_a_subscription_are_applied_to_pulls_and_feeds() -> No
         await door.create_topic()
         await door.create_subscription(message_transforms=javascript(SHOUT))
         await operations.publish("orders", [Message(b"a")])
-        assert [one.message.data for one in (await operations.pull("sub", 10)).parcels] == [b"A"]
+        assert [one.message.data for one in (await operations.pull("sub", 10)).deliveries] == [b"A"]
         await operations.publish("orders", [Message(b"b")])
         basket = Basket()
         operations.open("sub", "me", Limits(10, 1_000, 60.0), basket, owner="one")

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.api.operations import Operations
 from penstock.client.links.connection import Connection, ConnectionLost, Request
 from penstock.client.links.remote import RemoteLink
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, RateLimited, ServerUnreachable, Unavailable
@@ -21,6 +20,7 @@ from penstock.values.message import Message
 from penstock.wire import frames
 from penstock.wire.address import Address, text_of
 from penstock.wire.frames import Hello, Limits, Ping, Welcome
+from penstock.wire.operations import Operations
 from tests.integration.client.quiet import run, until
 from tests.listening import stop_listening
 
@@ -364,8 +364,8 @@ class Heap:
         self.got: list[Any] = []
         self.ends: list[PenstockError | None] = []
 
-    def receive(self, channel: object, parcels: Any) -> None:
-        self.got += parcels
+    def receive(self, channel: object, deliveries: Any) -> None:
+        self.got += deliveries
 
     def ended(self, channel: object, error: PenstockError | None) -> None:
         self.ends.append(error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.client.core.holdings import MIN_INTERVAL, Holdings
+from penstock.client.core.stream import MIN_INTERVAL, Holdings
 from penstock.durations import SECOND
 
 DEADLINE = 60 * SECOND
@@ -25,17 +25,8 @@ class Delivery:
 def held(*deliveries: Delivery, ack_deadline: int = DEADLINE) -> Holdings[Delivery]:
     holdings: Holdings[Delivery] = Holdings(ack_deadline)
     for delivery in deliveries:
-        holdings.add(delivery)
+        holdings.by_receipt[delivery.receipt] = delivery
     return holdings
-
-
-def test_a_delivery_is_held_until_it_is_settled_once() -> None:
-    delivery = Delivery()
-    holdings = held(delivery)
-    assert len(holdings) == 1
-    assert holdings.settle(1) is delivery
-    assert holdings.settle(1) is None
-    assert len(holdings) == 0
 
 
 def test_a_lease_is_lost_when_its_deadline_has_come(subtests: pytest.Subtests) -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_ack_id, parse_message_id
-from penstock.wire.frames import Body, Nack, Opened, Parcel, receipt
+from penstock.wire.frames import Body, Delivery, Nack, Opened, receipt
 
 NOW = 1_767_225_600_000_000
 
@@ -45,7 +45,7 @@ class Holder:
 def message(holder: Holder | None = None, data: bytes = b"{}", attributes: dict[str, str] | None = None) -> IncomingMessage:
     body = Body(NOW, data, attributes, "key", 7, 0, None, None)
     return IncomingMessage(
-        holder or Holder(), Opened(3, 5, None, False, False), Parcel(11, 2, 4, body), receipt(11, 2, 4), NOW + 5, NOW + 60
+        holder or Holder(), Opened(3, 5, None, False, False), Delivery(11, 2, 4, body), receipt(11, 2, 4), NOW + 5, NOW + 60
     )
 
 

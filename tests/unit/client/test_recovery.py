@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.core.recovery import MAXIMUM, MINIMUM, Recovery
+from penstock.client.core.stream import MAXIMUM, MINIMUM, Recovery
 from penstock.durations import SECOND
 from penstock.errors import (
     FailedPrecondition,

@@ -113,9 +113,9 @@ def test_the_wire_of_deliveries_is_what_it_always_was() -> None:
     assert wire.hex() == "180000009302019194050102980ac4017881a161a162a16b0400c0c0"
     read = frames.decode_answer(body_of(wire))
     assert isinstance(read, Delivered)
-    [parcel] = read.parcels
-    assert (read.stream, parcel.offset, parcel.attempt, parcel.epoch) == (1, 5, 1, 2)
-    assert (parcel.message.data, parcel.message.key, parcel.message.attributes) == (b"x", "k", {"a": "b"})
+    [delivery] = read.deliveries
+    assert (read.stream, delivery.offset, delivery.attempt, delivery.epoch) == (1, 5, 1, 2)
+    assert (delivery.message.data, delivery.message.key, delivery.message.attributes) == (b"x", "k", {"a": "b"})
     assert frames.framed(read) == wire
 
 

@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             case Delivered():
                 end = self.streams.get(answer.stream)
                 if end is not None:
-                    end.receiver.receive(end.channel, answer.parcels)
+                    end.receiver.receive(end.channel, answer.deliveries)
             case Done():
                 waiting = self._waiting.pop(answer.call, None)
                 if isinstance(waiting, StreamEnd):

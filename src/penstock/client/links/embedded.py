@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
+import penstock
 from penstock.access import ANYONE
 from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
-from penstock.api.operations import Operations
+from penstock.api.operations import Operations as BrokerOperations
 from penstock.api.service import Service
-from penstock.broker.broker import Broker
-from penstock.broker.consumer import BATCH
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
-from penstock.wire.frames import Limits, Nack, Opened
+from penstock.wire.frames import Leased, Limits, Nack, Opened
+from penstock.wire.operations import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,23 +36,23 @@ class EmbeddedLink:
         *,
         data_dir: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        broker: Broker | None = None,
+        broker: penstock.Broker | None = None,
         project: str | None = None,
     ) -> None:
         self._data_dir = data_dir
         self._given = broker
         self._project = project
-        self.broker = broker if broker is not None else Broker(data_dir=data_dir, clock=clock)
+        self.broker = broker if broker is not None else penstock.Broker(data_dir=data_dir, clock=clock)
         self.clock: Clock = self.broker.clock
         self.address = "this process" if data_dir is None else str(data_dir)
         self._service: Service | None = None
-        self._operations: Operations | None = None
+        self._operations: BrokerOperations | None = None
 
     async def start(self) -> None:
         """Belong to the running loop from now on."""
         if self._service is None:
             self._service = embedded_service(self.broker)
-            self._operations = Operations(self._service, ANYONE, self._project or self._service.projects.default)
+            self._operations = BrokerOperations(self._service, ANYONE, self._project or self._service.projects.default)
 
     async def close(self) -> None:
         """End the feeds, write everything down, and close the broker unless it was shared."""
@@ -62,13 +61,14 @@ class EmbeddedLink:
             service.close()
             service.aio.close()
         if self._given is None:
-            # Whoever waits for the disk does so beside the loop.
+            # In a thread: closing waits for the disk.
             await asyncio.to_thread(self.broker.close)
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Have an operation done."""
+        """Call an operation."""
         with self._asked() as operations:
-            return await operation(operations, *args, **kwargs)
+            method: Callable[P, Awaitable[T]] = getattr(operations, operation.__name__)
+            return await method(*args, **kwargs)
 
     async def publish(self, topic: str, messages: list[Message]) -> list[str]:
         """Publish to a topic."""
@@ -83,7 +83,7 @@ class EmbeddedLink:
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
-        """Begin a stream of deliveries."""
+        """Start a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
         with self._asked() as operations:
             begin = operations.open if kind == frames.TOPIC else operations.open_queue
@@ -92,8 +92,8 @@ class EmbeddedLink:
         return channel
 
     @contextmanager
-    def _asked(self) -> Iterator[Operations]:
-        """What may be asked; its errors are raised as the caller must hear them."""
+    def _asked(self) -> Iterator[BrokerOperations]:
+        """The operations of an open link; errors get the names that the caller knows."""
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
@@ -106,14 +106,14 @@ class EmbeddedLink:
 class _EmbeddedChannel:
     """A feed of the same process: nothing is copied."""
 
-    room = BATCH
+    room = sys.maxsize
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self.feed: Feed
         self.opened: Opened
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: object, leases: Sequence[Leased]) -> None:
         """From the feed."""
         self._receiver.receive(self, leases)
 
@@ -124,7 +124,7 @@ class _EmbeddedChannel:
     def settle(
         self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]], begun: Sequence[int] = ()
     ) -> None:
-        """End deliveries. What has begun need not be said: who dies here takes the broker along, and leases run out."""
+        """Settle deliveries. `begun` is not needed: if this process dies, so does the broker, and the leases expire."""
         self.feed.settle_receipts(acks, nacks, deadlines)
 
     def unconfirmed(self) -> tuple[list[int], list[Nack]]:
@@ -132,13 +132,13 @@ class _EmbeddedChannel:
         return [], []
 
     async def confirm(self, acks: list[int], nacks: list[Nack], deadlines: list[tuple[list[int], float]]) -> list[int]:
-        """End deliveries, and hear about it."""
+        """Settle deliveries; returns those that were not leased any more."""
         failed = self.feed.settle_receipts(acks, nacks, deadlines)
         await self.feed.confirmed()
         return failed
 
     def adjust(self, limits: Limits) -> None:
-        """Live by other limits."""
+        """Change the limits."""
         self.feed.adjust(limits)
 
     async def close(self, *, keep: bool = False) -> None:

@@ -25,8 +25,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from penstock import forks
-from penstock.api.operations import Operations
-from penstock.api.registry import operation as known
 from penstock.backoff import exponential
 from penstock.client.link import Channel, Receiver
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
@@ -38,6 +36,8 @@ from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.address import Address, text_of
 from penstock.wire.frames import Call, Enqueue, Hello, Limits, Nack, Open, Opened, Publish, Settle, Settled
+from penstock.wire.operations import Operations
+from penstock.wire.operations import operation as known
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class RemoteLink:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Connect, by one try: whoever starts with a wrong address wants to hear of it at once."""
+        """Connect, with one attempt: a wrong address must fail at once."""
         if not self._is_open:
             self._is_open = True
             self._room = asyncio.Semaphore(MAX_UNANSWERED)
@@ -131,7 +131,7 @@ class RemoteLink:
     # ── what may be asked ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Have an operation done."""
+        """Call an operation."""
         found = known(operation.__name__)
         arguments = msgspec.Raw(frames.encode(dict(zip(found.parameters, args, strict=False)) | kwargs))
         call = next(self._calls)
@@ -203,7 +203,7 @@ class RemoteLink:
             connection = self._connection
             if connection is not None and connection.is_usable:
                 return connection
-            # A sign of life as good as any: whoever waits wants to hear that somebody answers.
+            # A ping: its answer shows that the connection works.
             call = next(self._calls)
             request = Request(call, frames.Ping(call), is_repeatable=is_patient, is_patient=is_patient)
             self._wait_for_connection([request])
@@ -340,7 +340,7 @@ class _RemoteChannel(StreamEnd):
             self._connection.streams.pop(self.number, None)
             raise
         except BaseException:
-            # Nobody waits for it any more, but the server opens it: what it delivers has to go back.
+            # Nothing waits for it any more, but the server opens it: what it delivers must be requeued.
             if self._connection.streams.pop(self.number, None) is not None:
                 self._connection.send(frames.Close(self.number))
             raise
@@ -396,7 +396,7 @@ class _RemoteChannel(StreamEnd):
             raise Unavailable(f"the connection was lost before the answer came: {lost.problem}") from None
 
     def adjust(self, limits: Limits) -> None:
-        """Live by other limits."""
+        """Change the limits."""
         self._connection.send(frames.Adjust(self.number, limits))
 
     def closed(self, problem: str) -> None:
@@ -419,8 +419,8 @@ class _RemoteChannel(StreamEnd):
 class _Nobody:
     """Receives what comes for a stream that is being closed."""
 
-    def receive(self, channel: Channel, parcels: Any) -> None:
-        """It goes back with the stream."""
+    def receive(self, channel: Channel, deliveries: Any) -> None:
+        """It is requeued when the stream ends."""
 
     def ended(self, channel: Channel, error: PenstockError | None) -> None:
         """As it should be."""

@@ -1,1 +1,29 @@
 """The client of the hub: publish and subscribe over a WebSocket that reconnects by itself."""
+
+from penstock.hub.client.client import HubClient
+from penstock.hub.client.core.following import Gap
+from penstock.hub.client.messages import (
+    ConnectionNews,
+    HubActor,
+    HubMessage,
+    HubMessages,
+    HubTopic,
+    HubTopicInfo,
+    Presence,
+    Published,
+)
+from penstock.hub.core.messages import Position
+
+__all__ = [
+    "ConnectionNews",
+    "Gap",
+    "HubActor",
+    "HubClient",
+    "HubMessage",
+    "HubMessages",
+    "HubTopic",
+    "HubTopicInfo",
+    "Position",
+    "Presence",
+    "Published",
+]

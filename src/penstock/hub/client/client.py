@@ -15,11 +15,13 @@ from msgspec import UNSET, Raw
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
 from penstock.hub.client.address import checked_address, hub_url
 from penstock.hub.client.core.following import Gap
-from penstock.hub.client.link import HubLink
-from penstock.hub.client.message import (
+from penstock.hub.client.link import HubLink, Token
+from penstock.hub.client.messages import (
+    MAX_WAITING,
     ConnectionNews,
     HubActor,
     HubMessage,
+    HubMessages,
     HubTopic,
     HubTopicInfo,
     Key,
@@ -28,9 +30,7 @@ from penstock.hub.client.message import (
     instant,
     metadata_of,
 )
-from penstock.hub.client.messages import MAX_WAITING, HubMessages
 from penstock.hub.client.request import Broken
-from penstock.hub.client.token import Token
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
 from penstock.hub.core.topic import covers, is_pattern, is_topic

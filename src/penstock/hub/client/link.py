@@ -14,8 +14,9 @@ import logging
 import secrets
 import ssl
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from inspect import isawaitable
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -29,13 +30,10 @@ from penstock.errors import (
     ServerUnreachable,
     Unavailable,
 )
-from penstock.hub.client.core.pace import Pace
-from penstock.hub.client.core.reconnecting import Returning, close_of, final_error
-from penstock.hub.client.errors import EXPIRED, TooFast, error_of
-from penstock.hub.client.message import ConnectionNews
-from penstock.hub.client.request import NAMES, R, Request
+from penstock.hub.client.core.reconnecting import Pace, Returning, close_of, final_error
+from penstock.hub.client.messages import ConnectionNews
+from penstock.hub.client.request import EXPIRED, NAMES, R, Request, TooFast, error_of
 from penstock.hub.client.socket import Closed, HubSocket
-from penstock.hub.client.token import Token, token_of
 from penstock.hub.core import close_codes
 from penstock.hub.core.address import HUB
 from penstock.hub.core.messages import (
@@ -58,6 +56,9 @@ from penstock.hub.core.messages import (
     Subscribe,
     decode_envelope,
 )
+
+Token = str | Callable[[], str | Awaitable[str]] | None
+"""What a client shows: a text, or what a function gives each time that one is needed."""
 
 log = logging.getLogger("penstock.client")
 
@@ -492,3 +493,24 @@ class HubLink:
 
 def _new_id() -> str:
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
+
+
+async def token_of(token: Token, seconds: float) -> str | None:
+    """The token to show now; Unavailable when the function that gives it fails or takes too long."""
+    if not callable(token):
+        return token
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            found = token()
+            return await found if isawaitable(found) else found
+    except Exception as error:
+        if deadline.expired():
+            raise Unavailable(
+                f"the function that gives the token took longer than {seconds:g} s",
+                hint="let it answer sooner, or raise the client's timeout",
+            ) from None
+        # What it says may hold the token; it stands in the chain for whoever debugs.
+        raise Unavailable(
+            f"the function that gives the token failed: {type(error).__name__}", hint="the error before this one tells why"
+        ) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from penstock.errors.short_repr import shown
+from penstock.errors import short_repr
 from penstock.hub.core.refusal import Refusal
 
 MAX_PATTERN = 256
@@ -285,7 +285,7 @@ class _Reader:
         at = min(self._at if at is None else at, len(self._pattern))
         raise Refusal(
             "internal_error",
-            f"pattern {shown(self._pattern)} has {what}, at character {at + 1}",
+            f"pattern {short_repr(self._pattern)} has {what}, at character {at + 1}",
             reason="invalid_pattern",
             resolution=SUPPORTED,
             details={"position": at},

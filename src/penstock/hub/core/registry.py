@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from penstock.errors.short_repr import shown
+from penstock.errors import short_repr
 from penstock.hub.core.address import is_address
 from penstock.hub.core.discovery import glob_matcher, regex_matcher
 from penstock.hub.core.messages import ActorFound, Discover, DiscoveryResult, ListActors, Register, Renew
@@ -113,7 +113,7 @@ class Registry(Generic[S]):
         if actor is None:
             raise Refusal(
                 "unknown_actor",
-                f"no actor is registered as {shown(address, bare=True)}",
+                f"no actor is registered as {short_repr(address, bare=True)}",
                 reason="not_registered",
                 resolution=_REGISTER_AGAIN,
             )
@@ -240,7 +240,7 @@ def _checked_address(address: str) -> str:
     if is_address(address):
         return address
     raise _invalid(
-        f"actorAddress is {shown(address)}",
+        f"actorAddress is {short_repr(address)}",
         "invalid_address",
         "send an address like @(browser/client-ui): a kind and a name of lower-case letters, digits and -",
     )
@@ -254,7 +254,7 @@ def _checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     for capability in unique:
         if not 1 <= len(capability) <= MAX_CAPABILITY:
             raise _invalid(
-                f"a capability is {shown(capability)}, {len(capability)} characters",
+                f"a capability is {short_repr(capability)}, {len(capability)} characters",
                 "invalid_capability",
                 f"send capabilities of 1 to {MAX_CAPABILITY} characters",
             )
@@ -280,7 +280,7 @@ def _checked_ttl(ttl: object, default: int) -> int:
     if isinstance(ttl, int | float) and not isinstance(ttl, bool) and lowest <= ttl <= highest:
         return round(ttl * _MILLISECOND)
     raise _invalid(
-        f"ttl is {shown(ttl)}",
+        f"ttl is {short_repr(ttl)}",
         "invalid_ttl",
         f"send a ttl from {lowest} to {highest} milliseconds, or none for {default // _MILLISECOND}",
     )

@@ -17,9 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from penstock.api.operations import Operations
-from penstock.client.existence import made
-from penstock.client.link import Channel, Parcel
+from penstock.client.link import Channel, Delivery, created
 from penstock.client.links.remote import RemoteLink
 from penstock.clock import monotonic
 from penstock.durations import SECOND
@@ -34,6 +32,7 @@ from penstock.router.sources.penstock import Kind
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack
+from penstock.wire.operations import Operations
 
 log = logging.getLogger("penstock.router")
 
@@ -222,20 +221,20 @@ class RemoteSource:
 
     # ── as a receiver ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def receive(self, channel: Channel, parcels: Sequence[Parcel]) -> None:
+    def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
         """Deliveries have come."""
         stream = channel.opened.stream
         if not self._came:
             self._since = monotonic()
-        for parcel in parcels:
-            message = parcel.message
-            self._parked.pop(parcel.offset, None)
+        for delivery in deliveries:
+            message = delivery.message
+            self._parked.pop(delivery.offset, None)
             self._came.append(
                 Received(
-                    message_id(message.publish_at, stream, parcel.offset),
+                    message_id(message.publish_at, stream, delivery.offset),
                     message.data,
-                    frames.receipt(parcel.offset, parcel.attempt, parcel.epoch),
-                    parcel.attempt,
+                    frames.receipt(delivery.offset, delivery.attempt, delivery.epoch),
+                    delivery.attempt,
                 )
             )
         if len(self._settled):
@@ -457,4 +456,4 @@ class RemoteQueueSource(RemoteSource):
         self._held.pop(frames.offset_of(receipt), None)
 
     async def _make(self, link: RemoteLink) -> None:
-        await made(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)
+        await created(link.call(Operations.create_queue, self._name, SETTINGS), exist_ok=True)

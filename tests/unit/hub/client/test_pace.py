@@ -1,7 +1,7 @@
 """How fast a client of the hub sends once it was told that it is too fast."""
 
 from penstock.durations import SECOND
-from penstock.hub.client.core.pace import FORGOTTEN, Pace
+from penstock.hub.client.core.reconnecting import FORGOTTEN, Pace
 
 MILLISECOND = SECOND // 1_000
 

@@ -1,4 +1,4 @@
-"""When to come back to a hub after a connection has ended, and when not to."""
+"""When a client reconnects to a hub, and how fast it sends after the hub has asked it to slow down."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from penstock.errors import FailedPrecondition, PenstockError, Unauthenticated
 from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import CLOSES, Close
 
+FORGOTTEN = SECOND
+"""After so long without anything to send, nobody has to wait any more: the hub has forgotten too."""
 MINIMUM = SECOND
 MAXIMUM = 30 * SECOND
 SETTLED = 3 * SECOND
@@ -64,3 +66,32 @@ def final_error(close: Close | None, address: str) -> PenstockError | None:
             return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint=hint)
         case _:
             return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint="make another HubClient")
+
+
+class Pace:
+    """Whose turn is when, in microseconds: at once, and after a refusal one request after another, as far apart as the hub wants.
+
+    Those that were refused together must not come back together: all but one would be refused again, and a hub closes the
+    connection of a client that goes on like that.
+    """
+
+    __slots__ = ("_free_at", "_gap")
+
+    def __init__(self) -> None:
+        self._gap = 0
+        self._free_at = 0
+
+    def refused(self, now: int, retry_after: int, gap: int) -> None:
+        """A request was refused: the next one may come after `retry_after`, and then one each `gap`."""
+        self._gap = max(gap, 1)
+        self._free_at = max(self._free_at, now + retry_after)
+
+    def turn(self, now: int) -> int:
+        """How long to wait before one request is sent."""
+        if now > self._free_at + FORGOTTEN:
+            self._gap = 0
+        if not self._gap:
+            return 0
+        at = max(now, self._free_at)
+        self._free_at = at + self._gap
+        return at - now

@@ -13,8 +13,9 @@ from penstock import Broker
 from penstock.access import Principal, Verb
 from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
-from penstock.api.registry import operation
 from penstock.errors import InvalidArgument, PermissionDenied, Unimplemented
+from penstock.wire import operations as wire
+from penstock.wire.operations import operation
 
 NAMES = sorted(
     name for name, value in inspect.getmembers(Operations) if not name.startswith("_") and inspect.iscoroutinefunction(value)
@@ -135,3 +136,13 @@ def test_only_public_coroutines_are_operations(subtests: pytest.Subtests) -> Non
     for name in rows:
         with subtests.test(name=name), pytest.raises(Unimplemented):
             operation(name)
+
+
+def test_the_operations_of_the_protocol_and_those_of_the_broker_are_the_same(subtests: pytest.Subtests) -> None:
+    listed = {name for name, value in inspect.getmembers(wire.Operations) if inspect.iscoroutinefunction(value)}
+    assert listed == set(NAMES)
+    for name in NAMES:
+        with subtests.test(name=name):
+            promised, given = getattr(wire.Operations, name), getattr(Operations, name)
+            assert inspect.signature(promised) == inspect.signature(given)
+            assert get_type_hints(promised) == get_type_hints(given)

@@ -1,7 +1,8 @@
-"""What a stream holds: every delivery that is not settled, until when, and which leases are to be extended.
+"""What a stream holds and when it tries again.
 
-A lease is extended in the middle of its life while somebody works on its message, up to a limit; when nobody does any more, it is
-left to run out. So a handler may take its time, and one that forgot a message does not keep it for ever.
+Holdings are the deliveries that are not settled, with their deadlines. A lease is extended in the middle of its life while its
+message is worked on, up to a limit; after that it is left to expire. So a handler may take its time, and one that forgot a
+message does not keep it forever.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from penstock.backoff import exponential
+from penstock.durations import SECOND
+from penstock.errors import PenstockError, RateLimited
+
 MIN_INTERVAL = 10_000
 """Leases may be shorter than this; looking at them more often would be all that a stream does."""
+MINIMUM = SECOND // 10
+MAXIMUM = 30 * SECOND
 
 
 class Holding(Protocol):
@@ -31,14 +38,14 @@ H = TypeVar("H", bound=Holding)
 
 @dataclass(slots=True)
 class Plan(Generic[H]):
-    """What is to be done at one instant."""
+    """What to do now."""
 
     extend: dict[int, list[int]] = field(default_factory=dict)
-    """Receipts whose lease is to last so many microseconds from now on."""
+    """Receipts to extend, by the new length of their lease in microseconds."""
     lost: list[H] = field(default_factory=list)
-    """Deliveries whose lease has run out: they are nobody's any more."""
+    """Deliveries whose lease has expired."""
     wait: int = 0
-    """Ask again after so many microseconds at the latest."""
+    """Microseconds after which to ask again at the latest."""
 
 
 class Holdings(Generic[H]):
@@ -56,14 +63,6 @@ class Holdings(Generic[H]):
     def interval(self) -> int:
         """How often `plan` wants to be asked: four times in the life of a lease."""
         return max(self.ack_deadline // 4, MIN_INTERVAL)
-
-    def add(self, holding: H) -> None:
-        """Take a delivery."""
-        self.by_receipt[holding.receipt] = holding
-
-    def settle(self, receipt: int) -> H | None:
-        """Let go of a delivery; None when it was lost before."""
-        return self.by_receipt.pop(receipt, None)
 
     def plan(self, now: int, *, may_extend: bool = True, renew: bool = False) -> Plan[H]:
         """What to do now, and as if it were done: extended leases last longer, lost ones are gone.
@@ -92,3 +91,29 @@ class Holdings(Generic[H]):
             del self.by_receipt[holding.receipt]
         plan.wait = max(look_at - now, MIN_INTERVAL)
         return plan
+
+
+@dataclass(slots=True)
+class Recovery:
+    """Backoff of one stream: transient errors are worth another try, each later than the one before; others are not."""
+
+    minimum: int = MINIMUM
+    maximum: int = MAXIMUM
+    failures: int = 0
+
+    def failed(self, error: PenstockError, lasted: int = 0) -> int | None:
+        """How many microseconds to wait before the next try; None when there must be none.
+
+        `lasted`: for how long the stream had been open. After a long time, the backoff starts again.
+        """
+        if not error.transient:
+            return None
+        if lasted >= self.maximum:
+            self.failures = 0
+        self.failures += 1
+        wait = exponential(self.failures, self.minimum, self.maximum)
+        return max(wait, round(error.retry_after * SECOND)) if isinstance(error, RateLimited) else wait
+
+    def worked(self) -> None:
+        """Something came through: the next failure is a first one."""
+        self.failures = 0

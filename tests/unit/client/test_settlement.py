@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.holdings import Holdings
+from penstock.client.core.stream import Holdings
 from penstock.client.message import AckResponse, IncomingMessage
-from penstock.client.settler import Settler
+from penstock.client.settlement import Settler
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, PermissionDenied, Unavailable
-from penstock.wire.frames import Body, Limits, Nack, Opened, Parcel, receipt
+from penstock.wire.frames import Body, Delivery, Limits, Nack, Opened, receipt
 from tests.conformance.stream_drivers import in_loop
 
 OPENED = Opened(1, 1, None, False, False)
@@ -68,7 +68,7 @@ class Desk:
             IncomingMessage(
                 self.settler,
                 OPENED,
-                Parcel(number, 1, 0, Body(now, b"", None, "", 4, 0, None, None)),
+                Delivery(number, 1, 0, Body(now, b"", None, "", 4, 0, None, None)),
                 receipt(number, 1, 0),
                 now,
                 now + 60 * SECOND,
@@ -76,7 +76,7 @@ class Desk:
             for number in range(count)
         ]
         for message in self.messages:
-            self.holdings.add(message)
+            self.holdings.by_receipt[message.receipt] = message
 
     def _changed(self) -> None:
         self.changes += 1

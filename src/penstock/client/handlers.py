@@ -1,42 +1,112 @@
-"""Messages on their way to whoever wants them: to handlers as they come, or to iterators that ask for them."""
+"""Handlers, listeners and iterators: `on("message", handler)`, as specification 004 has it, and `async for`."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
-from penstock.client.events import Events
 from penstock.client.message import IncomingMessage
+from penstock.errors import InvalidArgument
+
+log = logging.getLogger("penstock.client")
+
+Listener = Callable[..., Any]
+
+
+class Events:
+    """Listeners by event: functions or coroutine functions, called in the order in which they were added."""
+
+    def __init__(self, *names: str) -> None:
+        self.listeners: dict[str, list[Listener]] = {name: [] for name in names}
+        """The lists are replaced, never changed, so a loop over one is not disturbed when listeners are added or removed."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.on_done: Callable[[], None] | None = None
+        """Called when a background task has ended."""
+
+    def add(self, event: str, listener: Listener) -> None:
+        """Add a listener."""
+        self._check(event)
+        if not callable(listener):
+            raise InvalidArgument.of("listener", listener, "a function or a coroutine function")
+        self.listeners[event] = [*self.listeners[event], listener]
+
+    def remove(self, event: str, listener: Listener) -> None:
+        """Remove a listener; does nothing if it was not added."""
+        self._check(event)
+        listeners = self.listeners[event]
+        if listener in listeners:
+            index = listeners.index(listener)
+            self.listeners[event] = [*listeners[:index], *listeners[index + 1 :]]
+
+    def emit(self, event: str, *args: Any) -> bool:
+        """Call the listeners; False if there is none. What they raise is logged and does not reach the caller."""
+        listeners = self.listeners[event]
+        for listener in listeners:
+            try:
+                result = listener(*args)
+                if result is not None and isawaitable(result):
+                    self.keep(_guarded(event, result))
+            except Exception:
+                log.exception("a listener of %r failed", event)
+        return bool(listeners)
+
+    def keep(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine in the background, and keep a reference to its task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
+        """Whether anything runs except these tasks."""
+        return not self._tasks.issubset(but)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self.on_done is not None:
+            self.on_done()
+
+    def _check(self, event: str) -> None:
+        if event not in self.listeners:
+            raise InvalidArgument.of("event", event, f"one of {', '.join(map(repr, self.listeners))}")
+
+
+async def _guarded(event: str, result: Awaitable[Any]) -> None:
+    try:
+        await result
+    except Exception:
+        log.exception("a listener of %r failed", event)
+
 
 M = TypeVar("M", bound=IncomingMessage)
 
 
 class Inflow(Generic[M]):
-    """Hands messages over. A handler that raises gives its message back, and the error is told; the rest goes on."""
+    """Passes messages to handlers and iterators. If a handler raises, `fail` is called, and the rest continues."""
 
     def __init__(self, events: Events, fail: Callable[[Exception, IncomingMessage], None]) -> None:
         self._events = events
         self._listeners = events.listeners
         self._fail = fail
         self._waiting: deque[M] = deque()
-        """What came while there was no handler."""
+        """Messages that arrived while there was no handler."""
         self._asking: deque[asyncio.Future[None]] = deque()
-        """Iterators that found nothing, longest waiting first."""
+        """Iterators that wait, oldest first."""
         self._workers: dict[M, asyncio.Task[Any] | None] = {}
-        """Who works on what, where that is a task."""
+        """The task that works on each message."""
         self._is_over = False
 
     def begin(self, on_done: Callable[[], None]) -> None:
-        """A stream begins, and wants to hear whenever a handler has ended."""
+        """A stream starts; `on_done` is called whenever a handler has ended."""
         self._is_over = False
         self._events.on_done = on_done
 
     def end(self) -> None:
-        """A stream has ended: iterators end too, and what nobody has taken is nobody's any more."""
+        """A stream has ended: iterators end too, and messages that were not taken are dropped."""
         self._is_over = True
         self._events.on_done = None
         self._waiting.clear()
@@ -44,7 +114,7 @@ class Inflow(Generic[M]):
             self._wake()
 
     def take(self, message: M) -> None:
-        """Hand a message over."""
+        """Pass a message to the handlers, or keep it for an iterator."""
         message.is_worked_on = True
         handlers = self._listeners["message"]
         if not handlers:
@@ -68,17 +138,17 @@ class Inflow(Generic[M]):
             self._events.keep(self._finish(message, running))
 
     def drain(self) -> list[M]:
-        """Take back what no iterator has asked for yet; handlers that come later get it no more."""
+        """Remove and return the messages that no iterator has taken."""
         waiting = [*self._waiting]
         self._waiting.clear()
         return waiting
 
     def lose(self, receipts: Collection[int]) -> None:
-        """The leases of deliveries have run out: who has not taken them gets them no more."""
+        """Drop waiting messages whose leases have expired."""
         self._waiting = deque(message for message in self._waiting if message.receipt not in receipts)
 
     def attend(self) -> None:
-        """A handler was added: it gets what waits."""
+        """A handler was added: pass it the messages that wait."""
         while self._waiting and self._listeners["message"]:
             self.take(self._waiting.popleft())
 
@@ -114,7 +184,7 @@ class Inflow(Generic[M]):
         return {message.receipt for message, worker in self._workers.items() if worker in tasks}
 
     def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
-        """Whether handlers run, but for those in these tasks."""
+        """Whether handlers run in other tasks than these."""
         return self._events.is_busy(but)
 
     def _wake(self) -> None:

@@ -1,40 +1,133 @@
-"""Sending to one place: gathers messages into requests, tries again what may be tried again, and says what became of each.
+"""Publishing to a topic or a work queue: messages are checked, gathered into requests, and sent again if that is safe.
 
-The rules are in `core/batching.py`. A message costs one future, a batch one task.
+The rules of batching are in `core/batching.py`. A message costs one future, a batch one task. A message is checked where it is
+published, so that a mistake is shown where it was made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from penstock.client.core.batching import Batch, Batching, Patience
-from penstock.client.publish_options import PublishOptions
+from penstock.client.options import PublishOptions
 from penstock.clock import monotonic
-from penstock.durations import SECOND
-from penstock.errors import InvalidArgument, PenstockError, PublishingPaused, Unavailable
+from penstock.durations import SECOND, instant, micros
+from penstock.errors import InvalidArgument, PenstockError, PublishingPaused, QueueFull, Unavailable
+from penstock.values.message import (
+    DEFAULT_PRIORITY,
+    MAX_MESSAGE_BYTES,
+    MAX_ORDERING_KEY_BYTES,
+    Message,
+    check_attributes,
+    check_priority,
+    check_producer,
+    check_text,
+    plain_text,
+)
+from penstock.values.policy import Duration, QueueConfig
+from penstock.values.queue import NewMessage, accept
+from penstock.wire import frames
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
 
 log = logging.getLogger("penstock.client")
 
-Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list of them
+MANY_MESSAGES = 1_000
+MANY_BYTES = 8 * 1024 * 1024
+"""How much of an explicit batch goes in one request."""
 
 M = TypeVar("M")
+Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list of them
+
+_NOTHING: dict[str, str] = {}
+_ANY_QUEUE = QueueConfig()
+
+
+def outgoing(  # noqa: PLR0917  # once for each message: names would cost as much as the checks
+    data: bytes = b"",
+    attributes: Mapping[str, str] | None = None,
+    ordering_key: str = "",
+    priority: int = DEFAULT_PRIORITY,
+    ttl: Duration | None = None,
+    deliver_at: datetime | float | None = None,
+    producer_id: str | None = None,
+    sequence: int | None = None,
+) -> tuple[Message, int]:
+    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it."""
+    if type(data) is not bytes:
+        data = _bytes(data)
+    size = len(data)
+    plain = _NOTHING
+    if attributes:
+        plain, extra = check_attributes(attributes, "attributes")
+        size += extra
+    elif attributes is not None and not isinstance(attributes, Mapping):
+        raise InvalidArgument.of("attributes", attributes, "a mapping of str to str")
+    elif not size:
+        raise InvalidArgument("the message is empty, wanted data or at least one attribute")
+    if ordering_key != "":
+        size += check_text(ordering_key, "ordering_key", MAX_ORDERING_KEY_BYTES)
+        ordering_key = plain_text(ordering_key)
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidArgument(
+            f"Message size exceeds maximum of 10 MiB: it is {size} bytes with attributes and ordering key",
+            hint="store large bodies elsewhere and send a reference",
+        )
+    if priority != DEFAULT_PRIORITY or type(priority) is not int:
+        priority = check_priority(priority)
+    if ttl is None and deliver_at is None and producer_id is None and sequence is None:
+        return Message(data, plain, ordering_key, priority), size
+    if producer_id is not None or sequence is not None:
+        producer_id, sequence = check_producer(producer_id, sequence, "message")
+    return (
+        Message(
+            data,
+            plain,
+            ordering_key,
+            priority,
+            None if ttl is None else micros(ttl, "ttl", minimum=1e-6) / SECOND,
+            None if deliver_at is None else instant(deliver_at, "deliver_at") / SECOND,
+            producer_id,
+            sequence,
+        ),
+        size,
+    )
+
+
+def json_bytes(value: object) -> bytes:
+    """A value as JSON: what JSON knows, and dataclasses, dates and the like in their usual form."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins)
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument.of("value", value, f"a value that JSON can hold ({error})") from None
+
+
+def _bytes(data: object) -> bytes:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    hint = "encode text first: text.encode()" if isinstance(data, str) else "topic.publish_json(value) publishes other values"
+    raise InvalidArgument(f"Message data must be bytes, not {type(data).__name__}", hint=hint)
 
 
 class Sender(ABC, Generic[M]):
     """The publishing side of a topic or of a work queue. Belongs to the event loop of its client."""
 
     noun: str
-    """What people call where it sends to."""
+    """The kind of its destination, for log messages."""
     divisible: tuple[type[PenstockError], ...] = (InvalidArgument,)
     """Errors that may be one message's alone: the others of its batch are sent without it."""
     level = logging.WARNING
-    """How loud failures are logged: whoever published may not be waiting for the result."""
+    """The level at which failures are logged: the publisher may not be waiting for the result."""
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
         self._pubsub = pubsub
@@ -49,15 +142,15 @@ class Sender(ABC, Generic[M]):
         self._timer_at = 0
         self._flushes: list[tuple[set[Batch[M, Ticket]], asyncio.Future[None]]] = []
         self._in_line: list[asyncio.Future[None]] = []
-        """Who waits for room."""
+        """Callers that wait for room."""
 
     @property
     def options(self) -> PublishOptions:
-        """What it was told."""
+        """The options."""
         return self._options
 
     def set_options(self, options: PublishOptions) -> None:
-        """Live by other options from the next message on."""
+        """Use other options from the next message on."""
         if not isinstance(options, PublishOptions):
             raise InvalidArgument.of("options", options, "a PublishOptions")
         self._options = options
@@ -71,7 +164,7 @@ class Sender(ABC, Generic[M]):
         """Send messages, all or none; returns their ids when they are safe."""
 
     def _add(self, key: str, message: M, size: int, *, is_marked: bool) -> asyncio.Future[str]:
-        """Have a checked message sent; the future gives its id. Raises where nothing can be published at all."""
+        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
         self._pubsub.check_open()
         loop = self._loop or self._begin()
         future: asyncio.Future[str] = loop.create_future()
@@ -129,7 +222,7 @@ class Sender(ABC, Generic[M]):
         return self._loop
 
     def _soon(self) -> None:
-        """Pump at the end of the next turn: who has just been told of an id publishes again before that, into the same batch."""
+        """Pump at the end of the next turn: a caller that just got an id may publish again before that, into the same batch."""
         if not self._is_due and self._loop is not None:
             self._is_due = True
             self._loop.call_soon(self._pump)
@@ -155,7 +248,7 @@ class Sender(ABC, Generic[M]):
         self._pump()
 
     async def _send(self, batch: Batch[M, Ticket]) -> None:
-        """See a batch through: afterwards each of its tickets is done."""
+        """Send a batch until it succeeds or fails: afterwards each of its tickets is done."""
         seconds = self._options.give_up_seconds
         patience = Patience(monotonic() + round(seconds * SECOND))
         try:
@@ -224,7 +317,7 @@ class Sender(ABC, Generic[M]):
             log.log(self.level, "%d messages for %s %s were refused: %s", len(errors), self.noun, self._name, errors[0])
 
     def _failed(self, batch: Batch[M, Ticket], error: Exception) -> None:
-        """Tell who waits. Once in the log as well: nobody may be waiting."""
+        """Fail the tickets, and log it once: nothing may be waiting for them."""
         keys = batch.keys
         log.log(
             self.level,
@@ -260,7 +353,7 @@ class Sender(ABC, Generic[M]):
             self._soon()
 
     def _wake_line(self) -> None:
-        """Have those look again who wait for room: each one sees what those before it have taken."""
+        """Wake callers that wait for room: each sees what those before it have taken."""
         if self._in_line and self._batching.lacking() is None:
             in_line, self._in_line = self._in_line, []
             for turn in in_line:
@@ -269,7 +362,131 @@ class Sender(ABC, Generic[M]):
 
 
 def fail(ticket: Ticket, error: Exception) -> None:
-    """Tell whoever waits."""
+    """Set the error of a ticket that is still pending."""
     if not ticket.done():
         ticket.set_exception(error)
         ticket.exception()  # looked at: the log has it, and a line for each message would say nothing more
+
+
+class Publisher(Sender[Message]):
+    """The publishing side of a topic."""
+
+    noun = "topic"
+
+    def publish(self, message: Message, size: int) -> asyncio.Future[str]:
+        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
+        return self._add(message.ordering_key, message, size, is_marked=message.producer_id is not None)
+
+    async def publish_many(self, messages: Iterable[Message]) -> list[str]:
+        """Send messages in as few requests as possible; returns their ids in order."""
+        self._pubsub.check_open()
+        loop = self._loop or self._begin()
+        checked = _checked(messages)
+        keys = {message.ordering_key for message, _ in checked}
+        self._batching.check_batch(keys, messages=len(checked), size=sum(size for _, size in checked))
+        tickets: list[asyncio.Future[list[str]]] = []
+        for chunk in _chunks(checked):
+            ticket: asyncio.Future[list[str]] = loop.create_future()
+            tickets.append(ticket)
+            self._batching.add_batch(
+                {message.ordering_key for message, _ in chunk},
+                [message for message, _ in chunk],
+                ticket,
+                size=sum(size for _, size in chunk),
+                is_marked=chunk[0][0].producer_id is not None,
+            )
+        self._soon()
+        return [message_id for ids in await asyncio.gather(*tickets) for message_id in ids]
+
+    def resume(self, key: str) -> None:
+        """Publish messages of a paused ordering key again."""
+        check_text(key, "ordering_key", MAX_ORDERING_KEY_BYTES)
+        self._batching.resume(key)
+
+    async def _store(self, messages: list[Message]) -> list[str]:
+        return await self._pubsub.link.publish(self._name, messages)
+
+
+def _checked(messages: Iterable[Message]) -> list[tuple[Message, int]]:
+    """Messages of plain values, with their sizes; all are good, or none is taken."""
+    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
+        raise InvalidArgument.of("messages", messages, "a list of Message")
+    checked: list[tuple[Message, int]] = []
+    for index, one in enumerate(messages):
+        if type(one) is not Message:
+            raise InvalidArgument.of(f"messages[{index}]", one, "a penstock.Message")
+        try:
+            checked.append(
+                outgoing(
+                    one.data,
+                    one.attributes,
+                    one.ordering_key,
+                    one.priority,
+                    one.ttl,  # type: ignore[arg-type]  # a Message takes anything, and is checked here
+                    one.deliver_at,  # type: ignore[arg-type]  # likewise
+                    one.producer_id,
+                    one.sequence,
+                )
+            )
+        except InvalidArgument as error:
+            error.add_note(f"it is messages[{index}]")
+            raise
+    if not checked:
+        raise InvalidArgument("messages is empty, wanted at least one message")
+    return checked
+
+
+def _chunks(messages: Sequence[tuple[Message, int]]) -> Iterable[list[tuple[Message, int]]]:
+    """What goes in one request. Messages with and without a producer id of their own never share one."""
+    chunk: list[tuple[Message, int]] = []
+    total, is_marked = 0, False
+    for message, size in messages:
+        marked = message.producer_id is not None
+        if chunk and (len(chunk) >= MANY_MESSAGES or total + size > MANY_BYTES or marked != is_marked):
+            yield chunk
+            chunk, total = [], 0
+        chunk.append((message, size))
+        total += size
+        is_marked = marked
+    yield chunk
+
+
+class QueuePublisher(Sender[NewMessage]):
+    """The publishing side of a work queue. A full queue raises at once: the producer decides whether to wait."""
+
+    noun = "queue"
+    divisible = (InvalidArgument, QueueFull)
+    level = logging.DEBUG  # every message has somebody who awaits it
+
+    def publish(self, message: NewMessage) -> asyncio.Future[str]:
+        """Queue a message; the future returns its id. InvalidArgument if no queue would accept it."""
+        return self._add("", message, checked(message), is_marked=message.producer_id is not None)
+
+    async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:
+        """Send messages at once, all or none; returns their ids."""
+        self._pubsub.check_open()
+        several = [*messages]
+        for index, message in enumerate(several):
+            try:
+                checked(message)
+            except InvalidArgument as error:
+                error.add_note(f"it is messages[{index}]")
+                raise
+        return await self._store(several)
+
+    async def _store(self, messages: list[NewMessage]) -> list[str]:
+        return await self._pubsub.link.enqueue(self._name, messages)
+
+
+def checked(message: NewMessage) -> int:
+    """The size of a message as it travels; InvalidArgument when no queue would take it.
+
+    It is checked before it shares a request with others: what cannot even be written down would fail them too.
+    """
+    if not isinstance(message, NewMessage):
+        raise InvalidArgument.of("message", message, "a NewMessage")
+    accept([message], _ANY_QUEUE, 0)
+    try:
+        return len(frames.encode(message))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidArgument(f"the message cannot be sent: {error}") from None

@@ -12,7 +12,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.hub.client.errors import TooFast, error_of
+from penstock.hub.client.request import TooFast, error_of
 from penstock.hub.core import messages as wire
 
 PUBLISH, SUBSCRIBE, ASK = wire.Publish("orders", "x"), wire.Subscribe("orders/#"), wire.TopicInfo("orders")

@@ -15,8 +15,8 @@ import pytest
 
 from penstock import Message
 from penstock.client.core.batching import BatchLimits
-from penstock.client.outgoing import json_bytes, outgoing
-from penstock.client.publish_options import OnLimit, PublisherFlowControl, PublishOptions
+from penstock.client.options import OnLimit, PublisherFlowControl, PublishOptions
+from penstock.client.publishing import json_bytes, outgoing
 from penstock.errors import InvalidArgument, InvalidPriority
 from penstock.values.message import accept
 

@@ -1,0 +1,612 @@
+"""Every error Penstock raises, as one tree.
+
+    PenstockError
+    ├── InvalidArgument (3)        the call itself is wrong; the same call never succeeds
+    │   ├── InvalidAckId           the delivery is settled, expired, replaced or was never made
+    │   ├── InvalidFilter          a subscription filter that does not parse, with its position
+    │   ├── InvalidPriority
+    │   └── TransformFailed        a JavaScript transform threw, or made something that is no message
+    ├── NotFound (5)
+    │   ├── TopicNotFound · SubscriptionNotFound · SnapshotNotFound
+    │   ├── QueueNotFound · MessageNotFound · ConsumerNotFound
+    │   └── SchemaNotFound · TokenNotFound · CursorNotFound · PartNotFound · ActorNotFound
+    ├── AlreadyExists (6)
+    ├── PermissionDenied (7)       the token does not allow this
+    ├── ResourceExhausted (8)      transient: room may come back
+    │   ├── SubscriptionFull
+    │   ├── QueueFull
+    │   └── RateLimited            too many calls of one client; `retry_after` says when to come back
+    ├── FailedPrecondition (9)
+    │   ├── AckDeadlineExceeded    the lease ran out before the call arrived
+    │   ├── AckIdsRefused          of an exactly-once subscription, some deliveries are over
+    │   ├── BrokerClosed
+    │   ├── DataDirectoryInUse
+    │   ├── StreamReplaced         the stream was deleted and made again since it was read
+    │   ├── OpenedBeforeFork       by the parent process; a child has to open its own
+    │   └── PublishingPaused       a message of this ordering key failed; `resume_publishing` goes on
+    ├── Aborted (10)               transient: somebody else changed the same thing at the same moment
+    ├── OutOfRange (11)            an offset or a time that the log does not hold
+    ├── Unimplemented (12)         a command that this API does not know
+    │   └── ArrowUnavailable       the server has no pyarrow: its log API is off
+    ├── Unavailable (14)           transient
+    │   ├── JournalUnavailable     the disk refuses to write; nothing was stored
+    │   └── ServerUnreachable      no connection to the server, and no more tries
+    ├── DataLoss (15)
+    │   └── CorruptLog             stored bytes are not what was written
+    └── Unauthenticated (16)       no token, or one that is unknown, revoked or expired
+
+`code` is the number that specification 000 gives (they are gRPC's), `reason` a stable word for programs, `transient` says
+whether the same call may succeed later. `str(error)` says what was wrong; `hint`, also shown under a traceback, says what to
+do. Required data is positional, so that every error survives pickle on its way through process pools and Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """The root: catch this to catch everything Penstock raises on purpose."""
+
+    code: ClassVar[int] = 2
+    reason: ClassVar[str] = "unknown"
+    transient: ClassVar[bool] = False
+    hint: str | None = None
+
+    def __init__(self, *fields: object, hint: str | None = None) -> None:
+        super().__init__(*fields)
+        advice = hint or self.hint
+        if advice:
+            self.hint = advice
+            self.add_note(advice)
+
+    @property
+    def message(self) -> str:
+        """The text alone, as the specifications' error objects carry it."""
+        return str(self)
+
+
+# ── the call itself is wrong ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InvalidArgument(PenstockError):
+    """The request can never succeed as it is written."""
+
+    code = 3
+    reason = "invalid_argument"
+
+    @classmethod
+    def of(cls, name: str, value: object, wanted: str, hint: str | None = None) -> InvalidArgument:
+        """The usual sentence: which argument, what it was, what was wanted."""
+        return cls(f"{name} is {short_repr(value)}, wanted {wanted}", hint=hint)
+
+
+class InvalidAckId(InvalidArgument):
+    """The delivery this ack id stood for is over, or there was none."""
+
+    reason = "invalid_ack_id"
+    hint = "it was settled, ran out or was replaced by a redelivery; settle the newest delivery, or ask for a longer ack deadline"
+
+    def __init__(self, ack_id: object) -> None:
+        super().__init__(_kept(ack_id))
+        self.ack_id = _kept(ack_id)
+
+    def __str__(self) -> str:
+        return f"Invalid ack ID: {short_repr(self.ack_id, bare=True)}"
+
+
+class InvalidFilter(InvalidArgument):
+    """A filter expression that does not parse."""
+
+    reason = "invalid_filter"
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(text, position, problem)
+        self.text = text
+        self.position = position
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"Invalid filter at position {self.position}: {self.problem}\n  {self.text}\n  {' ' * self.position}^"
+
+
+class InvalidPriority(InvalidArgument):
+    """A priority outside 0–9."""
+
+    reason = "invalid_priority"
+    hint = "9 is the most urgent, 0 the least; leave it out for the queue's default"
+
+    def __init__(self, priority: object) -> None:
+        super().__init__(_kept(priority))
+        self.priority = _kept(priority)
+        self.shown = short_repr(priority)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, {"shown": self.shown}
+
+    def __str__(self) -> str:
+        return f"Invalid priority: {self.shown}, wanted an integer from 0 to 9"
+
+
+class TransformFailed(InvalidArgument):
+    """A transform threw, ran out of time or memory, or returned something that is no message."""
+
+    reason = "transform_failed"
+
+    def __init__(self, function_name: str, problem: str) -> None:
+        super().__init__(function_name, problem)
+        self.function_name = function_name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"transform {self.function_name} {self.problem}"
+
+
+# ── what the call names does not exist ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class NotFound(PenstockError):
+    """Something the call names does not exist."""
+
+    code = 5
+    reason = "not_found"
+    kind: ClassVar[str] = "Resource"
+    hint = "create it first, or look for a typing error in the name"
+
+    def __init__(self, name: object) -> None:
+        super().__init__(_kept(name))
+        self.name = _kept(name)
+
+    def __str__(self) -> str:
+        return f"{self.kind} not found: {short_repr(self.name, bare=True)}"
+
+
+class TopicNotFound(NotFound):
+    """No topic of that name."""
+
+    reason = "topic_not_found"
+    kind = "Topic"
+
+
+class SubscriptionNotFound(NotFound):
+    """No subscription of that name."""
+
+    reason = "subscription_not_found"
+    kind = "Subscription"
+
+
+class SnapshotNotFound(NotFound):
+    """No snapshot of that name."""
+
+    reason = "snapshot_not_found"
+    kind = "Snapshot"
+
+
+class QueueNotFound(NotFound):
+    """No queue of that name."""
+
+    reason = "queue_not_found"
+    kind = "Queue"
+
+
+class MessageNotFound(NotFound):
+    """No such message is waiting, leased or dead in that queue."""
+
+    reason = "message_not_found"
+    kind = "Message"
+    hint = "it was settled already, purged, or never belonged to this queue"
+
+
+class ConsumerNotFound(NotFound):
+    """That consumer does not hold the message, or never consumed."""
+
+    reason = "consumer_not_found"
+    kind = "Consumer"
+    hint = "settle with the consumer_id that consumed the message, or leave consumer_id out"
+
+
+class SchemaNotFound(NotFound):
+    """No schema, or no revision of a schema, of that name."""
+
+    reason = "schema_not_found"
+    kind = "Schema"
+
+
+class TokenNotFound(NotFound):
+    """No token of that id."""
+
+    reason = "token_not_found"
+    kind = "Token"
+    hint = "`penstock token list` shows those there are"
+
+
+class CursorNotFound(NotFound):
+    """No cursor of that name."""
+
+    reason = "cursor_not_found"
+    kind = "Cursor"
+
+
+class PartNotFound(NotFound):
+    """No part of that name is staged for the write."""
+
+    reason = "part_not_found"
+    kind = "Staged part"
+    hint = "stage it again: it is kept for a day after the last part came, and until its write is committed or aborted"
+
+
+class ActorNotFound(NotFound):
+    """Nobody is registered at the hub by that address."""
+
+    reason = "actor_not_found"
+    kind = "Actor"
+    hint = "it is not connected now, or its address is another; `penstock hub actors` shows who is there"
+
+
+# ── the call is well-formed, and is refused as things are ───────────────────────────────────────────────────────────────────
+
+
+class AlreadyExists(PenstockError):
+    """The name is taken."""
+
+    code = 6
+    reason = "already_exists"
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind = kind
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.kind} already exists: {self.name}"
+
+
+class PermissionDenied(PenstockError):
+    """The caller is known, and may not do this."""
+
+    code = 7
+    reason = "permission_denied"
+    hint = "use a token whose verbs, names and project cover it; `penstock token list` shows what each may do"
+
+    def __init__(self, verb: str, name: str) -> None:
+        super().__init__(verb, name)
+        self.verb = verb
+        self.name = name
+
+    def __str__(self) -> str:
+        verb = {"publish": "publish to", "consume": "consume from", "metrics": "read metrics of"}.get(self.verb, self.verb)
+        return f"this token may not {verb} {short_repr(self.name, bare=True)}"
+
+
+class ResourceExhausted(PenstockError):
+    """A limit is reached; nothing of the call was done."""
+
+    code = 8
+    reason = "resource_exhausted"
+    transient = True
+
+
+class SubscriptionFull(ResourceExhausted):
+    """A subscription with overflow='reject' has no room, so the publish was refused as a whole."""
+
+    reason = "subscription_full"
+    hint = "let its consumers catch up, raise max_messages/max_bytes, or choose overflow='spill'"
+
+    def __init__(self, subscription: str, topic: str) -> None:
+        super().__init__(subscription, topic)
+        self.subscription = subscription
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"Subscription is full: {self.subscription}; nothing was published to topic {self.topic!r}"
+
+
+class QueueFull(ResourceExhausted):
+    """The queue holds max_depth messages."""
+
+    reason = "queue_full"
+    hint = "let its consumers catch up, or raise max_depth"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(queue)
+        self.queue = queue
+
+    def __str__(self) -> str:
+        return f"Queue is full: {self.queue}"
+
+
+class RateLimited(ResourceExhausted):
+    """One client calls more often than it may."""
+
+    reason = "rate_limited"
+    hint = "slow down, send batches, or raise the server's rate limit"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"too many calls, try again in {self.retry_after:.3f} s"
+
+
+class FailedPrecondition(PenstockError):
+    """The system is not in the state this call needs."""
+
+    code = 9
+    reason = "failed_precondition"
+
+
+class StreamReplaced(FailedPrecondition):
+    """The stream of that name is not the one that was read before: it was deleted and made again."""
+
+    reason = "stream_replaced"
+    hint = "start again at offset 0 of the new stream"
+
+    def __init__(self, stream: str, number: int, expected: int) -> None:
+        super().__init__(stream, number, expected)
+        self.stream = stream
+        self.number = number
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"stream {short_repr(self.stream)} was deleted and made again: its number is {self.number}, expected {self.expected}"
+        )
+
+
+class AckDeadlineExceeded(FailedPrecondition):
+    """The lease ran out before it was settled; the message went back to its queue, or died."""
+
+    reason = "ack_deadline_exceeded"
+    hint = "settle sooner, or consume with a longer ack_deadline"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(message_id)
+        self.message_id = message_id
+
+    def __str__(self) -> str:
+        return f"Ack deadline exceeded: {self.message_id}"
+
+
+class AckIdsRefused(FailedPrecondition):
+    """Some ack ids of an exactly-once subscription are not good any more; `failures` says which and why."""
+
+    reason = "ack_ids_refused"
+    hint = "settle the newest delivery of each message, or ask for a longer ack deadline"
+
+    def __init__(self, failures: dict[str, str]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return f"{len(self.failures)} ack ids are settled, have run out or were never given; the details name them"
+
+
+class BrokerClosed(FailedPrecondition):
+    """The broker was closed."""
+
+    reason = "broker_closed"
+    hint = "open a new one on the same data directory; everything confirmed is there"
+
+    def __str__(self) -> str:
+        return "the broker is closed"
+
+
+class OpenedBeforeFork(FailedPrecondition):
+    """A broker, a journal or a client that the parent of this process opened before it forked it."""
+
+    reason = "opened_before_fork"
+    hint = "open one after the fork, or let every process connect to one server"
+
+    def __init__(self, what: str, process: int) -> None:
+        super().__init__(what, process)
+        self.what = what
+        self.process = process
+
+    def __str__(self) -> str:
+        return f"{self.what} belongs to process {self.process}, which opened it before it forked this process"
+
+
+class DataDirectoryInUse(FailedPrecondition):
+    """Another broker, here or in another process, has the data directory open."""
+
+    reason = "data_directory_in_use"
+    hint = "close that broker, connect to it instead, or choose another data directory"
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(path, holder)
+        self.path = path
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return f"data directory {self.path!r} is in use by {self.holder}"
+
+
+class PublishingPaused(FailedPrecondition):
+    """An earlier message of this ordering key could not be published: later ones must not overtake it."""
+
+    reason = "publishing_paused"
+    hint = "publish what failed again, or give it up, after topic.resume_publishing(ordering_key)"
+
+    def __init__(self, ordering_key: str) -> None:
+        super().__init__(ordering_key)
+        self.ordering_key = ordering_key
+
+    def __str__(self) -> str:
+        return f"Publishing paused for ordering key: {self.ordering_key}"
+
+
+class Aborted(PenstockError):
+    """Somebody else changed the same thing at the same moment; read it again and repeat the change."""
+
+    code = 10
+    reason = "aborted"
+    transient = True
+
+
+class OutOfRange(PenstockError):
+    """An offset that the log no longer holds, or does not hold yet."""
+
+    code = 11
+    reason = "out_of_range"
+
+    def __init__(self, stream: str, offset: int, earliest: int, latest: int) -> None:
+        super().__init__(stream, offset, earliest, latest)
+        self.stream = stream
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+    def __str__(self) -> str:
+        return (
+            f"offset {self.offset} of {self.stream!r} is not in the log, which holds {self.earliest} to {self.latest} (exclusive)"
+        )
+
+
+class Unimplemented(PenstockError):
+    """A command or option that is not known here."""
+
+    code = 12
+    reason = "unimplemented"
+
+
+class ArrowUnavailable(Unimplemented):
+    """The server has no pyarrow, so its log API is off."""
+
+    reason = "arrow_unavailable"
+    hint = "on the server's machine: pip install 'penstock[arrow]', and start the server again"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"the server cannot read Arrow: {self.problem}"
+
+
+class Unauthenticated(PenstockError):
+    """Nobody knows who calls: there is no token, or one that is unknown, revoked or expired."""
+
+    code = 16
+    reason = "unauthenticated"
+    hint = "send `Authorization: Bearer TOKEN`; `penstock token create` makes one"
+
+    def __init__(self, problem: str = "no token was sent") -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"not authenticated: {self.problem}"
+
+
+# ── something outside the call has failed ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Unavailable(PenstockError):
+    """Not now; the same call may succeed later."""
+
+    code = 14
+    reason = "unavailable"
+    transient = True
+
+
+class JournalUnavailable(Unavailable):
+    """The journal cannot write. Nothing of this call was stored; consuming goes on, and publishing will when writing does."""
+
+    reason = "journal_unavailable"
+    hint = "free disk space or repair the device; the broker tries again by itself"
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"cannot write to the journal {self.path!r}: {self.problem}; nothing was stored"
+
+
+class ServerUnreachable(Unavailable):
+    """There is no connection to the server, for longer than the client was told to try."""
+
+    reason = "server_unreachable"
+    hint = "start it with `penstock serve`, or look for a typing error in the address"
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"no connection to the server at {self.address}: {self.problem}"
+
+
+class DataLoss(PenstockError):
+    """Stored data cannot be trusted."""
+
+    code = 15
+    reason = "data_loss"
+
+
+class CorruptLog(DataLoss):
+    """The stored bytes are not what was written. Nothing was changed or repaired."""
+
+    reason = "corrupt_log"
+    hint = (
+        "restore the data directory from a backup, or move it away to start empty; Penstock never repairs or deletes it by itself"
+    )
+
+    def __init__(self, path: str, where: str, problem: str) -> None:
+        super().__init__(path, where, problem)
+        self.path = path
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"corrupt log {self.path!r}: {self.where}: {self.problem}"
+
+
+# ── values and errors as text ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def short_repr(value: object, *, bare: bool = False) -> str:
+    """The value as an error may show it: never more than a line of it, whatever its own repr does."""
+    if isinstance(value, str | bytes):
+        value = value[:121]  # a repr of megabytes takes time, and is cut anyway
+    if bare and isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = repr(value)
+        except Exception:  # noqa: BLE001  # a broken repr must not hide the error that shows it
+            text = f"<{type(value).__name__}>"
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _kept(value: object) -> object:
+    """The value as an error may keep it: something that can be pickled."""
+    return value if value is None or type(value) in {str, int, float, bytes, bool} else short_repr(value)
+
+
+def from_wire(reason: str, fields: Sequence[object], text: str, hint: str | None) -> PenstockError:
+    """An error of another process: its type by its `reason` and its fields, or, where that is not known here, its text."""
+    try:
+        error = _kinds()[reason](*fields)
+    except (KeyError, TypeError):
+        error = PenstockError(text)
+    if hint and hint != error.hint:
+        error.hint = hint
+        error.add_note(hint)
+    return error
+
+
+@cache
+def _kinds() -> dict[str, type[PenstockError]]:
+    found: dict[str, type[PenstockError]] = {}
+    rest: list[type[PenstockError]] = [PenstockError]
+    while rest:
+        kind = rest.pop()
+        found.setdefault(kind.reason, kind)
+        rest += kind.__subclasses__()
+    return found

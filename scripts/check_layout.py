@@ -61,7 +61,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.http.client.http2": ANY | KERNEL | {"penstock.http.client", "h2"},
     # the log for other processes
     "penstock.log": ANY | KERNEL | BROKER | {"pyarrow"},
-    "penstock.log.log": PURE | PURE_KERNEL | {"penstock.broker.core", "penstock.journal.core", "pyarrow"},
+    "penstock.log.log": PURE | PURE_KERNEL | {"penstock.journal.core", "pyarrow"},
+    "penstock.log.write_ledger": PURE | PURE_KERNEL,
     "penstock.log.server": ANY
     | KERNEL
     | BROKER

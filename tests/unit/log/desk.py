@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Broker, MessageQueue
-from penstock.broker.core.stream import Stream
+from penstock.broker.log_view import kind_of, not_found
+from penstock.broker.lookup import find_named
 from penstock.log import arrow
 from penstock.log.staging import PartInfo
 from penstock.log.writes import CommitResult, Writes
+from penstock.values.descriptions import StreamDescription
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -30,10 +32,12 @@ def body_of(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
     return bytes(sink.getvalue())
 
 
-def finder(broker: Broker) -> Callable[[str], Stream]:
-    def find(name: str) -> Stream:
-        with broker.lock:
-            return broker.stream(name)
+def finder(broker: Broker) -> Callable[[str], StreamDescription]:
+    def find(name: str) -> StreamDescription:
+        stream = find_named(broker, *kind_of(name))
+        if stream is None:
+            raise not_found(name)
+        return stream
 
     return find
 

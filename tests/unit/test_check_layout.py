@@ -48,6 +48,7 @@ FORBIDDEN = [
     ("penstock.log.writes", "def f():\n    from penstock.broker.core import queue"),
     ("penstock.log.server.scope", "with self.broker.lock:\n    pass"),
     ("penstock.router.sources.local", "with self._broker.present() as now:\n    pass"),
+    ("penstock.hub.broker.tail", "self._broker.catalog.topics.get(name)"),
     ("penstock.newcomer", ""),
     ("penstock.broker.core.queue", "open('x')"),
     ("penstock.broker.utils", ""),

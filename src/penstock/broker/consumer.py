@@ -260,6 +260,25 @@ class Consumer:
                 broker.settle(queue, [*live.values()], now, verb)
         return failed
 
+    def release(self) -> None:
+        """Requeue everything that the identity holds, without counting an attempt.
+
+        Exactly once is the exception: a delivery that somebody may have worked on ends by its deadline alone.
+        """
+        broker = self._broker
+        with broker.lock:
+            queue = broker.catalog.queues.get(self.number)
+            if queue is not None and self.identity is not None and not queue.policy.exactly_once:
+                release(broker, queue, self.identity, broker.clock.now())
+
+    def forget(self) -> None:
+        """Forget the identity, if it holds nothing; if it does, its leases last until their deadlines."""
+        broker = self._broker
+        with broker.lock:
+            queue = broker.catalog.queues.get(self.number)
+            if queue is not None and self.identity is not None and not queue.holding(self.identity).held:
+                release(broker, queue, self.identity, broker.clock.now())
+
     def ack_messages(self, leases: Iterable[Lease]) -> list[Lease]:
         """Acknowledge the messages of these leases, also if the identity holds them by a later lease.
 
@@ -288,25 +307,6 @@ class Consumer:
         with self._broker.lock:
             queue = self._find(self._broker.catalog, self.name)
             return Counts(queue.ready, queue.delayed, queue.in_flight)
-
-    def release(self) -> None:
-        """Requeue everything that the identity holds, without counting an attempt.
-
-        Exactly once is the exception: a delivery that somebody may have worked on ends by its deadline alone.
-        """
-        broker = self._broker
-        with broker.lock:
-            queue = broker.catalog.queues.get(self.number)
-            if queue is not None and self.identity is not None and not queue.policy.exactly_once:
-                release(broker, queue, self.identity, broker.clock.now())
-
-    def forget(self) -> None:
-        """Forget the identity, if it holds nothing; if it does, its leases last until their deadlines."""
-        broker = self._broker
-        with broker.lock:
-            queue = broker.catalog.queues.get(self.number)
-            if queue is not None and self.identity is not None and not queue.holding(self.identity).held:
-                release(broker, queue, self.identity, broker.clock.now())
 
     def _meet(self, queue: Queue) -> None:
         """A queue is seen for the first time. Called with the lock held."""

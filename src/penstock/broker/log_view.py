@@ -18,6 +18,7 @@ from penstock.errors import InvalidArgument, NotFound, OutOfRange, QueueNotFound
 from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, Departed
 from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
 
 if TYPE_CHECKING:
@@ -87,11 +88,19 @@ class BrokerLog:
 
     def span(self, name: str) -> StreamSpan:
         """The stream of that name."""
-        kind, plain = kind_of(name)
         with self._broker.lock:
-            self._broker.check_open()
-            catalog = self._broker.catalog
-            return _span_of(catalog.topic(plain) if kind == TOPIC else catalog.work_stream(plain))
+            return _span_of(self._stream(name))
+
+    def stream(self, name: str) -> StreamDescription:
+        """The stream of that name, described for a writer."""
+        with self._broker.lock:
+            return self._stream(name).describe()
+
+    def _stream(self, name: str) -> Stream:
+        kind, plain = kind_of(name)
+        self._broker.check_open()
+        catalog = self._broker.catalog
+        return catalog.topic(plain) if kind == TOPIC else catalog.work_stream(plain)
 
     def find(self, name: str) -> StreamSpan:
         """The stream of a topic or work queue by its plain name; `topic:x` and `queue:x` say which where both exist."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.errors import QueueFull, SubscriptionFull
-from penstock.journal.core.checkpoint import TOPIC
 from penstock.values.descriptions import QueueDescription, StreamDescription
 from penstock.values.policy import Overflow
 
@@ -26,18 +25,6 @@ def find_stream(broker: Broker, number: int) -> StreamDescription | None:
     """The topic, or the stream of a work queue, that has this number; None when it was deleted."""
     with broker.lock:
         stream = broker.catalog.streams.get(number)
-        return stream.describe() if stream is not None else None
-
-
-def find_named(broker: Broker, kind: str, name: str) -> StreamDescription | None:
-    """The topic, or the stream of the work queue, of that name, or None. BrokerClosed when the broker is closed."""
-    with broker.lock:
-        broker.check_open()
-        if kind == TOPIC:
-            stream = broker.catalog.topics.get(name)
-        else:
-            queue = broker.catalog.work_queues.get(name)
-            stream = broker.catalog.streams[queue.stream] if queue is not None else None
         return stream.describe() if stream is not None else None
 
 

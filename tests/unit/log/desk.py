@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Broker, MessageQueue
-from penstock.broker.log_view import kind_of, not_found
-from penstock.broker.lookup import find_named
+from penstock.broker.log_view import BrokerLog
 from penstock.log import arrow
 from penstock.log.staging import PartInfo
 from penstock.log.writes import CommitResult, Writes
@@ -33,13 +32,7 @@ def body_of(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
 
 
 def finder(broker: Broker) -> Callable[[str], StreamDescription]:
-    def find(name: str) -> StreamDescription:
-        stream = find_named(broker, *kind_of(name))
-        if stream is None:
-            raise not_found(name)
-        return stream
-
-    return find
+    return BrokerLog(broker).stream
 
 
 class Desk:

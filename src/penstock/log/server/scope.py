@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.access import Action, Principal, Verb
 from penstock.broker.broker import Broker
 from penstock.broker.log_view import BrokerLog, Names, kind_of, not_found
-from penstock.broker.lookup import find_named
 from penstock.errors import InvalidArgument, NotFound, StreamReplaced
 from penstock.journal.core.span import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
@@ -58,18 +57,18 @@ class Scope:
         try:
             span = self._whole.span(stream_name(kind, self.stored(plain)))
         except NotFound:
-            raise not_found(name) from None
+            raise not_found(name) from None  # by the name that the caller knows
         if number is not None and number != span.number:
             raise StreamReplaced(name, span.number, number)
         return _named(span, stream_name(kind, plain))
 
     def stream(self, verb: Action, name: str) -> StreamDescription:
         """Return the broker's stream of a name if the caller may do this to it."""
-        kind, plain = self.check_name(verb, name)
-        stream = find_named(self.broker, kind, self.stored(plain))
-        if stream is None:
-            raise not_found(name)
-        return stream
+        stored = self.stored_stream(verb, name)
+        try:
+            return self._whole.stream(stored)
+        except NotFound:
+            raise not_found(name) from None
 
     def check_name(self, verb: Action, name: str) -> tuple[str, str]:
         """(kind, plain name) of a stream to which the caller may do this, whether there is one or not."""

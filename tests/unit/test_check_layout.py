@@ -48,6 +48,11 @@ FORBIDDEN = [
     ("penstock.client.stream", "from pyspark.sql import DataFrame"),
     ("penstock.pipeline.source", "from penstock.broker.broker import Broker"),
     ("penstock.broker.broker", "import requests"),
+    ("penstock.hub.broker.feed", "from penstock.broker.core.stream import Stream"),
+    ("penstock.log.writes", "def f():\n    from penstock.broker.core import queue"),
+    ("penstock.log.server.scope", "with self.broker.lock:\n    pass"),
+    ("penstock.router.sources.local", "with self._broker.present() as now:\n    pass"),
+    ("penstock.hub.broker.tail", "self._broker.catalog.topics.get(name)"),
     ("penstock.newcomer", ""),
     ("penstock.broker.core.queue", "open('x')"),
     ("penstock.broker.utils", ""),
@@ -73,6 +78,8 @@ ALLOWED = [
     ("penstock.journal.sqlite", "open('x')"),
     ("penstock.api.queue_manager", ""),
     ("penstock.client.links.embedded", "import penstock\nfrom penstock.api.operations import Operations"),
+    ("penstock.log.writes", "from penstock.broker import lookup\nwith self._lock:\n    lookup.find_topic(self._broker, name)"),
+    ("penstock.broker.lookup", "from penstock.broker.core.queue import Queue\nwith broker.lock:\n    pass"),
 ]
 
 

@@ -38,7 +38,6 @@ from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import DAY, FOREVER, SECOND, to_datetime
 from penstock.errors import BrokerClosed, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
 from penstock.journal.core import events
-from penstock.journal.core.checkpoint import QUEUE, TOPIC
 from penstock.journal.core.events import Event
 from penstock.journal.journal import Journal
 from penstock.journal.memory import MemoryJournal
@@ -185,6 +184,13 @@ class Broker:
         """Write an event down, soon and in order. Call it with the lock held."""
         self._commits.add(event)
 
+    def record(self, happened: Iterable[Event]) -> None:
+        """Write down what happened outside of the broker, soon and in order."""
+        with self.lock:
+            self.check_open()
+            for event in happened:
+                self._commits.add(event)
+
     def absorb(self, queue: Queue, outcome: Outcome, now: int) -> None:
         """Write down an outcome and send its dead letters on. Call it with the lock held."""
         for event in outcome.events:
@@ -231,17 +237,6 @@ class Broker:
         """Let everything happen that is due at an instant; True when dead letters are on their way."""
         with self.lock:
             return self._tick(now)
-
-    def stream(self, name: str) -> Stream:
-        """The stream of a topic or work queue; `topic:x` and `queue:x` say which where both exist. Call it with the lock held."""
-        kind, _, rest = name.partition(":")
-        if kind == TOPIC and rest:
-            return self.catalog.topic(rest)
-        if kind == QUEUE and rest:
-            return self.catalog.streams[self.catalog.work_queue(rest).stream]
-        if name in self.catalog.work_queues and name not in self.catalog.topics:
-            return self.catalog.streams[self.catalog.work_queue(name).stream]
-        return self.catalog.topic(name)
 
     def message(self, stream: Stream, offset: int) -> StoredMessage | None:
         """A message, from memory or the log; None when the log does not hold it."""

@@ -123,12 +123,15 @@ class Catalog:
         depart(self.departed, stream.number, Departed(TOPIC, name, stream.number, now))
         return events.TopicDeleted(stream.number, now)
 
-    def create_subscription(self, name: str, topic: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
-        """A new subscription, from the topic's end on."""
+    def create_subscription(
+        self, name: str, topic: str, policy: Policy, spec: bytes, now: int, *, start: int | None = None
+    ) -> events.QueueCreated:
+        """A new subscription, from the topic's end on. From an earlier `start` on: it has to be filled with what there is."""
         stream = self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists("Subscription", name)
-        return self._create(QueueImage(self._number(), name, stream.number, now, policy, spec, stream.next_offset))
+        first = stream.next_offset if start is None else max(min(start, stream.next_offset), stream.earliest)
+        return self._create(QueueImage(self._number(), name, stream.number, now, policy, spec, first))
 
     def create_work_queue(self, name: str, policy: Policy, spec: bytes, now: int) -> events.QueueCreated:
         """A new work queue with its own stream."""

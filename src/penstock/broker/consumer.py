@@ -25,12 +25,12 @@ from typing import NamedTuple, Protocol, TypeVar
 from penstock.broker.aio import AsyncBroker, Nudge, StopSignal
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement, release
+from penstock.broker.settlement import ACK, Settlement, release
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, QueueNotFound, SubscriptionNotFound
+from penstock.values.lease import Lease
 
 log = logging.getLogger("penstock.feed")
 
@@ -90,6 +90,14 @@ class Delivered(Protocol):
     def attempt(self) -> int: ...  # noqa: D102
     @property
     def epoch(self) -> int: ...  # noqa: D102
+
+
+class Counts(NamedTuple):
+    """How many messages of a queue are deliverable or wait for their key, wait for a time, and are leased."""
+
+    ready: int
+    delayed: int
+    in_flight: int
 
 
 class Handle(NamedTuple):
@@ -271,11 +279,44 @@ class Consumer:
             if queue is not None and self.identity is not None and not queue.holding(self.identity).held:
                 release(broker, queue, self.identity, broker.clock.now())
 
+    def ack_messages(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Acknowledge the messages of these leases, also if the identity holds them by a later lease.
+
+        Returns those that wait to be delivered again, or are leased to somebody else: they cannot be acknowledged now.
+        """
+        broker, failed, live = self._broker, list[Lease](), dict[int, Lease]()
+        now = broker.clock.now()
+        with broker.lock:
+            broker.check_open()
+            queue = broker.catalog.queues.get(self.number)
+            if queue is None:
+                return []
+            for lease in leases:
+                held = queue.lease_of(lease.offset)
+                holder = held.consumer if held is not None else None
+                if held is not None and (held is lease or (holder is not None and holder.consumer_id == self.identity)):
+                    live[held.offset] = held
+                elif queue.is_unsettled(lease.offset, lease.message):
+                    failed.append(lease)
+            if live:
+                broker.settle(queue, [*live.values()], now, ACK)
+        return failed
+
+    def counts(self) -> Counts:
+        """Return how many messages the queue of that name holds. NotFound if there is none."""
+        with self._broker.lock:
+            queue = self._find(self._broker.catalog, self.name)
+            return Counts(queue.ready, queue.delayed, queue.in_flight)
+
     def _meet(self, queue: Queue) -> None:
         """A queue is seen for the first time. Called with the lock held."""
         if self.number and not self._follows:
             raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
-        self.number = queue.number
+        before, self.number = self.number, queue.number
+        self.attached(before)
+
+    def attached(self, before: int) -> None:
+        """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
 
 
 class AsyncConsumer(Consumer):
@@ -544,12 +585,11 @@ class StreamConsumer(AsyncConsumer):
         """How many messages it may take now; negative when it need not even look."""
         return self._sink.room or -1
 
-    def _meet(self, queue: Queue) -> None:
-        before = self.number
-        super()._meet(queue)
+    def attached(self, before: int) -> None:
+        """Wait for the queue that was found."""
         if before:
             self._aio.leave(before, self)
-        self._aio.join(queue.number, self)
+        self._aio.join(self.number, self)
 
     async def _load(self, queue: Queue) -> list[Lease]:
         await self._aio.call(self._broker.load, queue)

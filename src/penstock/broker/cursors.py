@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.broker.core.cursor import Bookmark, Cursor, Place, check_room, event_span, held
+from penstock.broker.core.cursor import Bookmark, Place, check_room, event_span, held
 from penstock.broker.core.stream import Stream
 from penstock.broker.log_view import BrokerLog
 from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
 from penstock.journal.core.ranges import Ranges
 from penstock.journal.core.span import EVENTS, StreamSpan
 from penstock.journal.directory import replace_file
+from penstock.values.cursor import Cursor
 from penstock.values.message import check_name
 
 if TYPE_CHECKING:

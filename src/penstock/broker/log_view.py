@@ -18,6 +18,7 @@ from penstock.errors import InvalidArgument, NotFound, OutOfRange, QueueNotFound
 from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, Departed
 from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
 
 if TYPE_CHECKING:
@@ -83,15 +84,29 @@ class BrokerLog:
         """All streams."""
         with self._broker.lock:
             self._broker.check_open()
-            return [span_of(stream) for stream in self._broker.catalog.streams.values()]
+            return [_span_of(stream) for stream in self._broker.catalog.streams.values()]
 
     def span(self, name: str) -> StreamSpan:
         """The stream of that name."""
-        kind, plain = kind_of(name)
         with self._broker.lock:
-            self._broker.check_open()
-            catalog = self._broker.catalog
-            return span_of(catalog.topic(plain) if kind == TOPIC else catalog.work_stream(plain))
+            return _span_of(self._stream(name))
+
+    def stream(self, name: str) -> StreamDescription:
+        """The stream of that name, described for a writer."""
+        with self._broker.lock:
+            return self._stream(name).describe()
+
+    def _stream(self, name: str) -> Stream:
+        kind, plain = kind_of(name)
+        self._broker.check_open()
+        catalog = self._broker.catalog
+        return catalog.topic(plain) if kind == TOPIC else catalog.work_stream(plain)
+
+    def find(self, name: str) -> StreamSpan:
+        """The stream of a topic or work queue by its plain name; `topic:x` and `queue:x` say which where both exist."""
+        with self._broker.lock:
+            is_queue = name in self._broker.catalog.work_queues and name not in self._broker.catalog.topics
+            return self.span(f"{QUEUE}:{name}" if is_queue else name)
 
     def event_range(self) -> tuple[int, int]:
         """As far as the events are written down, which may be a moment behind what has happened."""
@@ -104,7 +119,7 @@ class BrokerLog:
             return names_of(catalog.streams.values(), catalog.queues.values(), catalog.departed)
 
 
-def span_of(stream: Stream) -> StreamSpan:
+def _span_of(stream: Stream) -> StreamSpan:
     """What there is of a live stream. Call it with the broker's lock held."""
     return StreamSpan(
         stream_name(stream.kind, stream.name), stream.number, stream.earliest, stream.next_offset, stream.published_at

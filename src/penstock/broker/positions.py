@@ -1,4 +1,4 @@
-"""Where a subscription stands, and how it is moved: seek to an offset, a time or a snapshot.
+"""Where a subscription stands, and how it is moved: created at an offset, or moved to an offset, a time or a snapshot.
 
 What lies before the new position is settled, what lies after is available again, as far as it may be: everything the log
 still has with `retain_acked_messages`, everything within the topic's own retention, everything since a snapshot; and always
@@ -6,6 +6,8 @@ what was never settled.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
@@ -15,9 +17,33 @@ from penstock.broker.window import pieces, read
 from penstock.durations import FOREVER
 from penstock.errors import AlreadyExists, FailedPrecondition, OutOfRange
 from penstock.journal.core import events
-from penstock.journal.core.checkpoint import Fold, Position
+from penstock.journal.core.checkpoint import Fold, Position, QueueImage
 from penstock.journal.core.ranges import Ranges, merge, subtract
 from penstock.values.filter import Filter
+from penstock.values.policy import SubscriptionOptions, as_plain, subscription_policy
+from penstock.values.subscription import SubscriptionSpec
+
+
+def subscribe_from(broker: Broker, name: str, topic: str, options: SubscriptionOptions, start: int) -> None:
+    """Create a subscription that receives everything from an offset of its topic's log on. Returns when that is durable.
+
+    It is one change: no message is published, expires or leaves the log between the creation and the move to the offset.
+    """
+    options = as_plain(options)
+    policy, spec = subscription_policy(options, durable=broker.is_durable), SubscriptionSpec(topic, options)
+
+    def create(catalog: Catalog, now: int) -> events.QueueCreated:
+        event = catalog.create_subscription(name, topic, policy, msgspec.msgpack.encode(spec), now, start=start)
+        queue = catalog.queues[event.queue]
+        try:
+            image = queue.image()
+            _restore(broker, queue, image, Fold(image), now)
+        except BaseException:
+            catalog.undo(event)
+            raise
+        return event
+
+    broker.change(create)
 
 
 def seek(
@@ -109,14 +135,19 @@ def _matching(broker: Broker, queue: Queue, ranges: Ranges) -> Ranges:
 
 def _reposition(broker: Broker, queue: Queue, event: events.Seeked) -> None:
     """Set a queue to another position, by the same path as a restart. Call it with the lock held."""
-    streams = {queue.stream: broker.catalog.streams[queue.stream].image()}
     image = queue.image()
     fold = Fold(image)
-    fold.apply(event, streams)
-    fold.finish(streams)
-    queue.restore(image, list(pieces(broker.journal, image)), event.at)
-    queue.high = broker.catalog.streams[queue.stream].next_offset
+    fold.apply(event, {})
+    _restore(broker, queue, image, fold, event.at)
     broker.emit(event)
+    broker.bells.ring(queue.number)
+
+
+def _restore(broker: Broker, queue: Queue, image: QueueImage, fold: Fold, now: int) -> None:
+    """Fill a queue from the log, as a restart does. Call it with the lock held."""
+    stream = broker.catalog.streams[queue.stream]
+    fold.finish({stream.number: stream.image()})
+    queue.restore(image, list(pieces(broker.journal, image)), now)
+    queue.high = stream.next_offset
     queue.scheduled = FOREVER
     broker.reschedule(queue)
-    broker.bells.ring(queue.number)

@@ -1,17 +1,40 @@
-"""Many deliveries settled at once, by their ack ids."""
+"""How deliveries are settled: the verbs, and many deliveries at once by their ack ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from penstock.broker.broker import Broker
-from penstock.broker.core.leases import Lease
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
+from penstock.broker.writer import Placed
 from penstock.ids import parse_ack_id
 from penstock.journal.core.events import Event
+from penstock.values.lease import Lease
+from penstock.values.message import StoredMessage
 
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
+"""What becomes of live deliveries: one of the verbs below, which are all that other packages know of it."""
+
+ACK: Settlement = Queue.ack
+"""Settle for good."""
+NACK: Settlement = Queue.nack
+"""Requeue for another attempt, as the retry policy says; to the dead letters after the last."""
+GIVE_BACK: Settlement = Queue.give_back
+"""Requeue as if it had not been delivered."""
+
+
+def new_deadline(span: int) -> Settlement:
+    """Set the deadline to `span` microseconds from now; 0 is NACK."""
+    if not span:
+        return NACK
+    return lambda queue, leases, now: queue.extend(leases, now + span, now)
+
+
+def dead_letter(reason: str, error: str | None) -> Settlement:
+    """Move to the dead letters without another attempt, for a reason that the consumer gives."""
+    return lambda queue, leases, now: queue.condemn(leases, now, reason=reason, error=error)
+
 
 _NOWHERE = (0, 0, 0, 0)
 
@@ -83,3 +106,14 @@ def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
     broker.reschedule(queue)
     broker.bells.ring(queue.number)
     return held - queue.in_flight
+
+
+def bury(
+    broker: Broker, name: str, placed: Placed, message: StoredMessage, *, reason: str, attempts: int, error: str | None
+) -> None:
+    """Move a message that was just published to a work queue to its dead letters, unless it is settled or the queue deleted."""
+    with broker.lock:
+        now, queue = broker.clock.now(), broker.catalog.work_queue(name)
+        if queue.number == placed.stream and queue.is_unsettled(placed.first, message):
+            outcome = queue.bury(placed.first, message, now, reason=reason, attempts=attempts, error=error)
+            broker.absorb(queue, outcome, now)

@@ -18,7 +18,6 @@ from penstock.access import Action, Principal, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import subscription_spec
 from penstock.broker.writer import Placed
 from penstock.durations import micros
@@ -30,6 +29,7 @@ from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
 from penstock.journal.core.checkpoint import Position
 from penstock.journal.core.events import Event
+from penstock.values.descriptions import TopicSettings
 from penstock.values.message import Batch
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
@@ -126,7 +126,7 @@ class Resources:
 
     # ── how the broker's own look here ───────────────────────────────────────────────────────────────────────────────────
 
-    def topic(self, stream: Stream) -> Message:
+    def topic(self, stream: TopicSettings) -> Message:
         """A topic. Treat it as immutable."""
         topic = self.parsed(messages.Topic, stream.spec)
         if not topic.name:

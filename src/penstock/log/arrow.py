@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.history import record
-from penstock.broker.log_view import BrokerLog, LogView, check_range, current, span_of
+from penstock.broker.log_view import BrokerLog, LogView, check_range, current
 from penstock.errors import InvalidArgument, OutOfRange
 from penstock.ids import message_id
 from penstock.journal.core import events
@@ -108,11 +108,9 @@ def read_stream(
     `stream_name` is that of a topic or a queue; write `topic:x` or `queue:x` where both exist. `columns` picks some of them.
     OutOfRange when retention has removed part of the range.
     """
-    with broker.lock:
-        span = span_of(broker.stream(stream_name))
-    parts = message_parts(
-        BrokerLog(broker), span, start, span.latest if stop is None else stop, columns=columns, batch_rows=batch_rows
-    )
+    view = BrokerLog(broker)
+    span = view.find(stream_name)
+    parts = message_parts(view, span, start, span.latest if stop is None else stop, columns=columns, batch_rows=batch_rows)
     return (batch for batch, _ in parts)
 
 

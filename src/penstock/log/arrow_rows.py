@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
+from penstock.broker.broker import Broker
+from penstock.broker.lookup import find_work_queue
 from penstock.durations import DAY, SECOND, micros
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, QueueNotFound
 from penstock.journal.core.checkpoint import QUEUE
 from penstock.journal.core.chunk import size_of
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import (
     DEFAULT_PRIORITY,
     MAX_ATTRIBUTE_KEY_BYTES,
@@ -79,7 +80,7 @@ _COLUMNS = {
 class Target(NamedTuple):
     """A stream that rows go to, and what it gives those that do not say it themselves."""
 
-    stream: Stream
+    stream: StreamDescription
     priority: int
     ttl: int | None
     """Microseconds."""
@@ -90,11 +91,14 @@ class Target(NamedTuple):
         return self.stream.kind == QUEUE
 
 
-def target(stream: Stream, queues: dict[int, Queue]) -> Target:
-    """A stream as rows see it. Call it with the broker's lock held."""
+def target(broker: Broker, stream: StreamDescription) -> Target:
+    """A stream as rows see it. QueueNotFound if it is that of a work queue which was deleted."""
     if stream.kind != QUEUE:
         return Target(stream, DEFAULT_PRIORITY, None)
-    config = msgspec.msgpack.decode(queues[stream.number].spec, type=QueueConfig)
+    queue = find_work_queue(broker, stream.name)
+    if queue is None:
+        raise QueueNotFound(stream.name)
+    config = msgspec.msgpack.decode(queue.spec, type=QueueConfig)
     ttl = None if config.message_ttl is None else micros(config.message_ttl, "message_ttl", minimum=1e-6)
     return Target(stream, config.default_priority, ttl)
 

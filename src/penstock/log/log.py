@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penstock.broker.core.cursor import Cursor
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
 from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
+from penstock.values.cursor import Cursor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.broker.core.stream import Stream
 from penstock.errors import CorruptLog, InvalidArgument
 from penstock.log import arrow_rows
 from penstock.log.arrow_rows import Target
@@ -28,8 +27,7 @@ SLICE_BYTES = 8 * 1024 * 1024
 
 def check_part(
     path: Path,
-    find: Callable[[str], Stream],
-    targets: Callable[[Stream], Target],
+    find: Callable[[str], Target],
     now: int,
     *,
     stream: str | None,
@@ -48,7 +46,7 @@ def check_part(
         columns = arrow_rows.plain(batch)
         for name, own, places in arrow_rows.grouped(columns, stream, rows):
             if name not in known:
-                known[name] = targets(find(name))
+                known[name] = find(name)
                 is_inspected = is_inspected or (rules is not None and rules.inspects(known[name].stream))
 
             def row(place: int, first: int = rows, places: pa.Array | None = places) -> int:

@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from penstock.broker.core.stream import Stream
-from penstock.broker.core.write_ledger import STAGED_FOR
 from penstock.errors import (
     CorruptLog,
     FailedPrecondition,
@@ -36,6 +34,8 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.journal.directory import make_directory, replace_file, sync_directory
+from penstock.log.write_ledger import STAGED_FOR
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class StagingLimits:
 class PublishRules(Protocol):
     """What must hold for messages of some topics: schemas and transforms. Called in threads."""
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: StreamDescription) -> bool:
         """Whether what is published to a topic must be looked at first."""
 
-    def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    def passed(self, stream: StreamDescription, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message, None for one that is dropped; an error refuses them all."""
 
 
@@ -372,16 +372,8 @@ class Upload:
             self._size += len(data)
             self._file.write(data)
 
-    def settle(
-        self,
-        find: Callable[[str], Stream],
-        targets: Callable[[Stream], Target],
-        now: int,
-        *,
-        stream: str | None,
-        rules: PublishRules | None,
-    ) -> PartInfo:
-        """Check every row, and put the part in its place. `find` gives the stream of a name, or says why not."""
+    def settle(self, find: Callable[[str], Target], now: int, *, stream: str | None, rules: PublishRules | None) -> PartInfo:
+        """Check every row, and put the part in its place. `find` returns the target of a name, or raises."""
         from penstock.log import staged_part  # noqa: PLC0415  # pyarrow is an extra
 
         with self._lock:
@@ -389,7 +381,7 @@ class Upload:
                 with _disk(self._coming):
                     self._check_end()
                     limit = self._staging.limits.max_part_bytes
-                    found = staged_part.check_part(self._coming, find, targets, now, stream=stream, rules=rules, limit=limit)
+                    found = staged_part.check_part(self._coming, find, now, stream=stream, rules=rules, limit=limit)
                     info = self._finished(*found, now, stream)
                 self._staging.enter(self.name, self._part, self._coming, info)
             except FileNotFoundError:

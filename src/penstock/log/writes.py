@@ -21,11 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.catalog import Catalog
-from penstock.broker.core import write_ledger
-from penstock.broker.core.stream import Stream
-from penstock.broker.core.write_ledger import PREFIX, Ledger, Verdict, verdict
-from penstock.broker.writer import Ticket
+from penstock.broker.documents import Documents, PendingPublish
+from penstock.broker.lookup import check_room, find_stream
 from penstock.durations import SECOND
 from penstock.errors import (
     BrokerClosed,
@@ -35,12 +32,11 @@ from penstock.errors import (
     PartNotFound,
     PenstockError,
     PermissionDenied,
-    QueueFull,
+    QueueNotFound,
     ResourceExhausted,
-    SubscriptionFull,
     TopicNotFound,
 )
-from penstock.journal.core.events import DocumentKept
+from penstock.log import write_ledger
 from penstock.log.staging import (
     Manifest,
     ManifestPart,
@@ -52,7 +48,8 @@ from penstock.log.staging import (
     Upload,
     names,
 )
-from penstock.values.policy import Overflow
+from penstock.log.write_ledger import PREFIX, Ledger, Verdict, verdict
+from penstock.values.descriptions import StreamDescription
 
 if TYPE_CHECKING:
     from penstock.log.staged_part import Turn
@@ -93,6 +90,7 @@ class Writes:
 
     def __init__(self, broker: Broker, *, rules: PublishRules | None = None, limits: StagingLimits | None = None) -> None:
         self._broker = broker
+        self._ledgers = Documents(broker, PREFIX)
         self._rules = rules
         path: str | None = getattr(broker.journal, "path", None) if broker.is_durable else None
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
@@ -126,17 +124,16 @@ class Writes:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def settle(self, upload: Upload, find: Callable[[str], Stream], *, stream: str | None = None) -> PartInfo:
+    def settle(self, upload: Upload, find: Callable[[str], StreamDescription], *, stream: str | None = None) -> PartInfo:
         """Check a part that has come in as a publish is checked, and keep it until its commit."""
         from penstock.log.arrow_rows import Target, target  # noqa: PLC0415  # pyarrow is an extra
 
-        def seen(found: Stream) -> Target:
-            with self._broker.lock:
-                return target(found, self._broker.catalog.queues)
+        def find_target(name: str) -> Target:
+            return target(self._broker, find(name))
 
         if stream is not None:
             find(stream)
-        return upload.settle(find, seen, self._broker.clock.now(), stream=stream, rules=self._rules)
+        return upload.settle(find_target, self._broker.clock.now(), stream=stream, rules=self._rules)
 
     def commit(
         self,
@@ -145,7 +142,7 @@ class Writes:
         *,
         query: str | None = None,
         batch: int = 0,
-        find: Callable[[str], Stream],
+        find: Callable[[str], StreamDescription],
         writer: Writer = ANY_WRITER,
     ) -> CommitResult:
         """Publish the parts of a write, once for each (query, batch). `find` gives the stream of a name, or says why not.
@@ -200,7 +197,7 @@ class Writes:
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide(
-        self, write: str, parts: Sequence[str], query: str, batch: int, *, find: Callable[[str], Stream], owner: str
+        self, write: str, parts: Sequence[str], query: str, batch: int, *, find: Callable[[str], StreamDescription], owner: str
     ) -> Ledger:
         """Make durable that this write stands for this batch. Until here nothing has happened, after it there is no way back."""
         if not write_ledger.is_unnamed(query) and query not in self._queries and len(self._queries) >= MAX_QUERIES:
@@ -219,14 +216,14 @@ class Writes:
             self._queries.add(query)
         decided = Ledger(write_ledger.VERSION, batch, self._broker.clock.now(), write, rows, owner=owner, streams=streams)
         try:
-            self._keep(PREFIX + query, write_ledger.encode(decided))
+            self._ledgers.keep(query, write_ledger.encode(decided))
         except PenstockError:
             if self._ledger(query) != decided:
                 self._ended(query, keep=True)
             raise  # and when it is known but not on disk yet, it is finished as soon as the disk takes it
         return decided
 
-    def _plan(self, write: str, parts: Sequence[str], find: Callable[[str], Stream]) -> tuple[int, tuple[str, ...]]:
+    def _plan(self, write: str, parts: Sequence[str], find: Callable[[str], StreamDescription]) -> tuple[int, tuple[str, ...]]:
         """Check what a commit asks for, and write down where its rows are and go; returns how many they are, and some streams."""
         staged = self.staging.parts(write)
         for part in parts:
@@ -236,7 +233,12 @@ class Writes:
             raise InvalidArgument.of("parts", [*parts], "each part once")
         chosen = {part: staged[part] for part in parts}
         streams = {name: find(name) for name in names(chosen)}
-        self._check_room(chosen, streams)
+        # A queue that refuses messages must have room for all of them: a commit must not be stuck half-way.
+        counts: dict[int, int] = {}
+        for name, stream in streams.items():
+            count = sum(info.streams.get(name, 0) for info in chosen.values())
+            counts[stream.number] = counts.get(stream.number, 0) + count
+        check_room(self._broker, counts)
         rows = sum(info.rows for info in chosen.values())
         if rows:
             # Where pyarrow is missing nothing could be published, so nothing may be decided.
@@ -246,16 +248,6 @@ class Writes:
             self.staging.decide(write, Manifest(order, {name: stream.number for name, stream in streams.items()}))
         return rows, tuple(sorted(streams)[: write_ledger.MAX_STREAMS])
 
-    def _check_room(self, parts: dict[str, PartInfo], streams: dict[str, Stream]) -> None:
-        """Refuse what would be stuck half-way: a queue that refuses messages must have room for all of them."""
-        with self._broker.lock:
-            for name, stream in streams.items():
-                count = sum(info.streams.get(name, 0) for info in parts.values())
-                for queue in stream.queues if stream.may_refuse else ():
-                    if queue.policy.overflow == Overflow.REJECT and not queue.detached and queue.room() < count:
-                        is_work_queue = queue.number == stream.number
-                        raise QueueFull(queue.name) if is_work_queue else SubscriptionFull(queue.name, stream.name)
-
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self, query: str) -> None:
@@ -263,7 +255,7 @@ class Writes:
         while True:
             try:
                 self._publish_rest(query)
-            except TopicNotFound:
+            except (QueueNotFound, TopicNotFound):
                 continue  # it was deleted just now: the next try does without
             self._ended(query)
             return
@@ -276,13 +268,10 @@ class Writes:
         assert state is not None, "it was decided"
         write, clock = state.directory, self._broker.clock
         manifest = self.staging.manifest(write)
-        with self._broker.lock:
-            streams, queues = self._broker.catalog.streams, self._broker.catalog.queues
-            targets = {
-                name: target(streams[number], queues) if number in streams else None for name, number in manifest.streams.items()
-            }
+        found = {name: find_stream(self._broker, number) for name, number in manifest.streams.items()}
+        targets = {name: target(self._broker, stream) if stream is not None else None for name, stream in found.items()}
         parts = [(self.staging.path(write, part.part), part.rows, part.stream) for part in manifest.parts]
-        coming: _Publish | None = None
+        coming: PendingPublish | None = None
         skipped = state.turns
         try:
             # While one slice is on its way to the disk, the next one is made.
@@ -293,7 +282,7 @@ class Writes:
                     if number > skipped:
                         _wait(coming)
                         state = state.passed(until, 0 if number == len(turns) else number, clock.now())
-                        coming = self._publish(turn, DocumentKept(PREFIX + query, state.at, write_ledger.encode(state)))
+                        coming = self._publish(turn, query, write_ledger.encode(state))
                 skipped = 0
         finally:
             # Whatever went wrong: until this one is on disk or refused, its mark does not say whether its rows are published.
@@ -301,33 +290,17 @@ class Writes:
         if not state.is_finished:
             raise CorruptLog(str(self.staging.root), f"the staged write {write!r}", f"{state.rows - state.done} rows are missing")
 
-    def _publish(self, turn: Turn | None, mark: DocumentKept) -> _Publish | None:
-        """Publish what goes to one stream, with the mark; returns at once where the disk is waited for."""
-        broker = self._broker
+    def _publish(self, turn: Turn | None, query: str, ledger: bytes) -> PendingPublish | None:
+        """Publish what goes to one stream, with the ledger; returns at once where the disk is waited for."""
         if turn is None:
             log.warning("rows of a staged write are left out: their stream was deleted after the commit was decided")
-            self._keep(mark.name, mark.body)
+            self._ledgers.keep(query, ledger)
             return None
         target, batch = turn
-
-        def find(catalog: Catalog, _: str) -> Stream:
-            if catalog.streams.get(target.stream.number) is not target.stream:
-                raise TopicNotFound(target.stream.name)
-            return target.stream
-
-        if broker.is_durable:
-            publish = _Publish()
-            broker.hand_in(find, "", batch, publish.done, mark)
-            return publish
-        broker.publish(find, "", batch, broker.clock.now())
-        self._keep(mark.name, mark.body)
-        return None
-
-    def _keep(self, name: str, body: bytes) -> None:
-        self._broker.change(lambda catalog, now: catalog.keep_document(name, body, now))
+        return self._ledgers.publish(target.stream, batch, query, ledger)
 
     def _drop(self, query: str) -> None:
-        self._broker.change(lambda catalog, now: catalog.drop_document(PREFIX + query, now))
+        self._ledgers.drop(query)
         self._queries.discard(query)
 
     def _verdict(self, key: str, write: str, batch: int) -> Verdict:
@@ -362,20 +335,17 @@ class Writes:
 
     def _recover(self) -> None:
         """Find what was decided before, and remove what was published."""
-        with self._broker.lock:
-            documents = dict(self._broker.catalog.documents)
-        for name, body in documents.items():
-            if name.startswith(PREFIX):
-                query, known = name.removeprefix(PREFIX), write_ledger.decode(name, body)
-                self._queries.add(query)
-                if known.is_finished:
-                    self.staging.forget(known.directory)
-                    if write_ledger.is_unnamed(query):
-                        self._remember(query, known)
-                else:
-                    self.staging.claim(known.directory)
-                    self._unfinished.add(query)
-                    self._decided[query] = known.directory
+        for query, body in self._ledgers.all().items():
+            known = write_ledger.decode(PREFIX + query, body)
+            self._queries.add(query)
+            if known.is_finished:
+                self.staging.forget(known.directory)
+                if write_ledger.is_unnamed(query):
+                    self._remember(query, known)
+            else:
+                self.staging.claim(known.directory)
+                self._unfinished.add(query)
+                self._decided[query] = known.directory
 
     def _run(self) -> None:
         """Finish what a crash or a full disk left, and tidy up, until it is closed."""
@@ -411,34 +381,14 @@ class Writes:
                 log.error("staged writes could not be tidied up, will try again: %s", error)
 
     def _ledger(self, query: str) -> Ledger | None:
-        with self._broker.lock:
-            body = self._broker.catalog.documents.get(PREFIX + query)
+        body = self._ledgers.get(query)
         return None if body is None else write_ledger.decode(PREFIX + query, body)
 
     def _lock_of(self, query: str) -> threading.Lock:
         return self._locks[hash(query) % _LOCKS]
 
 
-class _Publish:
-    """A publish on its way to the disk."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._error: PenstockError | None = None
-
-    def done(self, ticket: Ticket) -> None:
-        """Called by the writer."""
-        self._error = ticket.error
-        self._event.set()
-
-    def wait(self) -> None:
-        """Return when it is on disk, or raise why not."""
-        self._event.wait()
-        if self._error is not None:
-            raise self._error
-
-
-def _wait(coming: _Publish | None) -> None:
+def _wait(coming: PendingPublish | None) -> None:
     if coming is not None:
         coming.wait()
 

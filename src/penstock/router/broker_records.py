@@ -20,7 +20,8 @@ import msgspec
 from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.leases import Lease
+from penstock.broker.lookup import find_work_queue
+from penstock.broker.settlement import bury
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.journal.core import events
 from penstock.journal.core.events import Texts, column, text_column
@@ -28,6 +29,7 @@ from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import Item
 from penstock.router.records import Attempt
 from penstock.router.sources.local import MAX_ERROR, SETTINGS, BrokerQueues
+from penstock.values.lease import Lease
 from penstock.values.message import MAX_ATTRIBUTE_VALUE_BYTES, plain_text
 from penstock.values.queue import NewMessage
 
@@ -90,14 +92,8 @@ class BrokerRecords:
         batch = self._manager.batch(name, [message], self._broker.clock.now())
         placed = await self._aio.publish(Catalog.work_stream, name, batch)
         self._aio.advance()
-        with self._broker.lock:
-            now = self._broker.clock.now()
-            queue = self._broker.catalog.work_queue(name)
-            stored = batch.messages[0]
-            if queue.number == placed.stream and queue.is_unsettled(placed.first, stored):
-                attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR])
-                outcome = queue.bury(placed.first, stored, now, reason=reason, attempts=attempts, error=text or None)
-                self._broker.absorb(queue, outcome, now)
+        attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR]) or None
+        bury(self._broker, name, placed, batch.messages[0], reason=reason, attempts=attempts, error=text)
         await self._aio.durable()
 
     async def flush(self) -> None:
@@ -108,8 +104,7 @@ class BrokerRecords:
 
     async def _make(self, name: str) -> None:
         """See to it that the queue is there, and keeps dead letters."""
-        with self._broker.lock:
-            found = self._broker.catalog.work_queues.get(name)
+        found = find_work_queue(self._broker, name)
         if found is None:
             with suppress(AlreadyExists):  # made by somebody else, in this moment
                 await self._aio.call(self._manager.create, name, SETTINGS)
@@ -130,10 +125,8 @@ class BrokerRecords:
             else:
                 by_queue[queue] = [one]
         told = [self._record(queue, those) for queue, those in by_queue.items()]
-        with suppress(BrokerClosed), self._broker.lock:
-            self._broker.check_open()
-            for event in told:
-                self._broker.emit(event)
+        with suppress(BrokerClosed):
+            self._broker.record(told)
 
     def _record(self, queue: str, attempts: list[Attempt]) -> events.Attempted:
         number, stream = self._numbers.get(queue, (None, None))

@@ -147,7 +147,7 @@ class Server:
             gate=guard,
             limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
         )
-        writes = await asyncio.to_thread(Writes, self.broker, rules=ThreadRules(pubsub.rules, self.broker))
+        writes = await asyncio.to_thread(Writes, self.broker, rules=ThreadRules(pubsub.rules))
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
         logs = LogDoor(aio, projects, writes)
         self._rest.callback(logs.close)

@@ -14,13 +14,13 @@ from penstock.access import ANYONE
 from penstock.api.rules import LateRules, Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
 from penstock.errors import InvalidArgument, PenstockError, TopicNotFound, Unavailable
 from penstock.google.rules import pubsub_rules
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.testing import ManualClock
+from penstock.values.descriptions import TopicSettings
 from penstock.values.message import StoredMessage, accept
 from penstock.values.projects import Projects
 from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said
@@ -196,7 +196,7 @@ def test_what_left_the_log_before_it_could_be_forwarded_is_counted_and_the_rest_
 def test_a_bound_topic_that_is_deleted_takes_nothing_until_it_is_there_again(
     place: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with Desk(place) as desk:
@@ -220,7 +220,7 @@ def test_a_bound_topic_that_is_deleted_takes_nothing_until_it_is_there_again(
 
 
 def test_a_topic_of_the_hubs_own_is_made_again_by_itself(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
 
     async def scenario() -> None:
         chat = Binding("chat/#", "hub.chat")
@@ -239,7 +239,7 @@ def test_a_topic_of_the_hubs_own_is_made_again_by_itself(place: Path | None, mon
 def test_a_topic_of_the_hubs_own_that_somebody_else_makes_is_followed_too(
     binding: str, place: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with Desk(place, Binding("chat/#", "hub.chat")) as desk:
@@ -345,7 +345,7 @@ def test_who_is_told_of_a_write_and_fails_keeps_nobody_else_waiting(place: Path 
 
 
 def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with Desk(place, rules=_rules) as desk:
@@ -376,10 +376,10 @@ class SlowRules(LateRules):
         self.inspecting = True
         self.begun, self.end = asyncio.Event(), asyncio.Event()
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         return self.inspecting
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         self.begun.set()
         await self.end.wait()
         return [*given]
@@ -388,10 +388,10 @@ class SlowRules(LateRules):
 class BrokenRules(LateRules):
     """Has a fault."""
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         return True
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         raise RuntimeError("a secret")
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from penstock import Message
 from penstock.errors import TopicNotFound
-from penstock.hub.broker.durable import filter_of
-from penstock.hub.broker.durable_delivery import RetainedSubscription
+from penstock.hub.broker.durable import RetainedSubscription, filter_of
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
@@ -352,7 +351,7 @@ def test_a_server_that_was_down_for_long_gives_its_clients_time_to_come_back(tmp
 
 
 def test_it_goes_on_with_a_topic_that_was_deleted_and_made_again(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with Desk(place) as desk:
@@ -433,7 +432,7 @@ def test_who_comes_back_before_anybody_noticed_that_the_topic_was_made_again_mis
 def test_who_comes_back_while_there_is_no_topic_misses_nothing_of_the_next(
     place: Path | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.hub.broker.tail.RETRY_SECONDS", 3_600)  # nobody looks but who comes back
+    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 3_600)  # nobody looks but who comes back
 
     async def scenario() -> None:
         async with Desk(place) as desk:

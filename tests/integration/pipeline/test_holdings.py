@@ -21,7 +21,7 @@ def archive(world: World, lake: Path, stream: str, start: int, stop: int) -> Non
     ends = {"startingOffsets": f'{{"{stream}": {start}}}', "endingOffsets": f'{{"{stream}": {stop}}}'}
     reader = world.batch(subscribe=stream, **ends)
     found = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
-    number = world.server.broker.stream(stream).number
+    number = world.server.broker.catalog.topic(stream).number
     with Lake(lake).table("messages") as table:
         base, path = table.watermark(), table.stage() / "rows.parquet"
         pq.write_table(found.drop_columns(["stream"]), path)

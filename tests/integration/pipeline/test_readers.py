@@ -175,7 +175,7 @@ def test_a_stream_goes_on_where_it_was_and_a_batch_can_be_repeated(way: World) -
     way.count("orders", 5)
     reader = way.stream(subscribe="orders")
     query = Query(reader)
-    number = way.server.broker.stream("orders").number
+    number = way.server.broker.catalog.topic("orders").number
 
     assert query.at == {"orders": [number, 0]}
     assert values(query.batch()) == [b"0", b"1", b"2", b"3", b"4"]
@@ -196,7 +196,7 @@ def test_a_stream_begins_at_latest_by_default_and_the_answer_stays(world: World)
     world.count("orders", 5)
     source = world.source(subscribe="orders")
     reader = source.streamReader(schema(source))
-    number = world.server.broker.stream("orders").number
+    number = world.server.broker.catalog.topic("orders").number
     begin = reader.initialOffset()
     world.count("orders", 2)
 
@@ -240,7 +240,7 @@ def test_what_comes_between_the_ends_of_all_and_the_begin_is_not_lost(way: World
     query = Query(reader)
 
     assert query.rest() == [[]]
-    assert query.at == {"orders": [way.server.broker.stream("orders").number, 3]}
+    assert query.at == {"orders": [way.server.broker.catalog.topic("orders").number, 3]}
     reader.stop()
 
 
@@ -297,7 +297,7 @@ def test_what_is_gone_is_an_error_or_is_skipped(
     for query in (strict, lenient):
         query.batch()
     way.count("orders", 3)
-    number = way.server.broker.stream("orders").number
+    number = way.server.broker.catalog.topic("orders").number
     ends = [query.reader.latestOffset(query.at, ReadAllAvailable()) if is_planned else {} for query in (strict, lenient)]
     match what:
         case "retention":

@@ -46,7 +46,7 @@ class World:
 
     def count(self, stream: str, rows: int) -> None:
         """So many more messages, each with its offset as text."""
-        first = self.server.broker.stream(stream).next_offset if self.queue.topic_exists(stream) else 0
+        first = self.server.broker.catalog.topic(stream).next_offset if self.queue.topic_exists(stream) else 0
         self.publish(stream, *(b"%d" % offset for offset in range(first, first + rows)))
 
     def retain(self) -> None:

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker, Message, MessageQueue, QueueConfig, QueueManager
-from penstock.broker.core.stream import Stream
-from penstock.broker.core.write_ledger import PREFIX, REMEMBERED_FOR
 from penstock.durations import DAY, SECOND
 from penstock.errors import (
     CorruptLog,
@@ -31,10 +29,12 @@ from penstock.errors import (
 from penstock.journal.journal import Commit
 from penstock.log import staged_part
 from penstock.log.staging import StagingLimits
+from penstock.log.write_ledger import PREFIX, REMEMBERED_FOR
 from penstock.log.writes import CommitResult, Writes
 from penstock.testing import ManualClock
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage
-from tests.unit.broker.desk import Desk, body_of, opened, rows
+from tests.unit.log.desk import Desk, body_of, opened, rows
 
 MIB = 1024 * 1024
 
@@ -142,7 +142,7 @@ def test_each_row_may_name_its_stream(desk: Desk) -> None:
     job = QueueManager(broker=desk.broker).consume("jobs")
     assert job is not None
     assert (job.payload, job.priority, job.max_retries) == (b"3", 7, 3)
-    stored = desk.broker.message(desk.broker.stream("queue:jobs"), 0)
+    stored = desk.broker.message(desk.broker.catalog.work_stream("jobs"), 0)
     assert stored is not None
     assert stored.expires_at == stored.publish_at + 60 * SECOND
 
@@ -446,10 +446,10 @@ def test_rules_of_a_topic_hold_for_staged_rows(desk: Desk) -> None:
     class Upper:
         """Drops what is short, refuses what is bad, and writes the rest in capitals."""
 
-        def inspects(self, stream: Stream) -> bool:
+        def inspects(self, stream: StreamDescription) -> bool:
             return stream.name == "u"
 
-        def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+        def passed(self, stream: StreamDescription, given: list[StoredMessage]) -> list[StoredMessage | None]:
             if any(message.data == b"bad" for message in given):
                 raise InvalidArgument("a message does not fit the schema")
             for message in given:
@@ -464,7 +464,7 @@ def test_rules_of_a_topic_hold_for_staged_rows(desk: Desk) -> None:
         ruled.stage("w", "q", rows(value=["bad"]), stream="u")
     assert ruled.commit("w", "p") == CommitResult(3, is_repeat=False)
     assert (ruled.values("u"), ruled.values("t")) == ([b"AA", b"DD"], [b"cc"])
-    first = ruled.broker.message(ruled.broker.stream("u"), 0)
+    first = ruled.broker.message(ruled.broker.catalog.topic("u"), 0)
     assert first is not None
     assert first.expires_at == first.publish_at + 9 * SECOND
     ruled.writes.close()

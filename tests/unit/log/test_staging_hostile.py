@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from penstock import Broker
-from penstock.broker.core.stream import Stream
 from penstock.errors import BrokerClosed, CorruptLog, FailedPrecondition, InvalidArgument, PartNotFound, PermissionDenied
 from penstock.journal.journal import Commit
 from penstock.log import arrow_sizes, staged_part
 from penstock.log.staging import Staging, StagingLimits
 from penstock.log.writes import CommitResult, Writer
-from tests.unit.broker.desk import Desk, body_of, finder, opened, rows
+from penstock.values.descriptions import StreamDescription
+from tests.unit.log.desk import Desk, body_of, finder, opened, rows
 
 MIB = 1024 * 1024
 
@@ -44,7 +44,7 @@ def test_what_comes_while_a_commit_is_decided_changes_nothing(desk: Desk, meddle
     desk.stage("w", "p", rows(value=["a", "b"]))
     refused: list[str] = []
 
-    def meddling(name: str) -> Stream:
+    def meddling(name: str) -> StreamDescription:
         if meddle == "abort":
             desk.writes.abort("w")
         else:
@@ -98,11 +98,11 @@ def test_a_part_that_was_being_checked_when_the_commit_came_does_not_enter(desk:
     desk.stage("w", "p", rows(value=["a", "b"]))
     find = finder(desk.broker)
 
-    def committing(name: str) -> Stream:
+    def committing(name: str) -> StreamDescription:
         desk.writes.commit("w", ["p"], query="q", batch=0, find=failing)
         return find(name)
 
-    def failing(name: str) -> Stream:
+    def failing(name: str) -> StreamDescription:
         with pytest.raises(FailedPrecondition, match="is being published"):
             desk.writes.staging.enter("w", "p", upload._coming, info)  # the last step of settling a part
         return find(name)
@@ -197,7 +197,7 @@ def test_closing_an_upload_waits_for_the_thread_that_checks_it(desk: Desk) -> No
     checking, go_on = threading.Event(), threading.Event()
     asked: list[str] = []
 
-    def find(name: str) -> Stream:
+    def find(name: str) -> StreamDescription:
         asked.append(name)
         if len(asked) == 2:  # the first is for the stream of all rows
             checking.set()

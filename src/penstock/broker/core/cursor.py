@@ -12,23 +12,12 @@ import msgspec
 
 from penstock.errors import ResourceExhausted
 from penstock.journal.core.span import EVENTS, StreamSpan
+from penstock.values.cursor import Cursor
 
 MAX_CURSORS, MAX_OF_PROJECT, MAX_OF_TOKEN = 10_000, 5_000, 1_000
 
 Place = tuple[int, int]
 """The number of a stream, and the next offset to read of it; the event log has the number 0."""
-
-
-class Cursor(msgspec.Struct, frozen=True):
-    """A named position of a reader outside the broker, and how far behind it is."""
-
-    name: str
-    offsets: dict[str, int]
-    """The next offset to read, by stream; the event log is `EVENTS`."""
-    lag: dict[str, int]
-    updated_at: int
-    holds: bool
-    """Whether retention waits for it: what it has not read yet stays in the log."""
 
 
 class Bookmark(msgspec.Struct, array_like=True, frozen=True):

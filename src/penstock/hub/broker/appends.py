@@ -15,7 +15,7 @@ from penstock.broker.core.stream import Stream
 from penstock.broker.writer import Ticket
 from penstock.errors import FailedPrecondition, PenstockError, Unavailable
 from penstock.hub.broker.stored_message import epoch_of, to_store
-from penstock.hub.broker.topic_log import why
+from penstock.hub.broker.tail import why
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
 from penstock.hub.feed import Appended

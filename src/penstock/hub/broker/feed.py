@@ -14,19 +14,19 @@ import msgspec
 from penstock.api.rules import Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
+from penstock.broker.follower import read_part
+from penstock.broker.lookup import find_topic
 from penstock.errors import PenstockError
 from penstock.hub.broker.appends import Appends
-from penstock.hub.broker.durable import DurableSubscriptions, Kept
-from penstock.hub.broker.durable_delivery import Delivery, RetainedSubscription, Share
+from penstock.hub.broker.durable import Delivery, DurableSubscriptions, Kept, RetainedSubscription, Share
 from penstock.hub.broker.stored_message import LogReader, epoch_of
-from penstock.hub.broker.tail import Tail
-from penstock.hub.broker.topic_log import loaded, part, resident, why
+from penstock.hub.broker.tail import PART, Tail, why
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.rules import HubRules
 from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
 from penstock.journal.core import events
+from penstock.values.descriptions import StreamDescription
 
 log = logging.getLogger("penstock.hub")
 
@@ -71,9 +71,7 @@ class BrokerFeed:
     def make_topics(self, bindings: Sequence[Binding]) -> None:
         """See that the topics of bindings exist. Blocks while one has to be made: call it in a thread before `start`."""
         for topic in dict.fromkeys(binding.stream for binding in bindings):
-            with self._broker.lock:
-                is_right = self._is_right(self._broker.catalog.topics.get(topic))
-            if not is_right:
+            if not self._is_right(find_topic(self._broker, topic)):
                 self._broker.change(partial(self._make, topic))
 
     def start(
@@ -87,7 +85,7 @@ class BrokerFeed:
         self.make_topics(bindings)
         for number, binding in enumerate((*bindings, everything)):
             reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes, bindings[:number])
-            tail = Tail(self._aio, reader, forward, skipped, run=self._run, moved=self._moved)
+            tail = Tail(self._aio, reader, forward, skipped, run=self._run, replaced=self._replaced)
             tail.start()
             self._tails.append(tail)
         self._spawn(self._tidy_always())
@@ -101,24 +99,19 @@ class BrokerFeed:
         """Messages from `start` on, and the offset to go on from; None when some are not kept any more."""
         if start >= stop:
             return [], stop
-        with self._broker.lock:
-            stream = self._broker.catalog.topics.get(binding.stream)
-            if stream is None or epoch_of(stream, self._run) != binding.epoch:
-                return None
-            if not stream.earliest <= start < stop <= stream.next_offset:
-                return None
-            messages = resident(stream, start, stop)
-        if not messages:
-            try:
-                messages = await loaded(self._aio, stream, start, stop)
-            except PenstockError as error:
-                log.error("the log of topic %r cannot be read: %s", binding.stream, error)
+        stream = find_topic(self._broker, binding.stream)
+        if stream is None or epoch_of(stream, self._run) != binding.epoch:
+            return None
+        try:
+            messages = await read_part(self._aio, stream.number, start, stop, PART)
+        except PenstockError as error:
+            log.error("the log of topic %r cannot be read: %s", binding.stream, error)
+            return None
         if not messages:
             return None
-        count = part(messages)
         read = self._readers[binding].message
-        found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages[:count], start)]
-        return [message for message in found if message is not None], start + count
+        found = [read(stored, stream.number, offset) for offset, stored in enumerate(messages, start)]
+        return [message for message in found if message is not None], start + len(messages)
 
     def stop(self) -> None:
         """Forward and deliver nothing more. Safe twice, and before a start."""
@@ -241,15 +234,15 @@ class BrokerFeed:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_right(self, stream: Stream | None) -> bool:
-        """Whether a topic is there and as it should be; what was said of it at the Pub/Sub door counts more than settings."""
+    def _is_right(self, stream: StreamDescription | None) -> bool:
+        """Whether a topic exists with the right retention; what was set through the Pub/Sub API counts more than settings."""
         return stream is not None and (not is_own(stream.name) or stream.retention == self._retention or bool(stream.spec))
 
     def _make(self, topic: str, catalog: Catalog, now: int) -> events.TopicCreated | events.TopicUpdated | None:
         stream = catalog.topics.get(topic)
         if stream is None:
             return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
-        return None if self._is_right(stream) else catalog.update_topic(topic, stream.spec, self._retention, now)
+        return None if self._is_right(stream.describe()) else catalog.update_topic(topic, stream.spec, self._retention, now)
 
     def _binding(self, kept: Kept) -> Binding | None:
         """The binding of a durable subscription; None when the hub is configured otherwise since."""
@@ -261,15 +254,14 @@ class BrokerFeed:
 
         One that began later would leave a hole for who subscribed to the same before, and is not forwarded to any more.
         """
-        with self._broker.lock:
-            stream = self._broker.catalog.topics.get(binding.stream)
+        stream = find_topic(self._broker, binding.stream)
         return binding.next_offset if stream is not None and epoch_of(stream, self._run) == binding.epoch else 0
 
-    def _moved(self, binding: Binding, stream: Stream | None) -> None:
-        """A topic was deleted, or is there again: what depended on it begins anew."""
+    def _replaced(self, binding: Binding, exists: bool) -> None:
+        """A topic was deleted, or created again: what depended on it starts again."""
         topic = binding.stream
-        if stream is not None:
-            log.warning("topic %r was deleted and made again: its history begins anew", topic)
+        if exists:
+            log.warning("topic %r was deleted and created again: its history starts again", topic)
             self._spawn(self._renew(binding))
         elif is_own(topic):
             self._spawn(self._make_own(topic))
@@ -278,8 +270,7 @@ class BrokerFeed:
 
     async def _make_own(self, topic: str) -> None:
         """Make a topic of the hub's own that is missing; others are for others to make."""
-        with self._broker.lock:
-            is_missing = is_own(topic) and topic not in self._broker.catalog.topics
+        is_missing = is_own(topic) and find_topic(self._broker, topic) is None
         if is_missing:
             await self._aio.call(self._broker.change, partial(self._make, topic))
         for tail in self._tails if is_missing else ():

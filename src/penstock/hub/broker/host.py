@@ -14,7 +14,6 @@ from penstock.config import Settings
 from penstock.durations import SECOND
 from penstock.hub.broker.feed import OWN, BrokerFeed
 from penstock.hub.broker.tokens import KeyringVerifier
-from penstock.hub.broker.uuids import Uuids
 from penstock.hub.core.binding import EVERYTHING, Binding
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.rules import HubRules
@@ -23,6 +22,11 @@ from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
 from penstock.hub.verifier import Verifier
 from penstock.rate_limit import RateLimit
 from penstock.values.projects import Projects
+
+UUIDS_AT_ONCE = 256
+"""How many UUIDs are made from one request for randomness to the system."""
+_DIGITS = 32
+_VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 
 
 class HubHost:
@@ -105,3 +109,20 @@ def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | No
     if settings.auth == "token" and settings.token_file is not None:
         return KeyringVerifier(keyring or Keyring(settings.token_file), projects.default, clock)
     return OpenVerifier()
+
+
+class Uuids:
+    """Makes UUIDs of version 4. They cannot be guessed, so they serve as secrets too."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left: list[str] = []
+
+    def __call__(self) -> str:
+        """A new one."""
+        if not self._left:
+            text = secrets.token_hex(UUIDS_AT_ONCE * _DIGITS // 2)
+            self._left = [text[at : at + _DIGITS] for at in range(0, len(text), _DIGITS)]
+        digits = self._left.pop()
+        return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANT[digits[16]]}{digits[17:20]}-{digits[20:]}"

@@ -56,8 +56,10 @@ _unfit = re.compile(r"[^a-z0-9-]+")
 
 
 class _Stream(Protocol):
-    number: int
-    created_at: int
+    @property
+    def number(self) -> int: ...
+    @property
+    def created_at(self) -> int: ...
 
 
 def epoch_of(stream: _Stream, run: str) -> str:

@@ -10,16 +10,15 @@ from aiohttp import web
 
 from penstock.access import Action, Right, Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.log_view import offsets_at, offsets_for
+from penstock.broker.log_view import offsets_at, offsets_for, select
 from penstock.errors import AlreadyExists, InvalidArgument
 from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
 from penstock.http.monitoring.samples import Sample
 from penstock.http.routes import Handler
-from penstock.log.log import TOPIC, Spans
+from penstock.log.log import TOPIC, EventSpan, Spans
 from penstock.log.server import requests
 from penstock.log.server.cursors import CursorDoor
 from penstock.log.server.errors import log_route
-from penstock.log.server.listing import spans
 from penstock.log.server.metrics import samples
 from penstock.log.server.reading import ARROW, Reads, in_arrow
 from penstock.log.server.rows import dead_letter_rows, event_rows, message_rows
@@ -77,8 +76,8 @@ class LogDoor:
         """Which streams there are."""
         fields, scope = await requests.asked(request, requests.StreamsAsked), self._scope(request)
         if fields.pattern is None:
-            return json_response(spans(scope, fields.names, None))
-        return json_response(await in_arrow(partial(self._reads.call, spans, scope, fields.names, fields.pattern)))
+            return json_response(_spans(scope, fields.names, None))
+        return json_response(await in_arrow(partial(self._reads.call, _spans, scope, fields.names, fields.pattern)))
 
     async def create(self, request: Request) -> web.StreamResponse:
         """Make a topic, unless there is one."""
@@ -120,6 +119,11 @@ class LogDoor:
 
     def _scope(self, request: Request, verb: Action = Verb.READ) -> Scope:
         return Scope(self._broker, self._projects, request.principal, request.query.get("project"), verb)
+
+
+def _spans(scope: Scope, names: list[str], pattern: str | None) -> Spans:
+    """The named streams, those of a pattern, or all that the caller may read."""
+    return Spans(select(scope, names or None, pattern), EventSpan(*scope.event_range()))
 
 
 _CREATION = Operation(

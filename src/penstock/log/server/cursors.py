@@ -9,7 +9,6 @@ from aiohttp import web
 
 from penstock.access import Right, Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.cursor import Cursor
 from penstock.broker.cursors import Holder
 from penstock.broker.log_view import kind_of
 from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
@@ -18,6 +17,7 @@ from penstock.journal.core.span import EVENTS
 from penstock.log.server import requests
 from penstock.log.server.errors import log_route
 from penstock.log.server.scope import Scope
+from penstock.values.cursor import Cursor
 from penstock.values.message import check_name
 
 _NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PROJECT)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from penstock.access import Action, Principal, Verb
 from penstock.broker.broker import Broker
-from penstock.broker.core.stream import Stream
-from penstock.broker.log_view import BrokerLog, Names, kind_of, not_found, span_of
-from penstock.errors import InvalidArgument, StreamReplaced
-from penstock.journal.core.checkpoint import TOPIC
+from penstock.broker.log_view import BrokerLog, Names, kind_of, not_found
+from penstock.errors import InvalidArgument, NotFound, StreamReplaced
 from penstock.journal.core.span import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
+from penstock.values.descriptions import StreamDescription
 from penstock.values.projects import Projects, check_project
 
 
@@ -45,10 +44,8 @@ class Scope:
     def spans(self) -> list[StreamSpan]:
         """The streams that the caller may read."""
         self.check(self.verb)
-        with self.broker.lock:
-            self.broker.check_open()
-            found = [(self.shown(stream.kind, stream.name), stream) for stream in self.broker.catalog.streams.values()]
-            return [_named(span_of(stream), name) for name, stream in found if name is not None]
+        found = [(self.shown(*kind_of(span.stream)), span) for span in self._whole.spans()]
+        return [_named(span, name) for name, span in found if name is not None]
 
     def span(self, name: str) -> StreamSpan:
         """The stream of a name; NotFound when there is none."""
@@ -56,23 +53,22 @@ class Scope:
 
     def span_for(self, verb: Action, name: str, number: int | None = None) -> StreamSpan:
         """Return the stream of a name if the caller may do this to it. StreamReplaced: its number is another one."""
-        stream = self.stream(verb, name)
-        if number is not None and number != stream.number:
-            raise StreamReplaced(name, stream.number, number)
-        with self.broker.lock:
-            return _named(span_of(stream), self.shown(stream.kind, stream.name, verb) or name)
-
-    def stream(self, verb: Action, name: str) -> Stream:
-        """Return the broker's stream of a name if the caller may do this to it."""
         kind, plain = self.check_name(verb, name)
-        scoped, catalog = self._projects.scoped(self.project, plain), self.broker.catalog
-        with self.broker.lock:
-            self.broker.check_open()
-            if kind == TOPIC and scoped in catalog.topics:
-                return catalog.topics[scoped]
-            if kind != TOPIC and scoped in catalog.work_queues:
-                return catalog.work_stream(scoped)
-        raise not_found(name)
+        try:
+            span = self._whole.span(stream_name(kind, self.stored(plain)))
+        except NotFound:
+            raise not_found(name) from None  # by the name that the caller knows
+        if number is not None and number != span.number:
+            raise StreamReplaced(name, span.number, number)
+        return _named(span, stream_name(kind, plain))
+
+    def stream(self, verb: Action, name: str) -> StreamDescription:
+        """Return the broker's stream of a name if the caller may do this to it."""
+        stored = self.stored_stream(verb, name)
+        try:
+            return self._whole.stream(stored)
+        except NotFound:
+            raise not_found(name) from None
 
     def check_name(self, verb: Action, name: str) -> tuple[str, str]:
         """(kind, plain name) of a stream to which the caller may do this, whether there is one or not."""

@@ -1,8 +1,8 @@
 """Penstock's own queues as sources of a router in the same process: no sockets, no copies, and everything in batches.
 
-What a source is told in one turn of the loop is carried out at its end, under the broker's lock once. A waiting poll hangs on the
-queue's bell, so a message is on its way as soon as it is published. What a router holds it holds as one consumer: its next life
-gives that back before it takes anything, so that it comes first and in order, and no retry is counted.
+Acks, nacks and extensions of one turn of the loop are settled together at its end. A waiting poll gets a message as soon as it is
+published. A router holds what it takes as one consumer: its next life releases that before it takes anything, so that it is
+delivered first and in order, and no retry is counted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import PLAIN, AsyncConsumer, DeliveryRules, Find
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement
+from penstock.broker.lookup import find_work_queue
+from penstock.broker.settlement import GIVE_BACK, dead_letter, new_deadline
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
@@ -27,6 +26,7 @@ from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
+from penstock.values.lease import Lease
 from penstock.values.message import plain_text
 from penstock.values.policy import MAX_COUNT
 from penstock.values.policy import QueueConfig as Settings
@@ -40,6 +40,8 @@ MAX_ERROR = 1_000
 SETTINGS = Settings(max_depth=10_000_000, max_retries=1_000_000, dead_letter_max_size=1_000_000)
 """Of a queue that the router makes: how often a message is tried is the router's to say."""
 MAX_CONSUMER = 200
+STREAM_AT = 14
+"""Where the number of the stream begins in the id of a message."""
 CLOSED = "the broker in this process is closed"
 
 
@@ -63,8 +65,7 @@ class BrokerQueues:
         scoped = self._projects.scoped(self._projects.default, name)
         if kind is Kind.SUBSCRIPTION:
             return LocalSource(self, Catalog.subscription, scoped, config, self._rules)
-        with self.aio.broker.lock:
-            found = self.aio.broker.catalog.work_queues.get(scoped)
+        found = find_work_queue(self.aio.broker, scoped)
         keeps_dead = found is None or bool(found.policy.dead_letter_size)
         return (LocalQueueSource if keeps_dead else LocalWorkSource)(self, Catalog.work_queue, scoped, config, PLAIN)
 
@@ -186,18 +187,17 @@ class LocalSource(AsyncConsumer):
     async def depth(self) -> Depth | None:
         """How much is in the queue."""
         self._aio.advance()
-        with self._broker.lock:
-            queue = self._find(self._broker.catalog, self.name)
-            return Depth(queue.ready, queue.in_flight + queue.delayed)
+        counts = self.counts()
+        return Depth(counts.ready, counts.in_flight + counts.delayed)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _make(self) -> None:
         """What needs a topic, or other settings than a router's, is not made here."""
 
-    def _meet(self, queue: Queue) -> None:
-        super()._meet(queue)
-        self._queues.numbers[self._alias] = (queue.number, queue.stream)
+    def attached(self, before: int) -> None:
+        """Remember the queue for the records of the router."""
+        self._queues.numbers[self._alias] = (self.number, self.queue.stream)
 
     def _received(self, leases: list[Lease]) -> Sequence[Received]:
         """These leases as messages, but for those that were acknowledged before."""
@@ -230,35 +230,22 @@ class LocalSource(AsyncConsumer):
             return
         self._acks, self._verdicts = [], {}
         now = self._aio.advance()
-        with self._broker.lock:
-            self._broker.check_open()
-            queue = self._broker.catalog.queues.get(self.number)
-            if queue is None:
-                return
-            if acks:
-                self._ack(queue, acks, now)
-            for (verb, seconds), told in verdicts.items():
-                live = {lease.offset: lease for received in told if (lease := _live(queue, received)) is not None}
-                if live:
-                    self._broker.settle(queue, [*live.values()], now, _settlement(verb, seconds * SECOND))
+        if acks:
+            # A message that is done with is done with, however often it was delivered meanwhile.
+            for lease in self.ack_messages(self._current(acks)):
+                self._settled.add(message_id(lease.message.publish_at, self.queue.stream, lease.offset), now)
+        for (verb, seconds), told in verdicts.items():
+            if verb == "nack" and not seconds:
+                self.settle(sorted(self._current(told), key=lambda lease: lease.offset), GIVE_BACK)
+            else:
+                # A message that has to wait is held by its lease until then: so it is requeued to its place, before later ones,
+                # when this router starts again and knows nothing of it.
+                self.settle(self._current(told), new_deadline(seconds * SECOND))
 
-    def _ack(self, queue: Queue, acks: list[Received], now: int) -> None:
-        live: dict[int, Lease] = {}
-        lease_of = queue.lease_of
-        for received in acks:
-            told: Lease = received.receipt
-            lease = lease_of(told.offset)
-            if lease is told or (lease is not None and self._holds(queue, lease, received)):
-                live[told.offset] = lease
-            elif queue.is_unsettled(told.offset, told.message):
-                self._settled.add(received.broker_id, now)
-        if live:
-            self._broker.settle(queue, [*live.values()], now, Queue.ack)
-
-    def _holds(self, queue: Queue, lease: Lease, received: Received) -> bool:
-        """Whether a lease is of the same message, and this router's."""
-        # A message that is done with is done with, however often it was handed out meanwhile.
-        return _is_of(queue, lease, received) and lease.consumer is not None and lease.consumer.consumer_id == self.identity
+    def _current(self, told: Sequence[Received]) -> list[Lease]:
+        """The leases of these messages, but for those of a queue of the same name that was deleted since."""
+        stream = f"{self.queue.stream:06x}"
+        return [received.receipt for received in told if received.broker_id.startswith(stream, STREAM_AT)]
 
 
 class LocalWorkSource(LocalSource):
@@ -277,43 +264,14 @@ class LocalQueueSource(LocalWorkSource):
     async def bury(self, received: Received, reason: str, error: str) -> None:
         """Move the message to the queue's dead letters."""
         self._carry_out()
-        now = self._aio.advance()
-        with self._broker.lock:
-            self._broker.check_open()
-            queue = self._find(self._broker.catalog, self.name)
-            lease = _live(queue, received)
-            if lease is None:
-                raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
-            text = plain_text(error[:MAX_ERROR])
-            self._broker.settle(
-                queue, [lease], now, lambda queue, leases, now: queue.condemn(leases, now, reason=reason, error=text)
-            )
+        self._aio.advance()
+        leases = self._current([received])
+        if not leases or self.settle(leases, dead_letter(reason, plain_text(error[:MAX_ERROR]))):
+            raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it is redelivered")
         await self._aio.durable()
 
     async def _make(self) -> None:
-        with self._broker.lock:
-            self._broker.check_open()
-            if self.name in self._broker.catalog.work_queues:
-                return
-        with suppress(AlreadyExists):  # made by somebody else, in this moment
-            await self._aio.call(QueueManager(broker=self._broker).create, self.name, SETTINGS)
-
-
-def _live(queue: Queue, received: Received) -> Lease | None:
-    """The live lease of exactly this delivery, whatever its deadline is now."""
-    told: Lease = received.receipt
-    lease = queue.find(told.offset, told.attempt, told.epoch)
-    return lease if lease is not None and _is_of(queue, lease, received) else None
-
-
-def _is_of(queue: Queue, lease: Lease, received: Received) -> bool:
-    """Whether a lease is of this message, and not of one in a queue of the same name that was made later."""
-    return message_id(lease.message.publish_at, queue.stream, lease.offset) == received.broker_id
-
-
-def _settlement(verb: str, span: int) -> Settlement:
-    if verb == "nack" and not span:
-        return lambda queue, leases, now: queue.give_back(sorted(leases, key=lambda lease: lease.offset), now)
-    # A message that has to wait is held by its lease until then: so it goes back to its place when this router starts anew, which
-    # knows nothing of it, before what came after it.
-    return lambda queue, leases, now: queue.extend(leases, now + span, now)
+        self._broker.check_open()
+        if find_work_queue(self._broker, self.name) is None:
+            with suppress(AlreadyExists):  # created by somebody else, in this moment
+                await self._aio.call(QueueManager(broker=self._broker).create, self.name, SETTINGS)

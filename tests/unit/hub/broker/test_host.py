@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from uuid import RFC_4122, UUID
+
 from penstock.config import Settings
 from penstock.durations import SECOND
-from penstock.hub.broker.host import bindings_of, rules_of
+from penstock.hub.broker.host import UUIDS_AT_ONCE, Uuids, bindings_of, rules_of
 from penstock.hub.core.rules import HubRules
 
 
@@ -33,3 +35,15 @@ def test_the_binding_that_says_most_of_a_topic_comes_first() -> None:
         ("chat/#", "hub.chat"),
         ("#", "archive"),
     ]
+
+
+def test_each_id_is_a_random_uuid_and_another() -> None:
+    make = Uuids()
+
+    texts = [make() for _ in range(3 * UUIDS_AT_ONCE + 1)]
+    found = [UUID(text) for text in texts]
+
+    assert len({*found}) == len(found)
+    assert {(one.version, one.variant) for one in found} == {(4, RFC_4122)}
+    assert [str(one) for one in found] == texts
+    assert {text[19] for text in texts} == {*"89ab"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.broker.core import write_ledger
-from penstock.broker.core.write_ledger import REMEMBERED_FOR, STAGED_FOR, VERSION, Ledger, Verdict, key_of, verdict
 from penstock.errors import CorruptLog
+from penstock.log import write_ledger
+from penstock.log.write_ledger import REMEMBERED_FOR, STAGED_FOR, VERSION, Ledger, Verdict, key_of, verdict
 
 
 def made(batch: int, *, rows: int = 10, done: int = 10, at: int = 0) -> Ledger:

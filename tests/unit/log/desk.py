@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import Broker, MessageQueue
-from penstock.broker.core.stream import Stream
+from penstock.broker.log_view import BrokerLog
 from penstock.log import arrow
 from penstock.log.staging import PartInfo
 from penstock.log.writes import CommitResult, Writes
+from penstock.values.descriptions import StreamDescription
 
 
 def rows(**columns: Any) -> pa.RecordBatch:
@@ -30,12 +31,8 @@ def body_of(*batches: pa.RecordBatch, compression: str | None = None) -> bytes:
     return bytes(sink.getvalue())
 
 
-def finder(broker: Broker) -> Callable[[str], Stream]:
-    def find(name: str) -> Stream:
-        with broker.lock:
-            return broker.stream(name)
-
-    return find
+def finder(broker: Broker) -> Callable[[str], StreamDescription]:
+    return BrokerLog(broker).stream
 
 
 class Desk:

@@ -1,0 +1,55 @@
+"""What exists in a broker, as values: streams and queues at one moment, with what other packages stored beside them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from penstock.values.policy import Policy
+
+
+class TopicSettings(Protocol):
+    """What the rules of a topic depend on."""
+
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+
+    @property
+    def spec(self) -> bytes:
+        """The settings as the API that created it stored them; empty when there are none."""
+
+
+class StreamDescription(msgspec.Struct, frozen=True):
+    """A topic, or the stream of a work queue."""
+
+    number: int
+    kind: str
+    """`topic` or `queue`."""
+    name: str
+    created_at: int
+    spec: bytes
+    """The settings as the API that created it stored them; empty when there are none."""
+    retention: int | None
+    """For how many microseconds messages stay, also when every subscription has settled them."""
+    earliest: int
+    """Everything from this offset on is in the log."""
+    next_offset: int
+    subscriptions: int
+    """How many are attached."""
+
+
+class QueueDescription(msgspec.Struct, frozen=True):
+    """A subscription or a work queue."""
+
+    number: int
+    name: str
+    stream: int
+    """The number of the stream that it reads: a work queue's own, or the topic's of a subscription."""
+    created_at: int
+    policy: Policy
+    spec: bytes
+    """The settings as they were given, encoded."""
+    detached: bool
+    """The topic of this subscription was deleted, or it was cut off from it."""

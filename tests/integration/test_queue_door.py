@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
 from penstock.http import TokenGate
 from penstock.queue_api import Queues, Resp3Door, RpcDoor, SocketLimits, routes
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
+from penstock.values.descriptions import StreamDescription
 from penstock.values.queue import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
 
-Guard = Callable[[Stream], None]
+Guard = Callable[[StreamDescription], None]
 
 
 @dataclass
@@ -656,7 +656,7 @@ async def test_a_token_does_what_its_verb_allows_and_nothing_else(tmp_path: Path
                 assert (answer.status == 403) == (wanted != verb), (verb, command, answer)
 
 
-def no_room_for_rules(stream: Stream) -> None:
+def no_room_for_rules(stream: StreamDescription) -> None:
     if stream.name == "ruled":
         raise FailedPrecondition("topic 'ruled' has a schema")
 
@@ -944,7 +944,7 @@ SECRET = "a-payload-that-must-not-be-seen"
 
 @scenario
 async def test_an_unknown_error_of_a_command_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: Stream) -> None:
+    def broken(_: StreamDescription) -> None:
         raise RuntimeError(SECRET)
 
     async with binary(Resp3Door, broken) as (_, port), connected(port) as client:

@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from penstock.access import ANYONE, Action, Principal, Right, Verb
-from penstock.api.queue_manager import Failures, QueueManager, Terms
+from penstock.api.queue_manager import QueueManager, Terms
 from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
-from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import delivery
+from penstock.broker.work_queues import Failures
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
 from penstock.values.policy import QueueConfig
 from penstock.values.projects import Projects, check_project
@@ -42,7 +43,7 @@ class Queues:
     """
 
     def __init__(
-        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[Stream], None] | None = None
+        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[StreamDescription], None] | None = None
     ) -> None:
         self.broker = broker
         self.guard = guard

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
 from penstock.errors import FailedPrecondition
 from penstock.google import messages, wire
 from penstock.google.core.endpoints import Endpoints
@@ -19,7 +18,7 @@ from penstock.google.inspection import Inspection
 from penstock.google.oidc import TokenIssuer
 from penstock.google.publisher import Publisher
 from penstock.google.push import Pushers
-from penstock.google.resources import Resources
+from penstock.google.resources import Resources, StoredTopic
 from penstock.google.rest import rest_routes
 from penstock.google.rules import PubSubRules
 from penstock.google.schema_service import SchemaService
@@ -81,7 +80,7 @@ class PubSubDoor:
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
         self._inspection.close()
 
-    def guard(self, stream: Stream) -> None:
+    def guard(self, stream: StoredTopic) -> None:
         """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
         if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
             raise FailedPrecondition(

@@ -11,39 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, ValuesView
 from heapq import heapify, heappop, heappush
 
-import msgspec
-
 from penstock.ids import MAX_OFFSET
-from penstock.values.message import StoredMessage
+from penstock.values.lease import Consumer, Lease
+
+__all__ = ["Consumer", "Lease", "Leases"]
 
 _LEFTOVERS = 512
 _LEFTOVER_BYTES = 8 * 1024 * 1024
 _BYTES_A_LEASE = 64
 """Added to the limit for each live lease: rebuilding the heap costs time for each of them."""
-
-
-class Consumer(msgspec.Struct):
-    """Somebody who consumes under a name."""
-
-    consumer_id: str
-    held: set[int] = msgspec.field(default_factory=set)
-    """The offsets of what is in flight."""
-    size: int = 0
-    """Bytes in flight."""
-
-
-class Lease(msgspec.Struct, gc=False):
-    """One delivery. Ordered by deadline; the same message delivered or extended again is another lease."""
-
-    deadline: int
-    offset: int
-    attempt: int
-    epoch: int
-    message: StoredMessage
-    consumer: Consumer | None = None
-
-    def __lt__(self, other: Lease) -> bool:
-        return self.deadline < other.deadline
 
 
 class Leases:

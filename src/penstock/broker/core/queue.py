@@ -331,6 +331,7 @@ class Queue(QueueState):
     def detach(self) -> None:
         """The topic is gone: nothing waits, nothing is leased, nothing comes."""
         self.detached = True
+        self.description = self._describe()
         self._leases = Leases()
         self._empty()
         for consumer in self._consumers.values():
@@ -341,6 +342,7 @@ class Queue(QueueState):
         """Live by another policy from now on: what is leased keeps its deadline, what waits keeps its delay."""
         assert (policy.ordered, policy.filter) == (self.policy.ordered, self.policy.filter), "order and filter are for life"
         self.policy, self.spec = policy, spec
+        self.description = self._describe()
         self._retire_at = FOREVER
         if self.backlog and policy.retention is not None:
             self._retire_from(now)

@@ -20,6 +20,7 @@ from penstock.durations import FOREVER
 from penstock.journal.core.checkpoint import Counters, DeadLetterEntry, QueueImage, Trace
 from penstock.journal.core.events import Event
 from penstock.journal.core.ranges import Ranges, merge
+from penstock.values.descriptions import QueueDescription
 from penstock.values.filter import Filter
 from penstock.values.message import StoredMessage
 from penstock.values.policy import Policy
@@ -49,6 +50,7 @@ class QueueState:
         "created_at",
         "dead",
         "dead_letter_room",
+        "description",
         "detached",
         "epoch",
         "high",
@@ -71,6 +73,8 @@ class QueueState:
         self.policy: Policy = image.policy
         self.spec = image.spec
         self.detached = image.detached
+        self.description = self._describe()
+        """What others may know of it, as a value that is replaced when it changes."""
         self.scheduled = FOREVER
         """When the shell will tick this queue; kept here so that it is found without a look-up."""
         self.soonest = FOREVER
@@ -297,6 +301,9 @@ class QueueState:
         if len(self._mortal_heap) > 2 * len(self._mortal) + _LEFTOVERS:
             self._mortal_heap = [(instant, mortal) for mortal, instant in self._mortal.items()]
             heapify(self._mortal_heap)
+
+    def _describe(self) -> QueueDescription:
+        return QueueDescription(self.number, self.name, self.stream, self.created_at, self.policy, self.spec, self.detached)
 
     def _key(self, message: StoredMessage) -> str:
         return message.key if self.policy.ordered else ""

@@ -6,6 +6,7 @@ from penstock.broker.core.pages import Pages
 from penstock.broker.core.queue import Queue
 from penstock.journal.core.checkpoint import StreamImage
 from penstock.journal.core.producers import Producers
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import Batch, StoredMessage
 from penstock.values.policy import Overflow
 
@@ -65,6 +66,20 @@ class Stream:
         """Feed a queue no longer."""
         self.queues = [other for other in self.queues if other is not queue]
         self.may_refuse = any(other.policy.overflow == Overflow.REJECT for other in self.queues)
+
+    def describe(self) -> StreamDescription:
+        """What others may know of it, as it is now."""
+        return StreamDescription(
+            self.number,
+            self.kind,
+            self.name,
+            self.created_at,
+            self.spec,
+            self.retention,
+            self.earliest,
+            self.next_offset,
+            len(self.queues),
+        )
 
     def image(self) -> StreamImage:
         """The state as plain data."""

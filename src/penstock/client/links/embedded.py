@@ -16,10 +16,10 @@ from penstock.api.service import Service
 from penstock.broker.broker import Broker
 from penstock.broker.consumer import BATCH
 from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
+from penstock.values.descriptions import QueueDescription
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
@@ -113,7 +113,7 @@ class _EmbeddedChannel:
         self.feed: Feed
         self.opened: Opened
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """From the feed."""
         self._receiver.receive(self, leases)
 

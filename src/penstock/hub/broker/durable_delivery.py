@@ -28,6 +28,7 @@ from penstock.hub.broker.topic_log import PART_BYTES, PART_MESSAGES, why
 from penstock.hub.core.message import Message
 from penstock.hub.core.topic import covers
 from penstock.hub.feed import Deliver
+from penstock.values.descriptions import QueueDescription
 
 log = logging.getLogger("penstock.hub")
 
@@ -139,7 +140,7 @@ class Delivery(StreamConsumer):
             self._hand_out()
         return 0 if self._waiting else max(self._share.left, 0)
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """Have what the pattern covers wait for its turn, and acknowledge the rest."""
         now, unwanted = self._broker.clock.now(), list[Lease]()
         for lease in leases:
@@ -171,7 +172,7 @@ class Delivery(StreamConsumer):
     def end(self, error: PenstockError | None) -> None:
         """It ends by `close` alone."""
 
-    def _meet(self, queue: Queue) -> None:
+    def _meet(self, queue: QueueDescription) -> None:
         if self.number:
             self._forget()  # its topic was deleted and made again
         super()._meet(queue)

@@ -1,0 +1,53 @@
+"""What exists in a broker, as values: streams, queues and snapshots as they are at one moment."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.values.policy import Policy
+
+
+class StreamDescription(msgspec.Struct, frozen=True):
+    """A topic, or the stream of a work queue."""
+
+    number: int
+    kind: str
+    """`topic` or `queue`."""
+    name: str
+    created_at: int
+    spec: bytes
+    """The settings as the API that created it stored them; empty when there are none."""
+    retention: int | None
+    """For how many microseconds messages stay, also when every subscription has settled them."""
+    earliest: int
+    """Everything from this offset on is in the log."""
+    next_offset: int
+    subscriptions: int
+    """How many are attached."""
+
+
+class QueueDescription(msgspec.Struct, frozen=True):
+    """A subscription or a work queue."""
+
+    number: int
+    name: str
+    stream: int
+    """The number of the stream that it reads: a work queue's own, or the topic's of a subscription."""
+    created_at: int
+    policy: Policy
+    spec: bytes
+    """The settings as they were given, encoded."""
+    detached: bool
+    """The topic of this subscription was deleted, or it was cut off from it."""
+
+
+class SnapshotDescription(msgspec.Struct, frozen=True):
+    """A position of a subscription that is kept under a name."""
+
+    name: str
+    topic: str | None
+    """None when the topic was deleted."""
+    taken_at: int
+    expires_at: int | None
+    spec: bytes
+    """The settings as the API that took it stored them."""

@@ -1,0 +1,31 @@
+"""A lease: one delivery of a message to one consumer, until a deadline."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.values.message import StoredMessage
+
+
+class Consumer(msgspec.Struct):
+    """What somebody who consumes under a name holds. Only the broker changes it."""
+
+    consumer_id: str
+    held: set[int] = msgspec.field(default_factory=set)
+    """The offsets of what is in flight."""
+    size: int = 0
+    """Bytes in flight."""
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """One delivery. Ordered by deadline; the same message delivered or extended again is another lease."""
+
+    deadline: int
+    offset: int
+    attempt: int
+    epoch: int
+    message: StoredMessage
+    consumer: Consumer | None = None
+
+    def __lt__(self, other: Lease) -> bool:
+        return self.deadline < other.deadline

@@ -122,7 +122,7 @@ async def test_the_payload_of_the_sdk_is_bytes_and_any_other_payload_what_it_is(
             ("x", "x"),
         ):
             await here.do("queue.publish", queue="q", payload=payload)
-            [message] = await here.queues.of().consume("q")
+            [message] = await here.queues.of().lease("q")
             assert message.payload == stored
             here.queues.of().ack("q", message.message_id)
 
@@ -737,7 +737,7 @@ async def test_resp3_takes_both_ways_to_write_arguments() -> None:
         for words in ((b"7", b"2"), (b"PRIORITY", b"7", b"MAX_RETRIES", b"2"), (b"priority", b"7", b"retries", b"2")):
             await client.send(resp(b"QPUBLISH", b"q", b"x", *words))
             await said(client, len(b"$30\r\n") + 32)
-            [message] = await queues.of().consume("q")
+            [message] = await queues.of().lease("q")
             assert (message.priority, message.max_retries) == (7, 2)
             assert await resp_ask(client, b"QNACK", b"q", message.message_id.encode(), b"REQUEUE", b"0") == b"+OK"
         assert queues.manager.stats("q").dead_letters == 3
@@ -803,7 +803,7 @@ async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[
                 assert answer.status == 400
                 assert b"not HTTP" in answer.body
                 assert await client.is_cut()
-        assert queues.of().list() == []
+        assert await queues.of().list_queues() == []
 
 
 @scenario

@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import ParamSpec, TypeVar
 
-from penstock.access import Principal, Right, Verb
+from penstock.access import Action, Principal, Right, Verb
 from penstock.api.feed import Feed, opened
 from penstock.api.message_queue import subscription_settings
-from penstock.api.queue_operations import MAX_ANSWERED, QueueOperations
+from penstock.api.queues import MAX_ANSWERED, QueueOperations
 from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
 from penstock.broker import backlog, lookup
@@ -24,7 +24,17 @@ from penstock.broker.core.stream import Stream
 from penstock.broker.positions import take_snapshot
 from penstock.broker.settlement import ACK, Settlement, new_deadline, settle_of
 from penstock.durations import DAY, SECOND, micros, to_datetime
-from penstock.errors import InvalidArgument, NotFound, SubscriptionNotFound, TopicNotFound
+from penstock.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PenstockError,
+    QueueFull,
+    SubscriptionFull,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from penstock.ids import parse_message_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import SnapshotDescription, StreamDescription
@@ -49,7 +59,9 @@ class Operations(QueueOperations, SchemaOperations):
     """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
 
     def __init__(self, service: Service, principal: Principal, project: str) -> None:
-        super().__init__(service, principal, check_project(project))
+        super().__init__(service.queues, principal, check_project(project))
+        self._service = service
+        self._aio = service.aio
         self._topics = service.topics
 
     # ── topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,6 +211,13 @@ class Operations(QueueOperations, SchemaOperations):
         name = self._name(Verb.CONSUME, subscription, "subscription")
         return self._service.feeds.open(Catalog.subscription, name, consumer, limits, sink, owner=owner, held=held)
 
+    def open_queue(
+        self, queue: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
+    ) -> Feed:
+        """Begin a stream of a work queue's deliveries."""
+        name = self._name(Verb.CONSUME, queue, "queue")
+        return self._service.feeds.open(Catalog.work_queue, name, consumer, limits, sink, owner=owner, held=held)
+
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
@@ -229,7 +248,7 @@ class Operations(QueueOperations, SchemaOperations):
 
         It is known by the broker's id for it, or by the id that it gives itself to a router.
         """
-        self._principal.check(Verb.READ, self._project)
+        self.principal.check(Verb.READ, self.project)
         check_text(message_id, "message_id", MAX_MESSAGE_ID)
         if not message_id:
             raise InvalidArgument.of("message_id", message_id, "the id of a message")
@@ -243,7 +262,7 @@ class Operations(QueueOperations, SchemaOperations):
         told = []
         for row in rows:
             stream = None if row.stream is None else streams[row.stream]
-            if self._may_read(stream) if row.stream is not None else self._project == self._service.projects.default:
+            if self._may_read(stream) if row.stream is not None else self.project == self._service.projects.default:
                 told.append(
                     TraceEvent(
                         to_datetime(row.at),
@@ -260,7 +279,7 @@ class Operations(QueueOperations, SchemaOperations):
 
     def _may_read(self, stream: StreamDescription | None) -> bool:
         """Whether a stream is still there, and the caller's to read."""
-        return stream is not None and self._principal.may(Verb.READ, *self._service.projects.split(stream.name))
+        return stream is not None and self.principal.may(Verb.READ, *self._service.projects.split(stream.name))
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None when it is not in the subscription."""
@@ -304,9 +323,49 @@ class Operations(QueueOperations, SchemaOperations):
         """What answers, and whether it is well."""
         broker, service, started = self._aio.broker, self._service, to_datetime(self._service.started_at)
         now = to_datetime(broker.clock.now())
-        return ServerInfo(service.version, broker.is_durable, now, self._project, broker.health, started, service.log_api)
+        return ServerInfo(service.version, broker.is_durable, now, self.project, broker.health, started, service.log_api)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _name(self, verb: Action, name: str, kind: str) -> str:
+        """The broker's name of something the caller may do this to."""
+        project = self.project
+        if name.startswith("projects/"):
+            parts = name.split("/")
+            if len(parts) != 4 or parts[2] != f"{kind}s" or not parts[1] or not parts[3]:
+                raise InvalidArgument.of(kind, name, f"a plain name, or projects/PROJECT/{kind}s/NAME")
+            project, name = parts[1], parts[3]
+        self.principal.check(verb, project, name, kind=kind)
+        return self._service.queues.scoped(project, name, kind)
+
+    def _plain(self, scoped: str) -> str:
+        """A broker's name as the caller knows it."""
+        project, name = self._service.projects.split(scoped)
+        return name if project == self.project else scoped
+
+    def told(self, error: PenstockError) -> PenstockError:
+        """An error as the caller must hear it: things by the names they know, without the project."""
+        match error:
+            case NotFound() if isinstance(error.name, str):
+                return type(error)(self._plain(error.name))
+            case AlreadyExists():
+                return AlreadyExists(error.kind, self._plain(error.name))
+            case SubscriptionFull():
+                return SubscriptionFull(self._plain(error.subscription), self._plain(error.topic))
+            case QueueFull():
+                return QueueFull(self._plain(error.queue))
+            case OutOfRange():
+                return OutOfRange(self._plain(error.stream), error.offset, error.earliest, error.latest)
+            case _:
+                return error
+
+    async def _change(self, change: Callable[[Catalog, int], Event | None]) -> None:
+        """Change what exists, durably."""
+        await self._soon(self._aio.broker.change, change)
+
+    async def _soon(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what may wait for the disk."""
+        return await self._service.queues.blocking(function, *args, **kwargs)
 
     async def _publish_inspected(self, stream: Stream, batch: Batch) -> list[str]:
         """Publish what the topic's schema and transforms leave; one that is dropped still gets an id, which nothing has."""
@@ -348,10 +407,10 @@ class Operations(QueueOperations, SchemaOperations):
 
     def _listed(self, found: Sequence[T], name_of: Callable[[T], str]) -> Iterator[tuple[T, str]]:
         """Those of the project that the caller may read, with their plain names."""
-        self._principal.check(Verb.READ, self._project)
+        self.principal.check(Verb.READ, self.project)
         for one in found:
             project, name = self._service.projects.split(name_of(one))
-            if project == self._project and self._principal.may(Verb.READ, project, name):
+            if project == self.project and self.principal.may(Verb.READ, project, name):
                 yield one, name
 
     def _snapshot(self, found: SnapshotDescription) -> SnapshotInfo:

@@ -44,6 +44,10 @@ FORBIDDEN = [
     ("penstock.client.stream", "from pyspark.sql import DataFrame"),
     ("penstock.pipeline.source", "from penstock.broker.broker import Broker"),
     ("penstock.broker.broker", "import requests"),
+    ("penstock.api.feed", "from penstock.broker.core.queue import Queue"),
+    ("penstock.google.push", "def f():\n    from penstock.broker.core import queue"),
+    ("penstock.queue_api.commands", "with queues.broker.lock:\n    pass"),
+    ("penstock.api.message_queue", "with self.broker.present() as now:\n    pass"),
     ("penstock.newcomer", ""),
     ("penstock.broker.core.queue", "open('x')"),
     ("penstock.broker.utils", ""),
@@ -68,6 +72,8 @@ ALLOWED = [
     ("pyspark_penstock", "from penstock.pipeline.source import PenstockSource as DefaultSource"),
     ("penstock.journal.sqlite", "open('x')"),
     ("penstock.api.queue_manager", ""),
+    ("penstock.api.queues", "from penstock.broker import lookup\nwith self._lock:\n    lookup.topics(self._broker)"),
+    ("penstock.broker.lookup", "from penstock.broker.core.queue import Queue\nwith broker.lock:\n    pass"),
 ]
 
 

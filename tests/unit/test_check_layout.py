@@ -47,6 +47,7 @@ FORBIDDEN = [
     ("penstock.api.feed", "from penstock.broker.core.queue import Queue"),
     ("penstock.google.push", "def f():\n    from penstock.broker.core import queue"),
     ("penstock.queue_api.commands", "with queues.broker.lock:\n    pass"),
+    ("penstock.native.connection", "broker.catalog.topics"),
     ("penstock.api.message_queue", "with self.broker.present() as now:\n    pass"),
     ("penstock.newcomer", ""),
     ("penstock.broker.core.queue", "open('x')"),

@@ -95,6 +95,12 @@ def document(broker: Broker, name: str) -> bytes | None:
         return broker.catalog.documents.get(name)
 
 
+def document_names(broker: Broker, prefix: str) -> list[str]:
+    """The names that begin with a prefix, of what other packages have stored."""
+    with broker.lock:
+        return [name for name in broker.catalog.documents if name.startswith(prefix)]
+
+
 def _snapshot(broker: Broker, name: str, position: Position) -> SnapshotDescription:
     stream = broker.catalog.streams.get(position.stream)
     return SnapshotDescription(name, stream.name if stream is not None else None, position.at, position.expires_at, position.spec)

@@ -168,16 +168,16 @@ class Feed(StreamConsumer):
 
     def _note(self, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
         """Remember what the consumer works on."""
-        key, holding = (self.number, self.identity), self.holding()
+        key = (self.number, self.identity)
         known = self._feeds.begun.get(key)
+        if (known is None and not begun) or (holding := self.holding()) is None:
+            return
         if known is None:
-            if not begun or holding is None:
-                return
             known = self._feeds.begun[key] = set()
         known.update(begun)
         known.difference_update(acks)
         known.difference_update(nacked.receipt for nacked in nacks)
-        if holding is not None and len(known) > 2 * holding[0] + BATCH:
+        if len(known) > 2 * holding[0] + BATCH:
             # Leases that ran out are never settled, and a client may say what it likes.
             known &= {receipt_of(lease) for lease in self.held()}
 

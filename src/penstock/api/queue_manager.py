@@ -180,7 +180,8 @@ class QueueManager(Face):
             prefetch=terms.prefetch,
         )
         leases = consumer.wait(terms.want, terms.wait)
-        return [queue_message(consumer.queue, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        found = consumer.queue
+        return [queue_message(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
     def terms(
         self,

@@ -319,7 +319,8 @@ class QueueOperations:
         )
         with _Plainly(queue):
             leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
-        return [delivery(consumer.queue, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        found = consumer.queue
+        return [delivery(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
     def _queue_name(self, verb: Action, queue: str) -> str:
         self.principal.check(verb, self.project, queue, kind="queue")
@@ -387,6 +388,8 @@ class _Plainly:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            return
         if isinstance(error, QueueNotFound):
             raise QueueNotFound(self._name) from None
         if isinstance(error, QueueFull):

@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
 from penstock.http import TokenGate
 from penstock.queue_api import Queues, Resp3Door, RpcDoor, SocketLimits, routes
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
+from penstock.values.descriptions import StreamDescription
 from penstock.values.queue import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
 
-Guard = Callable[[Stream], None]
+Guard = Callable[[StreamDescription], None]
 
 
 @dataclass
@@ -122,7 +122,7 @@ async def test_the_payload_of_the_sdk_is_bytes_and_any_other_payload_what_it_is(
             ("x", "x"),
         ):
             await here.do("queue.publish", queue="q", payload=payload)
-            [message] = await here.queues.of().consume("q")
+            [message] = await here.queues.of().lease("q")
             assert message.payload == stored
             here.queues.of().ack("q", message.message_id)
 
@@ -656,7 +656,7 @@ async def test_a_token_does_what_its_verb_allows_and_nothing_else(tmp_path: Path
                 assert (answer.status == 403) == (wanted != verb), (verb, command, answer)
 
 
-def no_room_for_rules(stream: Stream) -> None:
+def no_room_for_rules(stream: StreamDescription) -> None:
     if stream.name == "ruled":
         raise FailedPrecondition("topic 'ruled' has a schema")
 
@@ -737,7 +737,7 @@ async def test_resp3_takes_both_ways_to_write_arguments() -> None:
         for words in ((b"7", b"2"), (b"PRIORITY", b"7", b"MAX_RETRIES", b"2"), (b"priority", b"7", b"retries", b"2")):
             await client.send(resp(b"QPUBLISH", b"q", b"x", *words))
             await said(client, len(b"$30\r\n") + 32)
-            [message] = await queues.of().consume("q")
+            [message] = await queues.of().lease("q")
             assert (message.priority, message.max_retries) == (7, 2)
             assert await resp_ask(client, b"QNACK", b"q", message.message_id.encode(), b"REQUEUE", b"0") == b"+OK"
         assert queues.manager.stats("q").dead_letters == 3
@@ -803,7 +803,7 @@ async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[
                 assert answer.status == 400
                 assert b"not HTTP" in answer.body
                 assert await client.is_cut()
-        assert queues.of().list() == []
+        assert await queues.of().list_queues() == []
 
 
 @scenario
@@ -944,7 +944,7 @@ SECRET = "a-payload-that-must-not-be-seen"
 
 @scenario
 async def test_an_unknown_error_of_a_command_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: Stream) -> None:
+    def broken(_: StreamDescription) -> None:
         raise RuntimeError(SECRET)
 
     async with binary(Resp3Door, broken) as (_, port), connected(port) as client:

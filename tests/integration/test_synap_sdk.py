@@ -99,7 +99,7 @@ def test_creating_a_queue_twice_is_fine(transport: str) -> None:
     async def talk(client: SynapClient, queues: Queues) -> None:
         await client.queue.create_queue("tasks", max_size=5, message_ttl=11)
         await client.queue.create_queue("tasks")
-        config = queues.of().config("tasks")
+        config = await queues.of().get_queue("tasks")
         assert (config.max_depth, config.ack_deadline_secs) == (5, 11)
 
     over(transport, talk)

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.core.leases import Lease
 from penstock.errors import InvalidArgument
+from penstock.values.lease import Lease
 from penstock.values.message import Message, StoredMessage
 from penstock.wire import frames
 from penstock.wire.frames import Adjust, Call, Close, Ended, Hello, Inbox, Limits, Nack, Open, Ping, Publish, Refused, Settle

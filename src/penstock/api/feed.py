@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import BATCH, BATCH_BYTES, PLAIN, DeliveryRules, Find, Sink, StreamConsumer
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement, release
+from penstock.broker.settlement import ACK, GIVE_BACK, Settlement, nack, new_deadline
 from penstock.durations import micros
 from penstock.errors import PenstockError, Unavailable
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from penstock.values.message import check_name
 from penstock.values.policy import check_count
 from penstock.wire.frames import MAX_ERROR_CHARACTERS, Limits, Nack, Opened, offset_of, receipt
@@ -31,7 +31,6 @@ class Feeds:
 
     def __init__(self, aio: AsyncBroker, rules: DeliveryRules) -> None:
         self.aio = aio
-        self.broker = aio.broker
         self.rules = rules
         self._open: dict[tuple[int, str], list[Feed]] = {}
         self._leaving: dict[tuple[int, str], asyncio.TimerHandle] = {}
@@ -58,15 +57,15 @@ class Feeds:
         `held` are the receipts that a returning consumer still has: what else it was sent has not arrived and goes back.
         """
         check_name(consumer, "consumer")
-        now = self.aio.advance()
+        self.aio.advance()
         feed = Feed(self, find, name, consumer, limits, sink, owner)
         feed.start()
-        queue = feed.queue
-        key = (queue.number, consumer)
+        key = (feed.number, consumer)
         for other in [one for one in self._open.get(key, ()) if one.owner is not owner]:
             other.leave()
         if key not in self._open and held is not None:
-            self._give_back_lost(queue, consumer, set(held), now)
+            arrived = set(held)
+            feed.settle([lease for lease in feed.held() if receipt_of(lease) not in arrived], GIVE_BACK)
         if (leaving := self._leaving.pop(key, None)) is not None:
             leaving.cancel()
         self._open.setdefault(key, []).append(feed)
@@ -82,9 +81,10 @@ class Feeds:
             del self._open[key]
             if keep_seconds > 0:
                 loop = asyncio.get_running_loop()
-                self._leaving[key] = loop.call_later(keep_seconds, self._bury, key)
+                self._leaving[key] = loop.call_later(keep_seconds, self._bury, feed)
             else:
-                self._release(key)
+                self._forget(key)
+                feed.release()
 
     def stop(self) -> None:
         """End every feed. What consumers hold they keep: they come back to the next run."""
@@ -94,33 +94,15 @@ class Feeds:
             leaving.cancel()
         self._leaving.clear()
 
-    def _bury(self, key: tuple[int, str]) -> None:
+    def _bury(self, feed: Feed) -> None:
         """A consumer did not come back. What it was working on may be what has killed it, so that counts as a try."""
-        number, consumer = key
-        with self.broker.lock:
-            queue = self.broker.catalog.queues.get(number)
-            if queue is not None and not queue.policy.exactly_once:
-                begun = self.begun.get(key, set())
-                suspects = [lease for lease in _held(queue, consumer) if receipt_of(lease) in begun]
-                if suspects:
-                    self.broker.settle(queue, suspects, self.broker.clock.now(), _nack(Nack(0, error=LOST)))
-        self._release(key)
+        begun = self._forget((feed.number, feed.identity))
+        feed.release(lambda lease: receipt_of(lease) in begun, LOST)
 
-    def _release(self, key: tuple[int, str]) -> None:
+    def _forget(self, key: tuple[int, str]) -> set[int]:
+        """Forget a consumer; returns the receipts of what it was working on."""
         self._leaving.pop(key, None)
-        self.begun.pop(key, None)
-        number, consumer = key
-        with self.broker.lock:
-            queue = self.broker.catalog.queues.get(number)
-            # Exactly once: a delivery that somebody may have worked on ends by its deadline alone.
-            if queue is not None and not queue.policy.exactly_once:
-                release(self.broker, queue, consumer, self.broker.clock.now())
-
-    def _give_back_lost(self, queue: Queue, consumer: str, held: set[int], now: int) -> None:
-        with self.broker.lock:
-            lost = [lease for lease in _held(queue, consumer) if receipt_of(lease) not in held]
-            if lost:
-                self.broker.settle(queue, lost, now, Queue.give_back)
+        return self.begun.pop(key, set())
 
 
 class Feed(StreamConsumer):
@@ -175,51 +157,33 @@ class Feed(StreamConsumer):
 
         Settled is all or, when an argument is wrong, nothing. `begun` are deliveries that the consumer works on from now on.
         """
-        verbs: list[tuple[list[int], Settlement]] = [(acks, Queue.ack)] if acks else []
-        verbs += [(receipts, _nack(nack)) for nack, receipts in _alike(nacks or [])]
+        verbs: list[tuple[list[int], Settlement]] = [(acks, ACK)] if acks else []
+        verbs += [(receipts, _nack(nacked)) for nacked, receipts in _alike(nacks or [])]
         verbs += [(receipts, _deadline(seconds)) for receipts, seconds in deadlines or ()]
-        now = self._aio.advance()
-        failed: list[int] = []
-        with self._broker.lock:
-            self._broker.check_open()
-            queue = self._broker.catalog.queues.get(self.number)
-            if queue is None:
-                return [one for receipts, _ in verbs for one in receipts]
-            for receipts, verb in verbs:
-                self._settle(queue, receipts, verb, now, failed)
-            self._note(queue, acks, nacks or [], begun or [])
+        self._aio.advance()
+        failed = self.settle_by_key(verbs, offset_of, receipt_of)
+        self._note(acks, nacks or [], begun or [])
         return failed
 
-    def _note(self, queue: Queue, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
+    def _note(self, acks: list[int], nacks: list[Nack], begun: list[int]) -> None:
         """Remember what the consumer works on."""
         key = (self.number, self.identity)
         known = self._feeds.begun.get(key)
+        if (known is None and not begun) or (holding := self.holding()) is None:
+            return
         if known is None:
-            if not begun:
-                return
             known = self._feeds.begun[key] = set()
         known.update(begun)
         known.difference_update(acks)
-        known.difference_update(nack.receipt for nack in nacks)
-        if len(known) > 2 * len(queue.holding(self.identity).held) + BATCH:
+        known.difference_update(nacked.receipt for nacked in nacks)
+        if len(known) > 2 * holding[0] + BATCH:
             # Leases that ran out are never settled, and a client may say what it likes.
-            known &= {receipt_of(lease) for lease in _held(queue, self.identity)}
+            known &= {receipt_of(lease) for lease in self.held()}
 
     async def confirmed(self) -> None:
         """Return when what was settled so far cannot be undone by a crash, where that was promised."""
         if self.opened.exactly_once:
             await self._aio.durable()
-
-    def _settle(self, queue: Queue, receipts: list[int], verb: Settlement, now: int, failed: list[int]) -> None:
-        live: dict[int, Lease] = {}
-        for one in receipts:
-            lease = queue.lease_of(offset_of(one))
-            if lease is None or receipt_of(lease) != one or lease.offset in live:
-                failed.append(one)
-            else:
-                live[lease.offset] = lease
-        if live:
-            self._broker.settle(queue, list(live.values()), now, verb)
 
     def _live_by(self, limits: Limits) -> None:
         self.ack_deadline = checked(limits)
@@ -230,25 +194,20 @@ class Feed(StreamConsumer):
         room, limits = self._sink.room, self._limits
         if room <= 0:
             return -1
-        queue = self._broker.catalog.queues.get(self.number)
-        if queue is None or limits.is_paused:
+        holding = self.holding()
+        if holding is None or limits.is_paused:
             return 0  # nothing is taken, but who waits hears that there is nothing to wait for any more
-        holding = queue.holding(self.identity)
-        if len(holding.held) >= limits.max_messages or holding.size >= limits.max_bytes:
+        held, size = holding
+        if held >= limits.max_messages or size >= limits.max_bytes:
             return -1  # of many feeds with a backlog, most that look are full
         if limits.allow_excess:
-            self.prefetch, self.prefetch_bytes = len(holding.held) + BATCH, holding.size + BATCH_BYTES
+            self.prefetch, self.prefetch_bytes = held + BATCH, size + BATCH_BYTES
         return room
 
 
 def receipt_of(lease: Lease) -> int:
     """The receipt of a live delivery."""
     return receipt(lease.offset, lease.attempt, lease.epoch)
-
-
-def _held(queue: Queue, consumer: str) -> list[Lease]:
-    """What a consumer holds, in order. Call it with the lock held."""
-    return [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
 
 
 def checked(limits: Limits) -> int:
@@ -258,7 +217,7 @@ def checked(limits: Limits) -> int:
     return micros(limits.ack_deadline, "ack_deadline", minimum=1e-3, maximum=86_400)
 
 
-def opened(queue: Queue) -> Opened:
+def opened(queue: QueueDescription) -> Opened:
     """What a consumer must know of what it consumes."""
     policy = queue.policy
     return Opened(queue.number, queue.stream, policy.max_attempts, policy.exactly_once, policy.ordered)
@@ -267,22 +226,19 @@ def opened(queue: Queue) -> Opened:
 def _alike(nacks: list[Nack]) -> Iterable[tuple[Nack, list[int]]]:
     """Nacks that say the same, and their receipts: a stream that closes gives back a thousand at once."""
     found: dict[tuple[object, ...], tuple[Nack, list[int]]] = {}
-    for nack in nacks:
-        found.setdefault((nack.requeue, nack.error, nack.delay, nack.unseen), (nack, []))[1].append(nack.receipt)
+    for one in nacks:
+        found.setdefault((one.requeue, one.error, one.delay, one.unseen), (one, []))[1].append(one.receipt)
     return found.values()
 
 
-def _nack(nack: Nack) -> Settlement:
-    if nack.unseen:
-        return Queue.give_back
+def _nack(given: Nack) -> Settlement:
+    if given.unseen:
+        return GIVE_BACK
     # The text of an exception may hold half a character (the name of a file can); its message must still go back.
-    error = nack.error[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode() if nack.error else None
-    delay = None if nack.delay is None else micros(nack.delay, "delay", maximum=366 * 86_400)
-    return lambda queue, leases, now: queue.nack(leases, now, requeue=nack.requeue, error=error, delay=delay)
+    error = given.error[:MAX_ERROR_CHARACTERS].encode(errors="replace").decode() if given.error else None
+    delay = None if given.delay is None else micros(given.delay, "delay", maximum=366 * 86_400)
+    return nack(requeue=given.requeue, error=error, delay=delay)
 
 
 def _deadline(seconds: float) -> Settlement:
-    span = micros(seconds, "seconds", maximum=86_400)
-    if not span:
-        return Queue.nack
-    return lambda queue, leases, now: queue.extend(leases, now + span, now)
+    return new_deadline(micros(seconds, "seconds", maximum=86_400))

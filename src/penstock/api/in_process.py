@@ -23,6 +23,12 @@ class Face:
         self._owns_broker = broker is None
         self.broker = broker or Broker(clock=clock, data_dir=data_dir)
 
+    def _current(self) -> Broker:
+        """The broker, open, after everything that is due has happened."""
+        self.broker.catch_up()
+        self.broker.check_open()
+        return self.broker
+
     def close(self) -> None:
         """Write everything down and end; a shared broker stays open."""
         if self._owns_broker:

@@ -10,19 +10,18 @@ from datetime import datetime
 import msgspec
 
 from penstock.api.in_process import Face
-from penstock.broker.broker import Broker
+from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import Consumer
-from penstock.broker.core.queue import Queue
 from penstock.broker.descriptions import subscription_metadata, topic_metadata
 from penstock.broker.positions import seek, take_snapshot
-from penstock.broker.settlement import Settlement, find, settle_many
-from penstock.durations import instant, micros, to_datetime
-from penstock.errors import InvalidAckId, InvalidArgument
-from penstock.ids import ack_prefix, message_id, parse_message_id
+from penstock.broker.settlement import ACK, NACK, Settlement, extension, new_deadline, settle_any, settle_one
+from penstock.durations import instant, micros
+from penstock.errors import InvalidArgument
+from penstock.ids import ack_prefix
 from penstock.journal.core.events import Event
 from penstock.values.message import Message, accept, check_name
-from penstock.values.policy import MAX_COUNT, SubscriptionOptions, as_plain, check_count, subscription_policy
+from penstock.values.policy import MAX_COUNT, Policy, SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.values.subscription import (
     Explanation,
     ReceivedMessage,
@@ -86,25 +85,18 @@ class MessageQueue(Face):
     def get_topic(self, topic_name: str) -> TopicMetadata | None:
         """The topic of that name, or None."""
         check_name(topic_name, "topic_name")
-        with self.broker.present():
-            stream = self.broker.catalog.topics.get(topic_name)
-            return topic_metadata(stream) if stream is not None else None
+        found = lookup.find_topic(self._current(), topic_name)
+        return topic_metadata(found) if found is not None else None
 
     def get_all_topics(self) -> list[TopicMetadata]:
         """All topics."""
-        with self.broker.present():
-            return [topic_metadata(stream) for stream in self.broker.catalog.topics.values()]
+        return [topic_metadata(topic) for topic in lookup.topics(self._current())]
 
     def register_subscription(self, subscription_name: str, topic_name: str, options: SubscriptionOptions | None = None) -> None:
         """Create a subscription that receives what is published from now on."""
         name = check_name(subscription_name, "subscription_name")
         topic = check_name(topic_name, "topic_name")
-        options = SubscriptionOptions() if options is None else options
-        if not isinstance(options, SubscriptionOptions):
-            raise InvalidArgument.of("options", options, "a SubscriptionOptions")
-        options = as_plain(options)
-        policy = subscription_policy(options, durable=self.broker.is_durable)
-        spec = msgspec.msgpack.encode(SubscriptionSpec(topic, options))
+        policy, spec = subscription_settings(topic, options, durable=self.broker.is_durable)
         self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
     def unregister_subscription(self, subscription_name: str) -> None:
@@ -118,21 +110,17 @@ class MessageQueue(Face):
     def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
         """The subscription of that name, or None."""
         check_name(subscription_name, "subscription_name")
-        with self.broker.present():
-            queue = self.broker.catalog.subscriptions.get(subscription_name)
-            return subscription_metadata(queue) if queue is not None else None
+        found = lookup.find_subscription(self._current(), subscription_name)
+        return subscription_metadata(found) if found is not None else None
 
     def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
         """The subscriptions attached to a topic."""
         check_name(topic_name, "topic_name")
-        with self.broker.present():
-            stream = self.broker.catalog.topics.get(topic_name)
-            return [subscription_metadata(queue) for queue in stream.queues] if stream is not None else []
+        return [subscription_metadata(found) for found in lookup.subscriptions(self._current(), topic_name)]
 
     def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
         """All subscriptions, detached ones too."""
-        with self.broker.present():
-            return [subscription_metadata(queue) for queue in self.broker.catalog.subscriptions.values()]
+        return [subscription_metadata(found) for found in lookup.subscriptions(self._current())]
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
         """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
@@ -159,32 +147,27 @@ class MessageQueue(Face):
 
     def ack(self, ack_id: str) -> None:
         """Settle a delivery for good. InvalidArgument when it is settled, expired or replaced."""
-        self._settle(ack_id, Queue.ack)
+        settle_one(self.broker, ack_id, ACK)
 
     def nack(self, ack_id: str) -> None:
         """Give a delivery back: at once, or after the retry policy's backoff; dead-lettered when it was the last attempt."""
-        self._settle(ack_id, Queue.nack)
+        settle_one(self.broker, ack_id, NACK)
 
     def ack_many(self, ack_ids: Iterable[str]) -> list[str]:
         """Settle the valid ones for good; returns the ids that were not."""
-        return self._settle_many(ack_ids, Queue.ack)
+        return self._settle_many(ack_ids, ACK)
 
     def nack_many(self, ack_ids: Iterable[str]) -> list[str]:
         """Give the valid ones back; returns the ids that were not."""
-        return self._settle_many(ack_ids, Queue.nack)
+        return self._settle_many(ack_ids, NACK)
 
     def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
         """Extend a delivery's deadline by this many seconds. May be repeated."""
-        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
-        self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, leases[0].deadline + span, now))
+        settle_one(self.broker, ack_id, extension(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def set_ack_deadline(self, ack_id: str, seconds: float) -> None:
         """Set a delivery's deadline to now + seconds; 0 gives it back at once, as Google's API does."""
-        span = micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)
-        if span:
-            self._settle(ack_id, lambda queue, leases, now: queue.extend(leases, now + span, now))
-        else:
-            self.nack(ack_id)
+        settle_one(self.broker, ack_id, new_deadline(micros(seconds, "seconds", maximum=MAX_EXTENSION_SECONDS)))
 
     def seek(
         self,
@@ -225,91 +208,34 @@ class MessageQueue(Face):
     def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """The messages that would be delivered next, without leasing them."""
         check_count(max_messages, "max_messages", 1)
-        broker = self.broker
-        with broker.present():
-            queue = broker.catalog.subscription(subscription)
-            upcoming = broker.upcoming(queue, max_messages)
-        return [ReceivedMessage("", attempts + 1, message, queue.stream, offset) for offset, attempts, message in upcoming]
+        queue, waiting = backlog.upcoming(self.broker, Catalog.subscription, subscription, max_messages)
+        return [ReceivedMessage("", one.attempts + 1, one.message, queue.stream, one.offset) for one in waiting]
 
     def stats(self, subscription: str) -> SubscriptionStats:
         """The state of a subscription in numbers."""
-        broker = self.broker
-        with broker.present() as now:
-            queue = broker.catalog.subscription(subscription)
-            counters = queue.counters
-            return SubscriptionStats(
-                queue.ready,
-                queue.delayed,
-                queue.in_flight,
-                queue.in_flight_bytes,
-                queue.backlog,
-                queue.size,
-                broker.oldest_age(queue, now),
-                counters.delivered,
-                counters.acked,
-                counters.nacked,
-                counters.expired,
-                counters.dead_lettered,
-                counters.discarded,
-                counters.dead_letter_failures,
-                counters.ttl_expired,
-                counters.retired,
-                queue.paused,
-            )
+        return backlog.subscription_stats(self.broker, subscription)
 
     def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
-        broker = self.broker
-        place = parse_message_id(message_id)
-        with broker.present():
-            queue = broker.catalog.subscription(subscription)
-            if place is None or place[1] != queue.stream:
-                return None
-            return explain(broker, queue, place[0], place[2])
+        return backlog.explain(self.broker, Catalog.subscription, subscription, message_id)
 
     def _change(self, change: Callable[[Catalog, int], Event]) -> None:
         """Change what exists, durably."""
         self.broker.change(change)
 
-    def _settle(self, ack_id: str, settle: Settlement) -> None:
-        broker = self.broker
-        now = broker.clock.now()
-        if now >= broker.next_due:
-            broker.catch_up()
-        with broker.lock:
-            broker.check_open()
-            delivery = find(broker, ack_id)
-            if delivery is None:
-                raise InvalidAckId(ack_id)
-            has_forwards = broker.settle(delivery[0], [delivery[1]], now, settle)
-        if has_forwards:
-            broker.deliver_forwards()
-
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
         if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):
             raise InvalidArgument.of("ack_ids", ack_ids, "a list of ack ids")
-        broker = self.broker
-        now = broker.catch_up()
-        with broker.lock:
-            broker.check_open()
-            failed, has_forwards = settle_many(broker, ack_ids, settle, now)
-        if has_forwards:
-            broker.deliver_forwards()
-        return failed
+        return settle_any(self.broker, ack_ids, settle)
 
 
 os.register_at_fork(after_in_child=MessageQueue._after_fork)
 
 
-def explain(broker: Broker, queue: Queue, publish_at: int, offset: int) -> Explanation | None:
-    """Why the message at an offset of a queue's stream is not delivered now. Call it with the lock held."""
-    stream = broker.catalog.streams.get(queue.stream)
-    message = broker.message(stream, offset) if stream is not None else None
-    if stream is None or message is None or message.publish_at != publish_at or not queue.is_unsettled(offset, message):
-        return None
-    why = queue.explain(offset, message)
-    if why is None:
-        return Explanation(None)
-    head = broker.message(stream, why.by) if why.by is not None else None
-    by = message_id(head.publish_at, stream.number, why.by) if head is not None and why.by is not None else None
-    return Explanation(why.reason, to_datetime(why.until) if why.until is not None else None, by)
+def subscription_settings(topic: str, options: SubscriptionOptions | None, *, durable: bool) -> tuple[Policy, bytes]:
+    """What the broker keeps of a subscription's options: its policy, and the settings as they were given."""
+    options = SubscriptionOptions() if options is None else options
+    if not isinstance(options, SubscriptionOptions):
+        raise InvalidArgument.of("options", options, "a SubscriptionOptions")
+    options = as_plain(options)
+    return subscription_policy(options, durable=durable), msgspec.msgpack.encode(SubscriptionSpec(topic, options))

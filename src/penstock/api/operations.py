@@ -9,26 +9,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from operator import itemgetter
 from typing import ParamSpec, TypeVar
 
-from penstock.access import Principal, Right, Verb
+from penstock.access import Action, Principal, Right, Verb
 from penstock.api.feed import Feed, opened
-from penstock.api.message_queue import explain
-from penstock.api.queue_operations import MAX_ANSWERED, QueueOperations
+from penstock.api.message_queue import subscription_settings
+from penstock.api.queues import MAX_ANSWERED, QueueOperations
 from penstock.api.schema_operations import SchemaOperations
 from penstock.api.service import Service
+from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import AsyncConsumer, Sink
-from penstock.broker.core.queue import Queue
+from penstock.broker.consumer import AsyncConsumer, Find, Sink
 from penstock.broker.core.stream import Stream
-from penstock.broker.settlement import Settlement, settle_many
+from penstock.broker.positions import take_snapshot
+from penstock.broker.settlement import ACK, Settlement, new_deadline, settle_of
 from penstock.durations import DAY, SECOND, micros, to_datetime
-from penstock.errors import InvalidArgument, NotFound, SubscriptionNotFound, TopicNotFound
-from penstock.ids import message_id as id_of
+from penstock.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PenstockError,
+    QueueFull,
+    SubscriptionFull,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from penstock.ids import parse_message_id
-from penstock.journal.core.checkpoint import Position
 from penstock.journal.core.events import Event
+from penstock.values.descriptions import SnapshotDescription, StreamDescription
 from penstock.values.message import Batch, Message, accept, check_producer, check_text, summarize
 from penstock.values.policy import SubscriptionOptions, check_count
 from penstock.values.projects import check_project
@@ -49,7 +58,9 @@ class Operations(QueueOperations, SchemaOperations):
     """What one caller may ask of one project. Names are those of the project, or `projects/P/topics/N` in full."""
 
     def __init__(self, service: Service, principal: Principal, project: str) -> None:
-        super().__init__(service, principal, check_project(project))
+        super().__init__(service.queues, principal, check_project(project))
+        self._service = service
+        self._aio = service.aio
         self._topics = service.topics
 
     # ── topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,9 +124,13 @@ class Operations(QueueOperations, SchemaOperations):
         if options.dead_letter_policy is not None:
             letters = self._name(Verb.PUBLISH, options.dead_letter_policy.dead_letter_topic, "topic")
             options = replace(options, dead_letter_policy=replace(options.dead_letter_policy, dead_letter_topic=letters))
-        with self._aio.broker.lock:
-            self._service.projects.check_room("subscriptions", name, self._aio.broker.catalog.subscriptions)
-        await self._soon(self._topics.register_subscription, name, topic_name, options)
+        policy, spec = subscription_settings(topic_name, options, durable=self._aio.broker.is_durable)
+
+        def create(catalog: Catalog, now: int) -> Event:
+            self._service.projects.check_room("subscriptions", name, catalog.subscriptions)
+            return catalog.create_subscription(name, topic_name, policy, spec, now)
+
+        await self._change(create)
         return await self.get_subscription(subscription)
 
     async def get_subscription(self, subscription: str) -> SubscriptionMetadata:
@@ -176,34 +191,17 @@ class Operations(QueueOperations, SchemaOperations):
         """The messages that would be delivered next, without leasing them."""
         name = self._name(Right.SEE, subscription, "subscription")
         most = min(check_count(max_messages, "max_messages", 1), MAX_LISTED)
-        broker = self._aio.broker
-
-        def look() -> Pulled:
-            deliveries: list[Delivery] = []
-            size = 0
-            with broker.present():
-                queue = broker.catalog.subscription(name)
-                stream = broker.catalog.streams.get(queue.stream)
-                for offset in queue.upcoming(most):
-                    message = broker.message(stream, offset) if stream is not None else None
-                    size += message.size if message is not None else 0
-                    if deliveries and size > MAX_ANSWERED:
-                        break
-                    if message is not None:
-                        deliveries.append(Delivery.of(offset, queue.attempts(offset) + 1, 0, message))
-            return Pulled(opened(queue), deliveries)
-
-        return await self._aio.call(look)
+        queue, waiting = await self._aio.call(backlog.upcoming, self._aio.broker, Catalog.subscription, name, most, MAX_ANSWERED)
+        return Pulled(opened(queue), [Delivery.of(one.offset, one.attempts + 1, 0, one.message) for one in waiting])
 
     async def acknowledge(self, subscription: str, ack_ids: list[str]) -> list[str]:
         """Settle deliveries for good; returns the ids that were not live any more."""
-        return await self._settle(subscription, ack_ids, Queue.ack)
+        return await self._settle(subscription, ack_ids, ACK)
 
     async def modify_ack_deadline(self, subscription: str, ack_ids: list[str], seconds: float) -> list[str]:
         """Set deadlines to so many seconds from now; 0 gives the messages back. Returns the ids that were not live any more."""
         span = micros(seconds, "seconds", maximum=DAY // SECOND)
-        verb: Settlement = Queue.nack if not span else lambda queue, leases, now: queue.extend(leases, now + span, now)
-        return await self._settle(subscription, ack_ids, verb)
+        return await self._settle(subscription, ack_ids, new_deadline(span))
 
     def open(
         self, subscription: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
@@ -212,24 +210,31 @@ class Operations(QueueOperations, SchemaOperations):
         name = self._name(Verb.CONSUME, subscription, "subscription")
         return self._service.feeds.open(Catalog.subscription, name, consumer, limits, sink, owner=owner, held=held)
 
+    def open_queue(
+        self, queue: str, consumer: str, limits: Limits, sink: Sink, *, owner: object, held: Sequence[int] | None = None
+    ) -> Feed:
+        """Begin a stream of a work queue's deliveries."""
+        name = self._name(Verb.CONSUME, queue, "queue")
+        return self._service.feeds.open(Catalog.work_queue, name, consumer, limits, sink, owner=owner, held=held)
+
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
         """Keep a subscription's position under a name."""
         source = self._name(Verb.READ, subscription, "subscription")
         name = self._name(Verb.MANAGE, snapshot, "snapshot")
-        with self._aio.broker.lock:
-            self._service.projects.check_room("snapshots", name, self._aio.broker.catalog.snapshots)
-        await self._soon(self._topics.create_snapshot, name, source)
-        with self._aio.broker.lock:
-            return self._snapshot(name, self._aio.broker.catalog.snapshot(name))
+
+        def take(catalog: Catalog, now: int) -> Event:
+            self._service.projects.check_room("snapshots", name, catalog.snapshots)
+            return take_snapshot(catalog, name, source, now)
+
+        await self._change(take)
+        return self._snapshot(lookup.snapshot(self._aio.broker, name))
 
     async def list_snapshots(self) -> list[SnapshotInfo]:
         """The snapshots of the project."""
-        self._aio.advance()
-        with self._aio.broker.lock:
-            found = self._listed([*self._aio.broker.catalog.snapshots.items()], itemgetter(0))
-            return [self._snapshot(name, position) for (name, position), _ in found]
+        found = self._now(lookup.snapshots, self._aio.broker)
+        return [self._snapshot(one) for one, _ in self._listed(found, lambda one: one.name)]
 
     async def delete_snapshot(self, snapshot: str) -> None:
         """Forget a snapshot."""
@@ -242,23 +247,21 @@ class Operations(QueueOperations, SchemaOperations):
 
         It is known by the broker's id for it, or by the id that it gives itself to a router.
         """
-        self._principal.check(Verb.READ, self._project)
+        self.principal.check(Verb.READ, self.project)
         check_text(message_id, "message_id", MAX_MESSAGE_ID)
         if not message_id:
             raise InvalidArgument.of("message_id", message_id, "the id of a message")
         broker, place = self._aio.broker, parse_message_id(message_id)
-        with broker.lock:
-            stream = broker.catalog.streams.get(place[1]) if place is not None else None
+        stream = lookup.find_stream(broker, place[1]) if place is not None else None
         if stream is not None and not self._may_read(stream):
             return []  # as for a message that nobody knows: a guessed id must not tell the name of a topic
         rows = await self._aio.call(broker.history, message_id)
-        with broker.lock:
-            streams = {row.stream: broker.catalog.streams.get(row.stream) for row in rows if row.stream is not None}
-            queues = {queue.number: queue.name for queue in broker.catalog.queues.values()}
+        streams = {number: lookup.find_stream(broker, number) for row in rows if (number := row.stream) is not None}
+        queues = lookup.queue_names(broker)
         told = []
         for row in rows:
             stream = None if row.stream is None else streams[row.stream]
-            if self._may_read(stream) if row.stream is not None else self._project == self._service.projects.default:
+            if self._may_read(stream) if row.stream is not None else self.project == self._service.projects.default:
                 told.append(
                     TraceEvent(
                         to_datetime(row.at),
@@ -273,9 +276,9 @@ class Operations(QueueOperations, SchemaOperations):
                 )
         return told
 
-    def _may_read(self, stream: Stream | None) -> bool:
+    def _may_read(self, stream: StreamDescription | None) -> bool:
         """Whether a stream is still there, and the caller's to read."""
-        return stream is not None and self._principal.may(Verb.READ, *self._service.projects.split(stream.name))
+        return stream is not None and self.principal.may(Verb.READ, *self._service.projects.split(stream.name))
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None when it is not in the subscription."""
@@ -291,33 +294,22 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def explain_task(self, queue: str, message_id: str) -> Explanation | None:
         """Why a message of a work queue is not delivered now; None when it is not in the queue."""
-        name, place = self._name(Verb.READ, queue, "queue"), parse_message_id(message_id)
-        broker = self._aio.broker
-
-        def look() -> Explanation | None:
-            with broker.present():
-                found = broker.catalog.work_queue(name)
-                return explain(broker, found, place[0], place[2]) if place is not None and place[1] == found.stream else None
-
-        return await self._aio.call(look)
+        name = self._name(Verb.READ, queue, "queue")
+        return await self._aio.call(backlog.explain, self._aio.broker, Catalog.work_queue, name, message_id)
 
     async def overview(self) -> Overview:
         """Every topic, subscription and queue that the caller may read, in numbers."""
         metadata = await self.list_subscriptions()
         now = self._aio.advance()
-        with self._aio.broker.lock:
-            streams = [*self._aio.broker.catalog.topics.values()]
-        topics = {name: stream.next_offset for stream, name in self._listed(streams, lambda one: one.name)}
+        found = self._listed(lookup.topics(self._aio.broker), lambda one: one.name)
+        topics = {name: topic.next_offset for topic, name in found}
         subscriptions = []
         for one in metadata:
-            scoped = self._name(Verb.READ, one.name, "subscription")
             try:
-                stats = self._now(self._topics.stats, scoped)
-                with self._aio.broker.lock:
-                    is_paused = self._aio.broker.catalog.subscription(scoped).paused
+                stats = self._now(self._topics.stats, self._name(Verb.READ, one.name, "subscription"))
             except NotFound:
                 continue  # it was deleted in the meantime
-            subscriptions.append(SubscriptionState(one.name, one.topic, one.detached, stats, is_paused))
+            subscriptions.append(SubscriptionState(one.name, one.topic, one.detached, stats, stats.paused))
         queues = []
         for queue in await self.list_queues():
             try:
@@ -330,9 +322,49 @@ class Operations(QueueOperations, SchemaOperations):
         """What answers, and whether it is well."""
         broker, service, started = self._aio.broker, self._service, to_datetime(self._service.started_at)
         now = to_datetime(broker.clock.now())
-        return ServerInfo(service.version, broker.is_durable, now, self._project, broker.health, started, service.log_api)
+        return ServerInfo(service.version, broker.is_durable, now, self.project, broker.health, started, service.log_api)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _name(self, verb: Action, name: str, kind: str) -> str:
+        """The broker's name of something the caller may do this to."""
+        project = self.project
+        if name.startswith("projects/"):
+            parts = name.split("/")
+            if len(parts) != 4 or parts[2] != f"{kind}s" or not parts[1] or not parts[3]:
+                raise InvalidArgument.of(kind, name, f"a plain name, or projects/PROJECT/{kind}s/NAME")
+            project, name = parts[1], parts[3]
+        self.principal.check(verb, project, name, kind=kind)
+        return self._service.queues.scoped(project, name, kind)
+
+    def _plain(self, scoped: str) -> str:
+        """A broker's name as the caller knows it."""
+        project, name = self._service.projects.split(scoped)
+        return name if project == self.project else scoped
+
+    def told(self, error: PenstockError) -> PenstockError:
+        """An error as the caller must hear it: things by the names they know, without the project."""
+        match error:
+            case NotFound() if isinstance(error.name, str):
+                return type(error)(self._plain(error.name))
+            case AlreadyExists():
+                return AlreadyExists(error.kind, self._plain(error.name))
+            case SubscriptionFull():
+                return SubscriptionFull(self._plain(error.subscription), self._plain(error.topic))
+            case QueueFull():
+                return QueueFull(self._plain(error.queue))
+            case OutOfRange():
+                return OutOfRange(self._plain(error.stream), error.offset, error.earliest, error.latest)
+            case _:
+                return error
+
+    async def _change(self, change: Callable[[Catalog, int], Event | None]) -> None:
+        """Change what exists, durably."""
+        await self._soon(self._aio.broker.change, change)
+
+    async def _soon(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what may wait for the disk."""
+        return await self._service.queues.blocking(function, *args, **kwargs)
 
     async def _publish_inspected(self, stream: Stream, batch: Batch) -> list[str]:
         """Publish what the topic's schema and transforms leave; one that is dropped still gets an id, which nothing has."""
@@ -359,52 +391,33 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def _settle(self, subscription: str, ack_ids: list[str], verb: Settlement) -> list[str]:
         name = self._name(Verb.CONSUME, subscription, "subscription")
-        now = self._aio.advance()
-        with self._aio.broker.lock:
-            queue = self._aio.broker.catalog.subscription(name)
-            failed, has_forwards = settle_many(self._aio.broker, ack_ids, verb, now, only=queue)
-        if has_forwards or queue.policy.exactly_once:
+        settled = settle_of(self._aio.broker, name, ack_ids, verb, self._aio.advance())
+        if settled.has_forwards or settled.queue.policy.exactly_once:
             await self._aio.durable()
-        return failed
+        return settled.failed
 
-    async def _unsettled(self, find: Callable[[Catalog, str], Queue], name: str, limit: int) -> list[Unsettled]:
+    async def _unsettled(self, find: Find, name: str, limit: int) -> list[Unsettled]:
         most = min(check_count(limit, "limit", 1), MAX_LISTED)
-        broker = self._aio.broker
-
-        def look() -> list[Unsettled]:
-            found: list[Unsettled] = []
-            with broker.present():
-                queue = find(broker.catalog, name)
-                stream = broker.catalog.streams.get(queue.stream)
-                for offset in _first(queue, most):
-                    message = broker.message(stream, offset) if stream is not None else None
-                    why = explain(broker, queue, message.publish_at, offset) if message is not None else None
-                    if message is not None and why is not None:
-                        at, lease = message.publish_at, queue.lease_of(offset)
-                        holder = lease.consumer.consumer_id if lease is not None and lease.consumer is not None else None
-                        name_of = id_of(at, queue.stream, offset)
-                        attempts = queue.attempts(offset)
-                        found.append(Unsettled(name_of, to_datetime(at), message.key, attempts, why, holder))
-            return found
-
-        return await self._aio.call(look)
+        found = await self._aio.call(backlog.unsettled, self._aio.broker, find, name, most)
+        return [
+            Unsettled(one.message_id, to_datetime(one.message.publish_at), one.message.key, one.attempts, one.why, one.consumer)
+            for one in found
+        ]
 
     def _listed(self, found: Sequence[T], name_of: Callable[[T], str]) -> Iterator[tuple[T, str]]:
         """Those of the project that the caller may read, with their plain names."""
-        self._principal.check(Verb.READ, self._project)
+        self.principal.check(Verb.READ, self.project)
         for one in found:
             project, name = self._service.projects.split(name_of(one))
-            if project == self._project and self._principal.may(Verb.READ, project, name):
+            if project == self.project and self.principal.may(Verb.READ, project, name):
                 yield one, name
 
-    def _snapshot(self, name: str, position: Position) -> SnapshotInfo:
-        """A snapshot by the broker's name. Call it with the lock held."""
-        stream = self._aio.broker.catalog.streams.get(position.stream)
+    def _snapshot(self, found: SnapshotDescription) -> SnapshotInfo:
         return SnapshotInfo(
-            self._plain(name),
-            self._plain(stream.name) if stream is not None else "",
-            to_datetime(position.at),
-            None if position.expires_at is None else to_datetime(position.expires_at),
+            self._plain(found.name),
+            self._plain(found.topic) if found.topic is not None else "",
+            to_datetime(found.taken_at),
+            None if found.expires_at is None else to_datetime(found.expires_at),
         )
 
     def _now(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -425,15 +438,6 @@ def _originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
         batch.producers = [check_producer(*origin, "origin"), *[None] * (len(batch.messages) - 1)]
         batch.is_whole = True
     return batch
-
-
-def _first(queue: Queue, most: int) -> Iterator[int]:
-    for start, stop in queue.unsettled():
-        for offset in range(start, stop):
-            if most <= 0:
-                return
-            most -= 1
-            yield offset
 
 
 def _shown(key: str, value: str) -> str:

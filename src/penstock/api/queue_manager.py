@@ -10,21 +10,28 @@ from typing import Any
 import msgspec
 
 from penstock.api.in_process import Face
+from penstock.broker import backlog, lookup, work_queues
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import Consumer
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.broker.descriptions import queue_message
-from penstock.broker.settlement import Settlement, release
+from penstock.broker.settlement import ACK, Settlement, new_deadline
+from penstock.broker.settlement import nack as nack_verb
+from penstock.broker.work_queues import Failures
 from penstock.clock import Clock
-from penstock.durations import DAY, SECOND, micros, to_datetime
-from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, InvalidArgument, MessageNotFound, PenstockError
-from penstock.ids import message_id, parse_message_id
-from penstock.journal.core.checkpoint import DeadLetterEntry
-from penstock.journal.core.events import DeadRemoved
-from penstock.values.message import Batch, StoredMessage, check_name, check_text, plain_text
-from penstock.values.policy import Duration, QueueConfig, as_plain, check_ack_deadline, check_count, check_flag, queue_policy
+from penstock.durations import DAY, SECOND, micros
+from penstock.errors import InvalidArgument, QueueNotFound
+from penstock.values.message import Batch, check_name, check_text, plain_text
+from penstock.values.policy import (
+    Duration,
+    Policy,
+    QueueConfig,
+    as_plain,
+    check_ack_deadline,
+    check_count,
+    check_flag,
+    queue_policy,
+)
 from penstock.values.queue import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, accept
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -39,9 +46,7 @@ DEAD_LETTERED = "dead_lettered"
 # Inside the class the name `list` is the method that specification 003 asks for.
 Messages = list[QueueMessage]
 DeadLetters = list[DeadLetter]
-Offsets = list[int]
 Ids = list[str]
-Failures = dict[str, PenstockError]
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
@@ -70,11 +75,7 @@ class QueueManager(Face):
     def create(self, queue: str, config: QueueConfig | None = None) -> None:
         """Create a queue. AlreadyExists when there is one."""
         name = check_name(queue, "queue")
-        config = QueueConfig() if config is None else config
-        if not isinstance(config, QueueConfig):
-            raise InvalidArgument.of("config", config, "a QueueConfig")
-        config = as_plain(config)
-        policy, spec = queue_policy(config), msgspec.msgpack.encode(config)
+        policy, spec = queue_settings(config)
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
     def delete(self, queue: str) -> None:
@@ -83,19 +84,20 @@ class QueueManager(Face):
 
     def list(self) -> list[str]:
         """The names of all queues, in the order they were created."""
-        with self.broker.present():
-            return [*self.broker.catalog.work_queues]
+        return lookup.work_queues(self._current())
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
         check_name(queue, "queue")
-        with self.broker.present():
-            return queue in self.broker.catalog.work_queues
+        try:
+            lookup.work_queue(self._current(), queue)
+        except QueueNotFound:
+            return False
+        return True
 
     def config(self, queue: str) -> QueueConfig:
         """The settings of a queue."""
-        with self.broker.present():
-            return self._config(self.broker.catalog.work_queue(queue))
+        return self._config(lookup.work_queue(self._current(), queue).spec)
 
     def publish(
         self,
@@ -135,9 +137,7 @@ class QueueManager(Face):
         for index, message in enumerate(messages):
             if not isinstance(message, NewMessage):
                 raise InvalidArgument.of(f"messages[{index}]", message, "a NewMessage")
-        with self.broker.lock:
-            config = self._config(self.broker.catalog.work_queue(queue))
-        return accept(messages, config, now)
+        return accept(messages, self._config(lookup.work_queue(self.broker, queue).spec), now)
 
     def consume(
         self,
@@ -180,7 +180,8 @@ class QueueManager(Face):
             prefetch=terms.prefetch,
         )
         leases = consumer.wait(terms.want, terms.wait)
-        return [queue_message(consumer.queue, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        found = consumer.queue
+        return [queue_message(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
     def terms(
         self,
@@ -198,33 +199,23 @@ class QueueManager(Face):
         wait = micros(timeout, "timeout", maximum=DAY // SECOND)
         deadline = None if ack_deadline is None else check_ack_deadline(ack_deadline, "ack_deadline")
         if prefetch is not None:
-            with self.broker.lock:
-                limit = self._config(self.broker.catalog.work_queue(queue)).max_prefetch
-            check_count(prefetch, "prefetch", 1, limit)
+            check_count(prefetch, "prefetch", 1, self._config(lookup.work_queue(self.broker, queue).spec).max_prefetch)
         return Terms(max_messages, consumer_id, wait, deadline, prefetch)
 
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            broker.settle(entry, [self._held(entry, message_id, consumer_id)], now, Queue.ack)
+        work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), ACK)
 
     def nack(
         self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
     ) -> NackResult:
         """Give a message back for another try, or, with requeue=False or no tries left, to the dead letters."""
-        settlement = _nack(requeue, error)
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], now, settlement)
-            return NackResult(REQUEUED if entry.is_waiting(lease.offset) else DEAD_LETTERED)
+        is_waiting = work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), _nack(requeue, error))
+        return NackResult(REQUEUED if is_waiting else DEAD_LETTERED)
 
     def ack_many(self, queue: str, message_ids: Iterable[str], consumer_id: str | None = None) -> Failures:
         """Settle those that are held; returns, by id, why the others could not be. An id that is given twice counts once."""
-        return self._settle_many(queue, message_ids, consumer_id, Queue.ack)
+        return work_queues.settle_many(self.broker, queue, _ids(message_ids), _consumer(consumer_id), ACK)
 
     def nack_many(
         self,
@@ -240,35 +231,22 @@ class QueueManager(Face):
 
         `delay` is how long they wait for their next try, in place of what the queue's retry policy says.
         """
-        return self._settle_many(queue, message_ids, consumer_id, _nack(requeue, error, delay))
+        verb = _nack(requeue, error, delay)
+        return work_queues.settle_many(self.broker, queue, _ids(message_ids), _consumer(consumer_id), verb)
 
     def extend(self, queue: str, message_id: str, seconds: Duration, consumer_id: str | None = None) -> None:
         """Set the deadline of a message that is held to now + seconds."""
-        span = check_ack_deadline(seconds, "seconds")
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            lease = self._held(entry, message_id, consumer_id)
-            broker.settle(entry, [lease], now, lambda queue, leases, now: queue.extend(leases, now + span, now))
+        verb = new_deadline(check_ack_deadline(seconds, "seconds"))
+        work_queues.settle(self.broker, queue, message_id, _consumer(consumer_id), verb)
 
     def release_consumer(self, queue: str, consumer_id: str) -> int:
         """Return everything a consumer holds at once, without counting a retry; returns how many."""
-        check_name(consumer_id, "consumer_id")
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            if not entry.knows(consumer_id):
-                raise ConsumerNotFound(consumer_id)
-            return release(broker, entry, consumer_id, now)
+        return work_queues.release_consumer(self.broker, queue, check_name(consumer_id, "consumer_id"))
 
     def peek(self, queue: str) -> QueueMessage | None:
         """The message that would be consumed next, without consuming it."""
-        broker = self.broker
-        with broker.present():
-            entry = broker.catalog.work_queue(queue)
-            for offset, attempts, message in broker.upcoming(entry, 1):
-                return queue_message(entry, offset, message, attempts)
-        return None
+        found, waiting = backlog.upcoming(self.broker, Catalog.work_queue, queue, 1)
+        return queue_message(found, waiting[0].offset, waiting[0].message, waiting[0].attempts) if waiting else None
 
     def purge(self, queue: str) -> int:
         """Remove everything that waits, delayed messages too, but nothing that is held; returns how many."""
@@ -285,33 +263,7 @@ class QueueManager(Face):
 
     def stats(self, queue: str) -> QueueStats:
         """The state of a queue in numbers."""
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            counters = entry.counters
-            waits = counters.first_deliveries
-            return QueueStats(
-                queue=entry.name,
-                depth=entry.ready,
-                consumers=len(entry.consumers()),
-                published_total=broker.catalog.streams[entry.stream].next_offset,
-                consumed_total=counters.delivered,
-                acked_total=counters.acked,
-                nacked_total=counters.nacked,
-                dead_lettered_total=counters.dead_lettered,
-                avg_wait_time_ms=counters.waited / waits / 1000 if waits else 0.0,
-                oldest_message_age_secs=broker.oldest_age(entry, now),
-                delayed=entry.delayed,
-                in_flight=entry.in_flight,
-                in_flight_bytes=entry.in_flight_bytes,
-                backlog_bytes=entry.size,
-                expired_total=counters.expired,
-                dead_letters=len(entry.dead),
-                dead_letters_evicted_total=counters.evicted,
-                ttl_expired_total=counters.ttl_expired,
-                discarded_total=counters.discarded,
-                paused=entry.paused,
-            )
+        return backlog.queue_stats(self.broker, queue)
 
     def dead_letters(
         self,
@@ -327,49 +279,15 @@ class QueueManager(Face):
         """
         if limit is not None:
             check_count(limit, "limit", 1)
-        broker = self.broker
-        found: DeadLetters = []
-        with broker.present():
-            entry = broker.catalog.work_queue(queue)
-            stream = broker.catalog.streams[entry.stream]
-            offsets = [*entry.dead] if message_ids is None else _offsets(entry, message_ids)
-            for letter in [entry.dead[offset] for offset in offsets if offset in entry.dead][:limit]:
-                message = broker.message(stream, letter.offset)
-                if message is None:
-                    raise MessageNotFound(message_id(letter.publish_at, stream.number, letter.offset))
-                if max_bytes is not None:
-                    max_bytes -= message.size
-                    if max_bytes < 0 and found:
-                        break
-                found.append(_dead_letter(entry, letter, message))
-        return found
+        return work_queues.dead_letters(self.broker, queue, limit, message_ids, max_bytes)
 
     def dead_letter_ids(self, queue: str) -> Ids:
         """The ids of the dead letters of a queue, oldest first: for who reads many of them piece by piece."""
-        with self.broker.present():
-            entry = self.broker.catalog.work_queue(queue)
-            return [message_id(letter.publish_at, entry.stream, letter.offset) for letter in entry.dead.values()]
+        return work_queues.dead_letter_ids(self.broker, queue)
 
     def retry_dead_letter(self, queue: str, message_id: str) -> None:
         """Put one dead letter back into its queue: same id, no retries counted, no time to live."""
-        broker = self.broker
-        place = parse_message_id(message_id)
-        with broker.present():
-            entry = broker.catalog.work_queue(queue)
-            if place is None or place[1] != entry.stream:
-                raise MessageNotFound(message_id)
-            is_listed = place[2] in entry.dead
-            message = broker.message(broker.catalog.streams[entry.stream], place[2])
-            if message is None or message.publish_at != place[0]:
-                raise MessageNotFound(message_id)
-        # A letter that left the list is still in the log, which is read without the lock.
-        if not is_listed and broker.last_fate(entry, place[2]) not in {"dead_lettered", "evicted", "purged"}:
-            raise MessageNotFound(message_id)
-        with broker.lock:
-            if (is_listed and place[2] not in entry.dead) or entry.is_unsettled(place[2], message):
-                raise MessageNotFound(message_id)
-            self._redrive(entry, [place[2]])
-        broker.sync()
+        work_queues.retry_dead_letter(self.broker, queue, message_id)
 
     def redrive(
         self,
@@ -388,95 +306,42 @@ class QueueManager(Face):
             check_count(limit, "limit", 1)
         if where is not None:
             message_ids = [letter.message.message_id for letter in self.dead_letters(queue) if where(letter)]
-        broker = self.broker
-        with broker.present():
-            entry = broker.catalog.work_queue(queue)
-            wanted = [*entry.dead] if message_ids is None else _offsets(entry, message_ids)
-            picked = [offset for offset in wanted if offset in entry.dead][:limit]
-            if picked:
-                self._redrive(entry, picked)
-        broker.sync()
-        return len(picked)
+        return work_queues.redrive(self.broker, queue, limit, message_ids)
 
     def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
         """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
+        return work_queues.purge_dead_letters(self.broker, queue, message_ids)
 
-        def purge(catalog: Catalog, now: int) -> DeadRemoved | None:
-            entry = catalog.work_queue(queue)
-            return entry.purge_dead(now, None if message_ids is None else frozenset(_offsets(entry, message_ids)))
-
-        event = self.broker.change(purge)
-        return event.count if event is not None else 0
-
-    def _config(self, entry: Queue) -> QueueConfig:
-        config = self._configs.get(entry.spec)
+    def _config(self, spec: bytes) -> QueueConfig:
+        config = self._configs.get(spec)
         if config is None:
             if len(self._configs) >= MAX_CONFIGS:
                 self._configs.clear()
-            config = self._configs[entry.spec] = msgspec.msgpack.decode(entry.spec, type=QueueConfig)
+            config = self._configs[spec] = msgspec.msgpack.decode(spec, type=QueueConfig)
         return config
 
-    def _held(self, entry: Queue, message_id: str, consumer_id: str | None) -> Lease:
-        if consumer_id is not None:
-            check_name(consumer_id, "consumer_id")
-        place = parse_message_id(message_id)
-        if place is None or place[1] != entry.stream:
-            raise MessageNotFound(message_id)
-        lease = entry.lease_of(place[2])
-        if lease is not None and lease.message.publish_at != place[0]:
-            raise MessageNotFound(message_id)
-        if lease is None:
-            raise AckDeadlineExceeded(message_id) if entry.has_expired(place[2]) else MessageNotFound(message_id)
-        if consumer_id is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer_id):
-            raise ConsumerNotFound(consumer_id)
-        return lease
 
-    def _settle_many(self, queue: str, message_ids: Iterable[str], consumer_id: str | None, settlement: Settlement) -> Failures:
-        if isinstance(message_ids, str | bytes) or not isinstance(message_ids, Iterable):
-            raise InvalidArgument.of("message_ids", message_ids, "a list of message ids")
-        ids = [*message_ids]
-        for index, one in enumerate(ids):
-            if not isinstance(one, str):
-                raise InvalidArgument.of(f"message_ids[{index}]", one, "a string")
-        leases: dict[str, Lease] = {}
-        failures: Failures = {}
-        broker = self.broker
-        with broker.present() as now:
-            entry = broker.catalog.work_queue(queue)
-            for one in ids:
-                try:
-                    leases[one] = self._held(entry, one, consumer_id)
-                except (MessageNotFound, AckDeadlineExceeded, ConsumerNotFound) as error:
-                    failures[one] = error
-            if leases:
-                broker.settle(entry, [*leases.values()], now, settlement)
-        return failures
-
-    def _redrive(self, entry: Queue, offsets: Offsets) -> None:
-        broker = self.broker
-        stream = broker.catalog.streams[entry.stream]
-        letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]
-        broker.emit(entry.redrive(letters, broker.clock.now()))
-        broker.reschedule(entry)
-        broker.bells.ring(entry.number)
+def queue_settings(config: QueueConfig | None) -> tuple[Policy, bytes]:
+    """What the broker keeps of a work queue's settings: its policy, and the settings as they were given."""
+    config = QueueConfig() if config is None else config
+    if not isinstance(config, QueueConfig):
+        raise InvalidArgument.of("config", config, "a QueueConfig")
+    config = as_plain(config)
+    return queue_policy(config), msgspec.msgpack.encode(config)
 
 
-def _dead_letter(entry: Queue, letter: DeadLetterEntry, message: StoredMessage) -> DeadLetter:
-    retries = max(letter.attempts - 1, 0)
-    return DeadLetter(
-        queue_message(entry, letter.offset, message, retries),
-        letter.reason,
-        entry.name,
-        to_datetime(letter.at),
-        letter.attempts,
-        letter.error,
-    )
+def _consumer(consumer_id: str | None) -> str | None:
+    return None if consumer_id is None else check_name(consumer_id, "consumer_id")
 
 
-def _offsets(entry: Queue, message_ids: Sequence[str]) -> Offsets:
-    """Where the messages of these ids are, as far as they are the queue's."""
-    places = map(parse_message_id, message_ids)
-    return [place[2] for place in places if place is not None and place[1] == entry.stream]
+def _ids(message_ids: Iterable[str]) -> Ids:
+    if isinstance(message_ids, str | bytes) or not isinstance(message_ids, Iterable):
+        raise InvalidArgument.of("message_ids", message_ids, "a list of message ids")
+    ids = [*message_ids]
+    for index, one in enumerate(ids):
+        if not isinstance(one, str):
+            raise InvalidArgument.of(f"message_ids[{index}]", one, "a string")
+    return ids
 
 
 def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Settlement:
@@ -486,4 +351,4 @@ def _nack(requeue: bool, error: str | None, delay: Duration | None = None) -> Se
         check_text(error, "error", MAX_ERROR_BYTES)
         error = plain_text(error)
     span = None if delay is None else micros(delay, "delay", maximum=MAX_DELAY_SECONDS)
-    return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error, delay=span)
+    return nack_verb(requeue=requeue, error=error, delay=span)

@@ -1,4 +1,4 @@
-"""The work queues as doors use them: from an event loop, within one project, by somebody who may or may not.
+"""What may be asked about work queues, once for all APIs: from an event loop, within one project, by a caller who may or may not.
 
 The rules are `QueueManager`'s. Here is what a server adds to it: the name of a project in front of the queue's, the question
 whether the caller may, and that nothing waits in the loop's thread.
@@ -6,20 +6,22 @@ whether the caller may, and that nothing waits in the loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from penstock.access import ANYONE, Action, Principal, Right, Verb
-from penstock.api.queue_manager import Failures, QueueManager, Terms
+from penstock.api.queue_manager import QueueManager, Terms, queue_settings
 from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
-from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import delivery
+from penstock.broker.work_queues import Failures
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
+from penstock.journal.core.events import Event
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
 from penstock.values.policy import QueueConfig
 from penstock.values.projects import Projects, check_project
@@ -30,6 +32,8 @@ T = TypeVar("T")
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """How much one answer holds; a message beyond it waits for the next."""
+MAX_ANSWERED = 4 * 1024 * 1024
+"""How many bytes of payloads one answer of the native protocol holds; a larger message comes alone."""
 DEFAULT_CONSUMER = "default"
 MAX_NAME = 256
 """How long a name may be. The broker's own limit is in bytes, and the project stands in front of it."""
@@ -42,7 +46,7 @@ class Queues:
     """
 
     def __init__(
-        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[Stream], None] | None = None
+        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[StreamDescription], None] | None = None
     ) -> None:
         self.broker = broker
         self.guard = guard
@@ -87,13 +91,12 @@ class Queues:
         return self.projects.scoped(check_project(project), name)
 
 
-class ProjectQueues:
-    """The work queues of one project for one caller: `QueueManager`, awaited. Errors and results name queues without the project.
+class QueueOperations:
+    """What one caller may ask of the work queues of one project. Errors and results name queues without the project.
 
-    Every method raises PermissionDenied when the caller may not, whether the queue exists or not.
+    Every public coroutine is an operation, which a client of the native protocol may call by its name (see `registry`). The other
+    methods are for APIs in this process. All raise PermissionDenied when the caller may not, whether the queue exists or not.
     """
-
-    __slots__ = ("_broker", "_manager", "_still", "_stopping", "principal", "project", "queues")
 
     def __init__(
         self,
@@ -110,108 +113,167 @@ class ProjectQueues:
         self._manager = queues.manager
         self._stopping, self._still = stopping, still
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether nothing is waited for any more."""
-        return (self._stopping or self._broker.stopping).is_set
+    # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, queue: str, config: QueueConfig | None = None) -> bool:
-        """Create a queue; False when there is one of that name, whatever its settings."""
-        name = self._name(Verb.MANAGE, queue)
-        try:
-            await self.queues.blocking(self._create, name, config)
-        except AlreadyExists:
-            return False
-        return True
+    async def create_queue(self, queue: str, config: QueueConfig) -> None:
+        """Create a work queue. AlreadyExists when there is one of that name, whatever its settings."""
+        name = self._queue_name(Verb.MANAGE, queue)
+        policy, spec = queue_settings(config)
 
-    def _create(self, name: str, config: QueueConfig | None) -> None:
-        with self._broker.broker.lock:
-            self.queues.projects.check_room("queues", name, self._broker.broker.catalog.work_queues)
-        self._manager.create(name, config)
+        def create(catalog: Catalog, now: int) -> Event:
+            self.queues.projects.check_room("queues", name, catalog.work_queues)
+            return catalog.create_work_queue(name, policy, spec, now)
 
-    async def delete(self, queue: str) -> bool:
-        """Delete a queue with everything in it; False when there is none."""
-        name = self._name(Verb.MANAGE, queue)
-        try:
-            await self.queues.blocking(self._manager.delete, name)
-        except QueueNotFound:
-            return False
-        return True
+        with _Plainly(queue):
+            await self.queues.blocking(self._broker.broker.change, create)
 
-    def list(self) -> list[str]:
+    async def delete_queue(self, queue: str) -> None:
+        """Delete a work queue with everything in it, its dead letters too."""
+        await self._call_blocking(self._manager.delete, Verb.MANAGE, queue)
+
+    async def list_queues(self) -> list[str]:
         """The names of the queues that the caller may read, in the order they were created."""
         self.principal.check(Verb.READ, self.project)
         self._broker.advance()
         mine = (self.queues.projects.split(scoped) for scoped in self._manager.list())
         return [name for project, name in mine if project == self.project and self.principal.may(Verb.READ, self.project, name)]
 
-    def exists(self, queue: str) -> bool:
-        """Whether there is a queue of that name."""
-        return self._now(self._manager.exists, Verb.READ, queue)
+    async def get_queue(self, queue: str) -> QueueConfig:
+        """The settings of a work queue."""
+        return self._call(self._manager.config, Verb.READ, queue)
 
-    def config(self, queue: str) -> QueueConfig:
-        """The settings of a queue."""
-        return self._now(self._manager.config, Verb.READ, queue)
+    async def queue_stats(self, queue: str) -> QueueStats:
+        """The state of a work queue in numbers."""
+        return replace(await self._call_blocking(self._manager.stats, Verb.READ, queue), queue=queue)
 
-    async def publish(self, queue: str, message: NewMessage) -> PublishResult:
-        """Add a message; it is as safe as the broker makes it when this returns."""
-        name = self._name(Verb.PUBLISH, queue)
-        with _Plainly(queue):
-            batch = self._manager.batch(name, [message], self._broker.broker.clock.now())
-            placed = await self._broker.publish(Catalog.work_stream, name, batch)
-        return PublishResult(placed.message_ids()[0], placed.position)
-
-    async def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> Ids:
-        """Add messages together, all or none; returns their ids."""
-        name = self._name(Verb.PUBLISH, queue)
-        with _Plainly(queue):
-            batch = self._manager.batch(name, messages, self._broker.broker.clock.now())
-            placed = await self._broker.publish(Catalog.work_stream, name, batch)
-        return placed.message_ids()
-
-    async def consume(
+    async def consume(  # noqa: PLR0917  # the arguments of an operation have names on the wire
         self,
         queue: str,
-        consumer_id: str | None = None,
-        *,
+        consumer: str,
         max_messages: int = 1,
-        timeout: float = 0,  # noqa: ASYNC109  # how long the broker may wait, as the specification names it
+        wait: float = 0,
         ack_deadline: float | None = None,
         prefetch: int | None = None,
-    ) -> Deliveries:
-        """Lease up to `max_messages`, waiting up to `timeout` seconds for the first. Nobody polls: arrival wakes."""
-        name = self._name(Verb.CONSUME, queue)
+    ) -> list[QueueMessage]:
+        """Lease messages, waiting up to `wait` seconds for the first."""
+        found = await self.lease(
+            queue, consumer, max_messages=max_messages, wait=wait, ack_deadline=ack_deadline, prefetch=prefetch
+        )
+        return [one.opened() for one in found]
+
+    async def ack_messages(self, queue: str, message_ids: list[str], consumer: str | None = None) -> dict[str, str]:
+        """Settle messages for good; returns, by id, why some could not be."""
+        return _reasons(self.ack_many(queue, message_ids, consumer))
+
+    async def nack_messages(  # noqa: PLR0917  # the arguments of an operation have names on the wire
+        self,
+        queue: str,
+        message_ids: list[str],
+        requeue: bool = True,
+        error: str | None = None,
+        consumer: str | None = None,
+        delay: float | None = None,
+    ) -> dict[str, str]:
+        """Give messages back, for another try or to the dead letters; returns, by id, why some could not be.
+
+        `delay` (seconds) replaces the retry policy's.
+        """
+        return _reasons(self.nack_many(queue, message_ids, requeue, consumer=consumer, error=error, delay=delay))
+
+    async def extend_message(self, queue: str, message_id: str, seconds: float, consumer: str | None = None) -> None:
+        """Set the deadline of a message that is held to `seconds` from now."""
+        self._call(self._manager.extend, Verb.CONSUME, queue, message_id, seconds, consumer)
+
+    async def peek_queue(self, queue: str) -> QueueMessage | None:
+        """The message that would be consumed next."""
+        return await self._call_blocking(self._manager.peek, Right.SEE, queue)
+
+    async def purge_queue(self, queue: str) -> int:
+        """Remove everything that waits; returns how many."""
+        return await self._call_blocking(self._manager.purge, Verb.MANAGE, queue)
+
+    async def pause_queue(self, queue: str) -> None:
+        """Pause delivery."""
+        await self._call_blocking(self._manager.pause, Verb.MANAGE, queue)
+
+    async def resume_queue(self, queue: str) -> None:
+        """Deliver again."""
+        await self._call_blocking(self._manager.resume, Verb.MANAGE, queue)
+
+    async def dead_letter_ids(self, queue: str) -> list[str]:
+        """The ids of the dead letters of a queue, oldest first."""
+        return await self._call_blocking(self._manager.dead_letter_ids, Verb.READ, queue)
+
+    async def dead_letters(self, queue: str, message_ids: list[str]) -> list[DeadLetter]:
+        """The dead letters of these ids that are there, in their order, as many as an answer holds: ask again for the rest."""
+        return await self.list_dead_letters(queue, message_ids=message_ids, max_bytes=MAX_ANSWERED)
+
+    async def retry_dead_letter(self, queue: str, message_id: str) -> None:
+        """Put one dead letter back into its queue."""
+        await self._call_blocking(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
+
+    async def redrive_dead_letters(self, queue: str, limit: int | None = None, message_ids: list[str] | None = None) -> int:
+        """Put dead letters back, all or these, oldest first; returns how many."""
+        return await self._call_blocking(self._manager.redrive, Verb.MANAGE, queue, limit=limit, message_ids=message_ids)
+
+    async def purge_dead_letters(self, queue: str, message_ids: list[str] | None = None) -> int:
+        """Empty the list of dead letters, or take these from it; returns how many."""
+        return await self._call_blocking(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
+
+    # ── for APIs in this process: typed errors, and messages as they are stored ──────────────────────────────────────────────
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing is waited for any more."""
+        return (self._stopping or self._broker.stopping).is_set
+
+    def exists(self, queue: str) -> bool:
+        """Whether there is a queue of that name."""
+        return self._call(self._manager.exists, Verb.READ, queue)
+
+    def lease(
+        self,
+        queue: str,
+        consumer: str | None = None,
+        *,
+        max_messages: int = 1,
+        wait: float = 0,
+        ack_deadline: float | None = None,
+        prefetch: int | None = None,
+    ) -> Awaitable[list[Delivery]]:
+        """Lease up to `max_messages`, waiting up to `wait` seconds for the first. Nobody polls: arrival wakes."""
+        name = self._queue_name(Verb.CONSUME, queue)
         with _Plainly(queue):
             terms = self._manager.terms(
                 name,
-                DEFAULT_CONSUMER if consumer_id is None else consumer_id,
+                DEFAULT_CONSUMER if consumer is None else consumer,
                 max_messages=max_messages,
-                timeout=timeout,
+                timeout=wait,
                 ack_deadline=ack_deadline,
                 prefetch=prefetch,
             )
-            return await self._lease(name, terms)
+        return self._lease(queue, name, terms)
 
-    def admit(self, queue: str, consumer_id: str, prefetch: int | None = None) -> int:
-        """Raise what `consume` would raise for such a consumer; returns how many messages it may hold."""
-        name = self._name(Verb.CONSUME, queue)
+    def admit(self, queue: str, consumer: str, prefetch: int | None = None) -> int:
+        """Raise what `lease` would raise for such a consumer; returns how many messages it may hold."""
+        name = self._queue_name(Verb.CONSUME, queue)
         with _Plainly(queue):
-            self._manager.terms(name, consumer_id, prefetch=prefetch)
+            self._manager.terms(name, consumer, prefetch=prefetch)
             return prefetch or self._manager.config(name).default_prefetch
 
-    def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
+    def ack(self, queue: str, message_id: str, consumer: str | None = None) -> None:
         """Settle a message for good."""
-        self._now(self._manager.ack, Verb.CONSUME, queue, message_id, consumer_id)
+        self._call(self._manager.ack, Verb.CONSUME, queue, message_id, consumer)
 
-    def ack_many(self, queue: str, message_ids: Sequence[str], consumer_id: str | None = None) -> Failures:
+    def ack_many(self, queue: str, message_ids: Sequence[str], consumer: str | None = None) -> Failures:
         """Settle those that are held; returns, by id, why the others could not be."""
-        return self._now(self._manager.ack_many, Verb.CONSUME, queue, message_ids, consumer_id)
+        return self._call(self._manager.ack_many, Verb.CONSUME, queue, message_ids, consumer)
 
     def nack(
-        self, queue: str, message_id: str, requeue: bool = True, *, consumer_id: str | None = None, error: str | None = None
+        self, queue: str, message_id: str, requeue: bool = True, *, consumer: str | None = None, error: str | None = None
     ) -> NackResult:
         """Give a message back, for another try or to the dead letters."""
-        return self._now(self._manager.nack, Verb.CONSUME, queue, message_id, requeue, consumer_id=consumer_id, error=error)
+        return self._call(self._manager.nack, Verb.CONSUME, queue, message_id, requeue, consumer_id=consumer, error=error)
 
     def nack_many(
         self,
@@ -219,76 +281,32 @@ class ProjectQueues:
         message_ids: Sequence[str],
         requeue: bool = True,
         *,
-        consumer_id: str | None = None,
+        consumer: str | None = None,
         error: str | None = None,
         delay: float | None = None,
     ) -> Failures:
         """Give back those that are held; returns, by id, why the others could not be."""
-        return self._now(
-            self._manager.nack_many,
-            Verb.CONSUME,
-            queue,
-            message_ids,
-            requeue,
-            consumer_id=consumer_id,
-            error=error,
-            delay=delay,
-        )
+        nack = partial(self._manager.nack_many, consumer_id=consumer, error=error, delay=delay)
+        return self._call(nack, Verb.CONSUME, queue, message_ids, requeue)
 
-    def extend(self, queue: str, message_id: str, seconds: float, consumer_id: str | None = None) -> None:
-        """Set the deadline of a message that is held to now + seconds."""
-        self._now(self._manager.extend, Verb.CONSUME, queue, message_id, seconds, consumer_id)
+    def release_consumer(self, queue: str, consumer: str) -> int:
+        """Requeue everything that a consumer holds, without counting a retry; returns how many."""
+        return self._call(self._manager.release_consumer, Verb.CONSUME, queue, consumer)
 
-    def release_consumer(self, queue: str, consumer_id: str) -> int:
-        """Return everything a consumer holds, without counting a retry."""
-        return self._now(self._manager.release_consumer, Verb.CONSUME, queue, consumer_id)
-
-    async def peek(self, queue: str) -> QueueMessage | None:
-        """The message that would be consumed next."""
-        return await self._soon(self._manager.peek, Right.SEE, queue)
-
-    async def stats(self, queue: str) -> QueueStats:
-        """The state of a queue in numbers."""
-        return replace(await self._soon(self._manager.stats, Verb.READ, queue), queue=queue)
-
-    async def purge(self, queue: str) -> int:
-        """Remove everything that waits; returns how many."""
-        return await self._soon(self._manager.purge, Verb.MANAGE, queue)
-
-    async def pause(self, queue: str) -> None:
-        """Hand out nothing until `resume`."""
-        await self._soon(self._manager.pause, Verb.MANAGE, queue)
-
-    async def resume(self, queue: str) -> None:
-        """Hand out again."""
-        await self._soon(self._manager.resume, Verb.MANAGE, queue)
-
-    async def dead_letters(
+    def list_dead_letters(
         self, queue: str, limit: int | None = None, message_ids: Sequence[str] | None = None, max_bytes: int | None = None
-    ) -> DeadLetters:
+    ) -> Awaitable[list[DeadLetter]]:
         """The dead letters of a queue, oldest first; or those of these ids that are there, as far as `max_bytes` goes."""
         read = partial(self._manager.dead_letters, limit=limit, message_ids=message_ids, max_bytes=max_bytes)
-        letters = await self._soon(read, Right.SEE, queue)
+        return self._dead_letters(queue, read)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _dead_letters(self, queue: str, read: Callable[[str], list[DeadLetter]]) -> list[DeadLetter]:
+        letters = await self._call_blocking(read, Right.SEE, queue)
         return [replace(letter, original_queue=queue) for letter in letters]
 
-    async def dead_letter_ids(self, queue: str) -> Ids:
-        """The ids of the dead letters of a queue, oldest first."""
-        return await self._soon(self._manager.dead_letter_ids, Verb.READ, queue)
-
-    async def retry_dead_letter(self, queue: str, message_id: str) -> None:
-        """Put one dead letter back."""
-        await self._soon(self._manager.retry_dead_letter, Verb.MANAGE, queue, message_id)
-
-    async def redrive(self, queue: str, limit: int | None = None, message_ids: Sequence[str] | None = None) -> int:
-        """Put dead letters back, all or these, oldest first; returns how many."""
-        redrive = partial(self._manager.redrive, limit=limit, message_ids=message_ids)
-        return await self._soon(redrive, Verb.MANAGE, queue)
-
-    async def purge_dead_letters(self, queue: str, message_ids: Sequence[str] | None = None) -> int:
-        """Empty the list of dead letters, or take these from it; returns how many."""
-        return await self._soon(self._manager.purge_dead_letters, Verb.MANAGE, queue, message_ids)
-
-    async def _lease(self, name: str, terms: Terms) -> Deliveries:
+    async def _lease(self, queue: str, name: str, terms: Terms) -> list[Delivery]:
         consumer = AsyncConsumer(
             self._broker,
             Catalog.work_queue,
@@ -299,31 +317,63 @@ class ProjectQueues:
             stopping=self._stopping,
             still=self._still,
         )
-        leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
-        return [delivery(consumer.queue, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+        with _Plainly(queue):
+            leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
+        found = consumer.queue
+        return [delivery(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
-    def _name(self, verb: Action, queue: str) -> str:
+    def _queue_name(self, verb: Action, queue: str) -> str:
         self.principal.check(verb, self.project, queue, kind="queue")
         return self.queues.scoped(self.project, queue, "queue")
 
-    def _now(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
+    def _call(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
         """Call what needs nothing but memory."""
-        name = self._name(verb, queue)
+        name = self._queue_name(verb, queue)
         self._broker.advance()  # so that the call finds nothing due, which it would wait for
         with _Plainly(queue):
             return function(name, *args, **kwargs)
 
-    async def _soon(self, function: Callable[..., T], verb: Action, queue: str, *args: object) -> T:
+    async def _call_blocking(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
         """Call what may read or write the disk."""
-        name = self._name(verb, queue)
+        name = self._queue_name(verb, queue)
         with _Plainly(queue):
-            return await self.queues.blocking(function, name, *args)
+            return await self.queues.blocking(function, name, *args, **kwargs)
 
 
-# Inside the class the name `list` is the method that specification 003 asks for.
-Ids = list[str]
-Deliveries = list[Delivery]
-DeadLetters = list[DeadLetter]
+class ProjectQueues(QueueOperations):
+    """The same, with what the queue API asks for in its own way."""
+
+    async def create(self, queue: str, config: QueueConfig | None = None) -> bool:
+        """Create a queue; False when there is one of that name, whatever its settings."""
+        try:
+            await self.create_queue(queue, config or QueueConfig())
+        except AlreadyExists:
+            return False
+        return True
+
+    async def delete(self, queue: str) -> bool:
+        """Delete a queue with everything in it; False when there is none."""
+        try:
+            await self.delete_queue(queue)
+        except QueueNotFound:
+            return False
+        return True
+
+    async def publish(self, queue: str, message: NewMessage) -> PublishResult:
+        """Add a message; it is as safe as the broker makes it when this returns."""
+        name = self._queue_name(Verb.PUBLISH, queue)
+        with _Plainly(queue):
+            batch = self._manager.batch(name, [message], self._broker.broker.clock.now())
+            placed = await self._broker.publish(Catalog.work_stream, name, batch)
+        return PublishResult(placed.message_ids()[0], placed.position)
+
+    async def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> list[str]:
+        """Add messages together, all or none; returns their ids."""
+        name = self._queue_name(Verb.PUBLISH, queue)
+        with _Plainly(queue):
+            batch = self._manager.batch(name, messages, self._broker.broker.clock.now())
+            placed = await self._broker.publish(Catalog.work_stream, name, batch)
+        return placed.message_ids()
 
 
 class _Plainly:
@@ -338,7 +388,15 @@ class _Plainly:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            return
         if isinstance(error, QueueNotFound):
             raise QueueNotFound(self._name) from None
         if isinstance(error, QueueFull):
             raise QueueFull(self._name) from None
+        if isinstance(error, AlreadyExists):
+            raise AlreadyExists(error.kind, self._name) from None
+
+
+def _reasons(failures: Failures) -> dict[str, str]:
+    return {message_id: str(error) for message_id, error in failures.items()}

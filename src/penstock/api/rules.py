@@ -15,10 +15,9 @@ import msgspec
 
 from penstock.access import Principal
 from penstock.broker.consumer import DeliveryRules
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.errors import FailedPrecondition
-from penstock.values.descriptions import TopicSettings
+from penstock.values.descriptions import QueueDescription, TopicSettings
+from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 from penstock.values.subscription import SubscriptionSpec
 from penstock.wire.results import SchemaInfo
@@ -100,16 +99,16 @@ class LateRules:
         """What is published of each message."""
         return await self._rules().passed(stream, given)
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """Whether a subscription may be pulled."""
         if has_form(queue.spec):
             self._rules().check_pulled(queue)
 
-    def transforms(self, queue: Queue) -> bool:
+    def transforms(self, queue: QueueDescription) -> bool:
         """Whether deliveries of a subscription must be looked at first."""
         return has_form(queue.spec) and self._rules().transforms(queue)
 
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+    async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """What is delivered of these leases."""
         return await self._rules().ready(queue, leases, max_bytes)
 

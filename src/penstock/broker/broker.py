@@ -24,7 +24,6 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.commits import Commits
 from penstock.broker.core import clock_watch
 from penstock.broker.core.clock_watch import ClockWatch
-from penstock.broker.core.leases import Lease
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
@@ -41,6 +40,7 @@ from penstock.journal.core import events
 from penstock.journal.core.events import Event
 from penstock.journal.journal import Journal
 from penstock.journal.memory import MemoryJournal
+from penstock.values.lease import Lease
 from penstock.values.message import Batch, StoredMessage
 from penstock.values.policy import check_count
 
@@ -269,14 +269,6 @@ class Broker:
                         self.catalog.undo(event)
                 raise
         return event
-
-    def upcoming(self, queue: Queue, most: int) -> list[tuple[int, int, StoredMessage]]:
-        """(offset, attempts so far, message) of what would be delivered next. Call it with the lock held."""
-        stream = self.catalog.streams.get(queue.stream)
-        if stream is None:
-            return []
-        found = [(offset, queue.attempts(offset), self.message(stream, offset)) for offset in queue.upcoming(most)]
-        return [(offset, attempts, message) for offset, attempts, message in found if message is not None]
 
     def oldest_age(self, queue: Queue, now: int) -> float:
         """How many seconds ago the oldest unsettled message was published; 0 when there is none. Call it with the lock held."""

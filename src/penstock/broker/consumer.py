@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import NamedTuple, Protocol, TypeVar
@@ -26,10 +26,11 @@ from penstock.broker.aio import AsyncBroker, Nudge, StopSignal
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import ACK, Settlement, release
+from penstock.broker.settlement import ACK, GIVE_BACK, Settlement, nack, release
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError, QueueNotFound, SubscriptionNotFound
+from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 
 log = logging.getLogger("penstock.feed")
@@ -46,13 +47,13 @@ Find = Callable[[Catalog, str], Queue]
 class DeliveryRules(Protocol):
     """What a subscription asks of its deliveries. Called on the event loop: only what is awaited may take time."""
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """FailedPrecondition for a subscription whose messages are pushed to an endpoint."""
 
-    def transforms(self, queue: Queue) -> bool:
+    def transforms(self, queue: QueueDescription) -> bool:
         """Whether deliveries of a subscription must be transformed first. Cheap: asked at every delivery."""
 
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+    async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """What is delivered of these leases; the others are settled as their transforms say, all of them when it is cancelled."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
@@ -62,14 +63,14 @@ class DeliveryRules(Protocol):
 class PlainDelivery:
     """The rules of work queues: there are none."""
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """Nothing is pushed."""
 
-    def transforms(self, queue: Queue) -> bool:
+    def transforms(self, queue: QueueDescription) -> bool:
         """There are no transforms."""
         return False
 
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+    async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """All leases, unchanged."""
         return leases
 
@@ -109,6 +110,7 @@ class Handle(NamedTuple):
 
 
 D = TypeVar("D", bound=Delivered)
+K = TypeVar("K")
 
 
 class TakenRecord:
@@ -136,7 +138,7 @@ class TakenRecord:
         """Requeue what is still held, without counting an attempt."""
         for consumer, handles in self._taken:
             with suppress(BrokerClosed):
-                consumer.settle(handles, Queue.give_back)
+                consumer.settle(handles, GIVE_BACK)
         self._taken.clear()
 
 
@@ -171,22 +173,27 @@ class Consumer:
         self._follows = follows
         self.number = 0
         """The number of the queue; 0 before the first take."""
-        self.queue: Queue
+        self._queue: Queue
         """The queue, after the first take."""
 
+    @property
+    def queue(self) -> QueueDescription:
+        """The queue as it is now; there is one after the first take."""
+        return self._queue.description
+
     def take(self, want: int, max_bytes: int | None = None) -> list[Lease]:
-        """Lease what is deliverable now. When that ends at a message that is not in memory, `queue.absent` is set: load it."""
+        """Lease what is deliverable now. When that ends at a message that is not in memory, `_queue.absent` is set: load it."""
         broker = self._broker
         now = broker.clock.now()
         if now >= broker.next_due:
             broker.advance(now)
         with broker.lock:
             broker.check_open()
-            self.queue = queue = self._find(broker.catalog, self.name)
+            self._queue = queue = self._find(broker.catalog, self.name)
             if queue.number != self.number:
-                self._meet(queue)
+                self._meet(queue.description)
             if self._rules is not None:
-                self._rules.check_pulled(queue)
+                self._rules.check_pulled(queue.description)
             if queue.detached:
                 raise FailedPrecondition(
                     f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
@@ -214,7 +221,7 @@ class Consumer:
             now = broker.catch_up()
             with broker.lock:
                 leases = self.take(want)
-                queue = self.queue
+                queue = self._queue
                 if queue.absent is None:
                     if leases or granted or not timeout:
                         return granted + leases if granted else leases
@@ -260,8 +267,54 @@ class Consumer:
                 broker.settle(queue, [*live.values()], now, verb)
         return failed
 
-    def release(self) -> None:
-        """Requeue everything that the identity holds, without counting an attempt.
+    def settle_by_key(
+        self, verbs: Iterable[tuple[Sequence[K], Settlement]], offset_of: Callable[[K], int], key_of: Callable[[Lease], K]
+    ) -> list[K]:
+        """The same for deliveries that a client names by keys of its own; returns the keys that name none.
+
+        `offset_of` gives the offset in a key, `key_of` the key of a live delivery.
+        """
+        broker, failed = self._broker, list[K]()
+        now = broker.clock.now()
+        with broker.lock:
+            broker.check_open()
+            queue = broker.catalog.queues.get(self.number)
+            if queue is None:
+                return [key for keys, _ in verbs for key in keys]
+            for keys, verb in verbs:
+                live = dict[int, Lease]()
+                for key in keys:
+                    lease = queue.lease_of(offset_of(key))
+                    if lease is None or key_of(lease) != key or lease.offset in live:
+                        failed.append(key)
+                    else:
+                        live[lease.offset] = lease
+                if live:
+                    broker.settle(queue, [*live.values()], now, verb)
+        return failed
+
+    def held(self) -> list[Lease]:
+        """What the identity holds, in order."""
+        with self._broker.lock:
+            queue = self._broker.catalog.queues.get(self.number)
+            return held_by(queue, self.identity) if queue is not None and self.identity is not None else []
+
+    def holding(self) -> tuple[int, int] | None:
+        """How many deliveries the identity holds, and how many bytes; None when the queue was deleted. Cheap."""
+        queue = self._broker.catalog.queues.get(self.number)
+        if queue is None or self.identity is None:
+            return None
+        holding = queue.holding(self.identity)
+        return len(holding.held), holding.size
+
+    def current(self) -> QueueDescription | None:
+        """The queue as it is now; None when it was deleted, also when there is another one of its name."""
+        with self._broker.lock:
+            queue = self._broker.catalog.queues.get(self.number)
+            return queue.description if queue is not None else None
+
+    def release(self, failed: Callable[[Lease], bool] | None = None, error: str | None = None) -> None:
+        """Requeue everything that the identity holds, without counting an attempt; what `failed` picks is nacked with the error.
 
         Exactly once is the exception: a delivery that somebody may have worked on ends by its deadline alone.
         """
@@ -269,7 +322,10 @@ class Consumer:
         with broker.lock:
             queue = broker.catalog.queues.get(self.number)
             if queue is not None and self.identity is not None and not queue.policy.exactly_once:
-                release(broker, queue, self.identity, broker.clock.now())
+                now = broker.clock.now()
+                if failed is not None and (tried := [lease for lease in held_by(queue, self.identity) if failed(lease)]):
+                    broker.settle(queue, tried, now, nack(error=error))
+                release(broker, queue, self.identity, now)
 
     def forget(self) -> None:
         """Forget the identity, if it holds nothing; if it does, its leases last until their deadlines."""
@@ -308,7 +364,7 @@ class Consumer:
             queue = self._find(self._broker.catalog, self.name)
             return Counts(queue.ready, queue.delayed, queue.in_flight)
 
-    def _meet(self, queue: Queue) -> None:
+    def _meet(self, queue: QueueDescription) -> None:
         """A queue is seen for the first time. Called with the lock held."""
         if self.number and not self._follows:
             raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
@@ -317,6 +373,11 @@ class Consumer:
 
     def attached(self, before: int) -> None:
         """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
+
+
+def held_by(queue: Queue, consumer: str) -> list[Lease]:
+    """What a consumer holds, in order. Call it with the lock held."""
+    return [lease for offset in sorted(queue.holding(consumer).held) if (lease := queue.lease_of(offset)) is not None]
 
 
 class AsyncConsumer(Consumer):
@@ -359,7 +420,7 @@ class AsyncConsumer(Consumer):
         """Find the queue. NotFound when there is none, FailedPrecondition when it cannot be pulled."""
         with self._broker.lock:
             self._broker.check_open()
-            self.queue = self._find(self._broker.catalog, self.name)
+            self._queue = self._find(self._broker.catalog, self.name)
             self._check(self.queue)
             if self.queue.number != self.number:
                 self._meet(self.queue)
@@ -381,8 +442,8 @@ class AsyncConsumer(Consumer):
                 leases = await self._ready(self.queue, leases, max_bytes)
                 if leases:
                     return leases
-            elif self.queue.absent is not None:
-                await self._aio.call(self._broker.load, self.queue)
+            elif self._queue.absent is not None:
+                await self._aio.call(self._broker.load, self._queue)
             elif (left := until - monotonic()) > 0 and not self._stopping.is_set:
                 taken = await self._taken(want, max_bytes, left)
                 if taken is None:
@@ -465,9 +526,9 @@ class _Wait:
         except PenstockError as error:
             self.future.set_exception(error)
             return True
-        if leases or consumer.queue.absent is not None:
+        if leases or consumer._queue.absent is not None:
             self.future.set_result(leases)
-        return consumer.queue.is_deliverable
+        return consumer._queue.is_deliverable
 
     def stop_waiting(self) -> None:
         """End it as if nothing had come."""
@@ -477,7 +538,7 @@ class _Wait:
     def give_back(self) -> None:
         """Requeue what came at the very moment of a cancellation."""
         if self.future.done() and not self.future.cancelled() and self.future.exception() is None:
-            self._consumer.settle(self.future.result() or (), Queue.give_back)
+            self._consumer.settle(self.future.result() or (), GIVE_BACK)
 
 
 class Sink(Protocol):
@@ -487,7 +548,7 @@ class Sink(Protocol):
     def room(self) -> int:
         """How many deliveries it takes now; when that grows, call `StreamConsumer.wake`."""
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """Take deliveries."""
 
     def end(self, error: PenstockError | None) -> None:
@@ -568,13 +629,13 @@ class StreamConsumer(AsyncConsumer):
         except PenstockError as error:
             self.fail(error)
             return True
-        queue = self.queue
+        queue = self._queue
         if leases:
             self._aio.served(self.number, self)
-            if self._transforms(queue):
-                self._later(self._ready(queue, leases, self._batch_bytes))
+            if self._transforms(queue.description):
+                self._later(self._ready(queue.description, leases, self._batch_bytes))
             else:
-                self._pass_on(queue, leases)
+                self._pass_on(queue.description, leases)
                 self._nudge.ring()
         elif queue.absent is not None:
             self._later(self._load(queue))
@@ -609,15 +670,15 @@ class StreamConsumer(AsyncConsumer):
             self._break(error)
         elif not task.cancelled() and (leases := task.result()):
             if self.is_over:
-                self.settle(leases, Queue.give_back)
+                self.settle(leases, GIVE_BACK)
             else:
                 self._pass_on(self.queue, leases)
 
-    def _pass_on(self, queue: Queue, leases: list[Lease]) -> None:
+    def _pass_on(self, queue: QueueDescription, leases: list[Lease]) -> None:
         try:
             self._sink.deliver(queue, leases)
         except Exception as error:  # noqa: BLE001  # whatever it is, nobody has the messages
-            self.settle(leases, Queue.give_back)
+            self.settle(leases, GIVE_BACK)
             self._break(error)
 
     def _break(self, error: BaseException) -> None:

@@ -4,45 +4,44 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
 from penstock.durations import to_datetime
 from penstock.ids import message_id
+from penstock.values.descriptions import QueueDescription, StreamDescription
 from penstock.values.message import StoredMessage
 from penstock.values.queue import Delivery, QueueMessage
 from penstock.values.subscription import SubscriptionMetadata, SubscriptionSpec, TopicMetadata
 
 
-def topic_metadata(stream: Stream) -> TopicMetadata:
+def topic_metadata(stream: StreamDescription) -> TopicMetadata:
     """A topic as its user sees it."""
     return TopicMetadata(stream.name, to_datetime(stream.created_at))
 
 
-def subscription_metadata(queue: Queue) -> SubscriptionMetadata:
+def subscription_metadata(queue: QueueDescription) -> SubscriptionMetadata:
     """A subscription as its user sees it."""
     spec = subscription_spec(queue)
     return SubscriptionMetadata(queue.name, spec.topic, to_datetime(queue.created_at), spec.options, queue.detached)
 
 
-def subscription_spec(queue: Queue) -> SubscriptionSpec:
+def subscription_spec(queue: QueueDescription) -> SubscriptionSpec:
     """The settings of a subscription, as the log keeps them."""
     return msgspec.msgpack.decode(queue.spec, type=SubscriptionSpec)
 
 
-def delivery(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> Delivery:
+def delivery(queue: QueueDescription, offset: int, message: StoredMessage, retry_count: int) -> Delivery:
     """A stored message as a shell passes it on."""
     return Delivery(
-        message_id(message.publish_at, entry.stream, offset),
+        message_id(message.publish_at, queue.stream, offset),
         message.data,
         message.content,
         message.priority,
         retry_count,
-        (message.max_attempts or entry.policy.max_attempts or 1) - 1,
+        (message.max_attempts or queue.policy.max_attempts or 1) - 1,
         message.attributes,
         message.publish_at,
     )
 
 
-def queue_message(entry: Queue, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
+def queue_message(queue: QueueDescription, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
     """A stored message as its consumer gets it."""
-    return delivery(entry, offset, message, retry_count).opened()
+    return delivery(queue, offset, message, retry_count).opened()

@@ -10,8 +10,15 @@ from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.errors import QueueFull, SubscriptionFull
-from penstock.values.descriptions import QueueDescription, StreamDescription
+from penstock.journal.core.checkpoint import Position
+from penstock.values.descriptions import QueueDescription, SnapshotDescription, StreamDescription
 from penstock.values.policy import Overflow
+
+
+def topic(broker: Broker, name: str) -> StreamDescription:
+    """The topic of that name; TopicNotFound when there is none."""
+    with broker.lock:
+        return broker.catalog.topic(name).describe()
 
 
 def find_topic(broker: Broker, name: str) -> StreamDescription | None:
@@ -21,11 +28,23 @@ def find_topic(broker: Broker, name: str) -> StreamDescription | None:
         return stream.describe() if stream is not None else None
 
 
+def topics(broker: Broker) -> list[StreamDescription]:
+    """All topics, in the order they were created."""
+    with broker.lock:
+        return [stream.describe() for stream in broker.catalog.topics.values()]
+
+
 def find_stream(broker: Broker, number: int) -> StreamDescription | None:
     """The topic, or the stream of a work queue, that has this number; None when it was deleted."""
     with broker.lock:
         stream = broker.catalog.streams.get(number)
         return stream.describe() if stream is not None else None
+
+
+def subscription(broker: Broker, name: str) -> QueueDescription:
+    """The subscription of that name; SubscriptionNotFound when there is none."""
+    with broker.lock:
+        return broker.catalog.subscription(name).description
 
 
 def find_subscription(broker: Broker, name: str) -> QueueDescription | None:
@@ -35,11 +54,62 @@ def find_subscription(broker: Broker, name: str) -> QueueDescription | None:
         return queue.description if queue is not None else None
 
 
+def subscriptions(broker: Broker, topic: str | None = None) -> list[QueueDescription]:
+    """All subscriptions, detached ones too; or those that are attached to a topic."""
+    with broker.lock:
+        if topic is None:
+            return [queue.description for queue in broker.catalog.subscriptions.values()]
+        stream = broker.catalog.topics.get(topic)
+        return [queue.description for queue in stream.queues] if stream is not None else []
+
+
+def work_queue(broker: Broker, name: str) -> QueueDescription:
+    """The work queue of that name; QueueNotFound when there is none."""
+    with broker.lock:
+        return broker.catalog.work_queue(name).description
+
+
 def find_work_queue(broker: Broker, name: str) -> QueueDescription | None:
     """The work queue of that name, or None."""
     with broker.lock:
         queue = broker.catalog.work_queues.get(name)
         return queue.description if queue is not None else None
+
+
+def work_queues(broker: Broker) -> list[str]:
+    """The names of all work queues, in the order they were created."""
+    with broker.lock:
+        return [*broker.catalog.work_queues]
+
+
+def queue_names(broker: Broker) -> dict[int, str]:
+    """The names of all subscriptions and work queues, by their numbers."""
+    with broker.lock:
+        return {number: queue.name for number, queue in broker.catalog.queues.items()}
+
+
+def snapshot(broker: Broker, name: str) -> SnapshotDescription:
+    """The snapshot of that name; SnapshotNotFound when there is none."""
+    with broker.lock:
+        return _snapshot(broker, name, broker.catalog.snapshot(name))
+
+
+def snapshots(broker: Broker) -> list[SnapshotDescription]:
+    """All snapshots."""
+    with broker.lock:
+        return [_snapshot(broker, name, position) for name, position in broker.catalog.snapshots.items()]
+
+
+def document(broker: Broker, name: str) -> bytes | None:
+    """What another package has stored under a name, or None."""
+    with broker.lock:
+        return broker.catalog.documents.get(name)
+
+
+def document_names(broker: Broker, prefix: str) -> list[str]:
+    """The names that begin with a prefix, of what other packages have stored."""
+    with broker.lock:
+        return [name for name in broker.catalog.documents if name.startswith(prefix)]
 
 
 def check_room(broker: Broker, counts: Mapping[int, int]) -> None:
@@ -52,3 +122,8 @@ def check_room(broker: Broker, counts: Mapping[int, int]) -> None:
             for queue in stream.queues:
                 if queue.policy.overflow == Overflow.REJECT and not queue.detached and queue.room() < count:
                     raise QueueFull(queue.name) if queue.number == number else SubscriptionFull(queue.name, stream.name)
+
+
+def _snapshot(broker: Broker, name: str, position: Position) -> SnapshotDescription:
+    stream = broker.catalog.streams.get(position.stream)
+    return SnapshotDescription(name, stream.name if stream is not None else None, position.at, position.expires_at, position.spec)

@@ -1,15 +1,21 @@
-"""How deliveries are settled: the verbs, and many deliveries at once by their ack ids."""
+"""How deliveries are settled: the verbs, and deliveries by their ack ids.
+
+Functions that other packages call take the lock themselves; the last four are for the broker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
 from penstock.broker.writer import Placed
+from penstock.errors import InvalidAckId
 from penstock.ids import parse_ack_id
 from penstock.journal.core.events import Event
+from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 
@@ -24,6 +30,11 @@ GIVE_BACK: Settlement = Queue.give_back
 """Requeue as if it had not been delivered."""
 
 
+def nack(*, requeue: bool = True, error: str | None = None, delay: int | None = None) -> Settlement:
+    """NACK with a reason, with another delay (microseconds) than the retry policy's, or straight to the dead letters."""
+    return lambda queue, leases, now: queue.nack(leases, now, requeue=requeue, error=error, delay=delay)
+
+
 def new_deadline(span: int) -> Settlement:
     """Set the deadline to `span` microseconds from now; 0 is NACK."""
     if not span:
@@ -36,7 +47,88 @@ def dead_letter(reason: str, error: str | None) -> Settlement:
     return lambda queue, leases, now: queue.condemn(leases, now, reason=reason, error=error)
 
 
+def extension(span: int) -> Settlement:
+    """Move the deadline of one delivery by `span` microseconds."""
+    return lambda queue, leases, now: queue.extend(leases, leases[0].deadline + span, now)
+
+
 _NOWHERE = (0, 0, 0, 0)
+
+
+class Settled(NamedTuple):
+    """What became of a request to settle deliveries of a subscription."""
+
+    failed: list[str]
+    """The ack ids that were not live any more."""
+    queue: QueueDescription
+    has_forwards: bool
+    """Whether dead letters are on their way: they have arrived when what is written now is durable."""
+
+
+def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
+    """Settle a delivery of any subscription; InvalidAckId when it is not live any more."""
+    now = broker.clock.now()
+    if now >= broker.next_due:
+        broker.catch_up()
+    with broker.lock:
+        broker.check_open()
+        delivery = find(broker, ack_id)
+        if delivery is None:
+            raise InvalidAckId(ack_id)
+        has_forwards = broker.settle(delivery[0], [delivery[1]], now, verb)
+    if has_forwards:
+        broker.deliver_forwards()
+
+
+def settle_any(broker: Broker, ack_ids: Iterable[str], verb: Settlement) -> list[str]:
+    """Settle deliveries of any subscriptions; returns the ids that were not live any more."""
+    now = broker.catch_up()
+    with broker.lock:
+        broker.check_open()
+        failed, has_forwards = settle_many(broker, ack_ids, verb, now)
+    if has_forwards:
+        broker.deliver_forwards()
+    return failed
+
+
+def settle_of(
+    broker: Broker,
+    subscription: str,
+    ack_ids: list[str],
+    verb: Settlement,
+    now: int,
+    *,
+    honours_late: bool = False,
+    refuse: Callable[[list[str]], None] | None = None,
+) -> Settled:
+    """Settle deliveries of one subscription, after what is due at `now` has happened. Never waits.
+
+    `honours_late`: an ack whose lease has expired counts if the message was not delivered again, unless exactly-once is on.
+    `refuse` is called with the ids that an exactly-once subscription cannot settle, before anything is; it raises to settle none.
+    """
+    with broker.lock:
+        broker.check_open()
+        queue = broker.catalog.subscription(subscription)
+        if refuse is not None and queue.policy.exactly_once:
+            # Under the same lock: a delivery that is found live must be the one that is settled.
+            stale = [ack_id for ack_id in ack_ids if (found := find(broker, ack_id)) is None or found[0] is not queue]
+            if stale:
+                refuse(stale)
+        failed, has_forwards = settle_many(broker, ack_ids, verb, now, only=queue)
+        if failed and honours_late and verb is ACK and not queue.policy.exactly_once:
+            failed = ack_late(broker, failed, queue, now)
+        return Settled(failed, queue.description, has_forwards)
+
+
+def settle_leases(broker: Broker, number: int, leases: list[Lease], verb: Settlement) -> None:
+    """Settle those leases of a queue, by its number, that are live."""
+    with broker.lock:
+        queue = broker.catalog.queues.get(number)
+        if queue is None:
+            return
+        live = [lease for lease in leases if queue.find(lease.offset, lease.attempt, lease.epoch) is lease]
+        if live:
+            broker.settle(queue, live, broker.clock.now(), verb)
 
 
 def find(broker: Broker, ack_id: object) -> tuple[Queue, Lease] | None:

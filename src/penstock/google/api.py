@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
 from penstock.errors import FailedPrecondition
 from penstock.google import messages, wire
 from penstock.google.core.endpoints import Endpoints
@@ -81,7 +80,7 @@ class PubSubDoor:
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
         self._inspection.close()
 
-    def guard(self, stream: Stream) -> None:
+    def guard(self, stream: TopicSettings) -> None:
         """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
         if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
             raise FailedPrecondition(

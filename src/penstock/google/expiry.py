@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 from functools import partial
 
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.descriptions import subscription_spec
 from penstock.errors import PenstockError
@@ -46,11 +47,9 @@ class Janitor:
         if resources.broker.is_retention_held():
             return
         now = resources.broker.clock.now()
-        with resources.broker.lock:
-            catalog = resources.broker.catalog
-            # None lives for less than a day without use, so most need no closer look.
-            idle = [key for key, queue in catalog.subscriptions.items() if now - resources.last_use(queue) >= DAYS]
-            over = [key for key, position in catalog.snapshots.items() if position.expires_at and position.expires_at <= now]
+        # None lives for less than a day without use, so most need no closer look.
+        idle = [one.name for one in lookup.subscriptions(resources.broker) if now - resources.last_use(one) >= DAYS]
+        over = [one.name for one in lookup.snapshots(resources.broker) if one.expires_at and one.expires_at <= now]
         for key in over:
             log.info("snapshot %r has expired", key)
             await resources.delete(resources.name(names.SNAPSHOTS, key), partial(self._forget, key))
@@ -61,12 +60,11 @@ class Janitor:
             await asyncio.sleep(0)
 
     def _has_expired(self, key: str, now: int) -> bool:
-        with self._resources.broker.lock:
-            queue = self._resources.broker.catalog.subscriptions.get(key)
-            if queue is None or not subscription_spec(queue).form:
-                return False
-            life = expires_after(self._resources.form_of(queue))
-            return life is not None and now - self._resources.last_use(queue) >= life
+        queue = lookup.find_subscription(self._resources.broker, key)
+        if queue is None or not subscription_spec(queue).form:
+            return False
+        life = expires_after(self._resources.form_of(queue))
+        return life is not None and now - self._resources.last_use(queue) >= life
 
     @staticmethod
     def _forget(key: str, catalog: Catalog, now: int) -> Event | None:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.errors import Aborted
 from penstock.google import messages
@@ -53,19 +54,19 @@ class IamPolicies:
         return messages.TestIamPermissionsResponse(permissions=request.permissions)
 
     def _policy(self, name: names.Name) -> Message:
-        return messages.Policy.FromString(self._resources.broker.catalog.documents.get(f"{IAM_PREFIX}{name}", b""))
+        return messages.Policy.FromString(lookup.document(self._resources.broker, f"{IAM_PREFIX}{name}") or b"")
 
     def _admit(self, caller: Principal, verb: Verb, text: str) -> names.Name:
         name = names.parse_any(text, "resource")
         caller.check(verb, name.project, name.id, kind=KINDS[name.kind])
-        catalog, key = self._resources.broker.catalog, self._resources.key(name)
+        broker, key = self._resources.broker, self._resources.key(name)
         match name.kind:
             case names.TOPICS:
-                catalog.topic(key)
+                lookup.topic(broker, key)
             case names.SUBSCRIPTIONS:
-                catalog.subscription(key)
+                lookup.subscription(broker, key)
             case names.SNAPSHOTS:
-                catalog.snapshot(key)
+                lookup.snapshot(broker, key)
             case _:
                 self._schemas.revisions(name)
         return name

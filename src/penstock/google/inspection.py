@@ -14,9 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.api.rules import has_form
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement
+from penstock.broker.settlement import ACK, GIVE_BACK, NACK, settle_leases
 from penstock.clock import monotonic
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, TransformFailed
@@ -29,6 +27,8 @@ from penstock.google.schema_service import SchemaService, compiled, encoding_of
 from penstock.google.user_threads import Lanes
 from penstock.ids import message_id
 from penstock.transforms import Chain, Step, compile_chain
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 
 MAX_CHAINS = 1_000
@@ -75,12 +75,12 @@ class Inspection:
 
     # ── the rules of deliveries (`penstock.broker.consumer.DeliveryRules`) ───────────────────────────────────────────────────
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """Refuse a subscription that pushes."""
         if has_form(queue.spec):
             self._resources.check_pulled(queue)
 
-    def transforms(self, queue: Queue) -> bool:
+    def transforms(self, queue: QueueDescription) -> bool:
         """Whether a subscription has transforms, or may have: only one that has been looked at is known to have none."""
         return has_form(queue.spec) and self._chains.get(queue.spec, ...) is not None
 
@@ -88,7 +88,7 @@ class Inspection:
         """While it is entered, a subscription does not expire."""
         return self._resources.in_use(number)
 
-    async def ready(self, queue: Queue, leases: list[Lease], max_bytes: int) -> list[Lease]:
+    async def ready(self, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> list[Lease]:
         """What is delivered of these leases, `max_bytes` at most (but one message in any case).
 
         One whose message is dropped is acked, one whose transform fails is nacked, and what has no room or could not be looked at
@@ -104,10 +104,10 @@ class Inspection:
                     return leases
             done = await self._scripts.run(queue.number, None, _transformed, chain, queue, leases, max_bytes)
         except BaseException:
-            self._settle(queue, leases, Queue.give_back)
+            settle_leases(self._resources.broker, queue.number, leases, GIVE_BACK)
             raise
-        for verb, ended in ((Queue.ack, done.dropped), (Queue.nack, done.failed), (Queue.give_back, done.rest)):
-            self._settle(queue, ended, verb)
+        for verb, ended in ((ACK, done.dropped), (NACK, done.failed), (GIVE_BACK, done.rest)):
+            settle_leases(self._resources.broker, queue.number, ended, verb)
         return done.ready
 
     def close(self) -> None:
@@ -115,14 +115,7 @@ class Inspection:
         self._scripts.close()
         self._checks.close()
 
-    def _settle(self, queue: Queue, leases: list[Lease], verb: Settlement) -> None:
-        broker = self._resources.broker
-        with broker.lock:
-            live = [lease for lease in leases if queue.find(lease.offset, lease.attempt, lease.epoch) is lease]
-            if live:
-                broker.settle(queue, live, broker.clock.now(), verb)
-
-    async def _learn(self, queue: Queue) -> Chain | None:
+    async def _learn(self, queue: QueueDescription) -> Chain | None:
         form = self._resources.form_of(queue)
         chain = await self._scripts.run(queue.number, None, _chain, form) if form.message_transforms else None
         if len(self._chains) >= MAX_CHAINS:
@@ -215,7 +208,7 @@ class _Outcome:
     rest: list[Lease] = field(default_factory=list)
 
 
-def _transformed(chain: Chain, queue: Queue, leases: list[Lease], max_bytes: int) -> _Outcome:
+def _transformed(chain: Chain, queue: QueueDescription, leases: list[Lease], max_bytes: int) -> _Outcome:
     """Put deliveries through a subscription's transforms, as far as room and time allow. Blocks."""
     done, until = _Outcome(), monotonic() + MAX_SPENT
     for index, lease in enumerate(leases):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import web
 
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.durations import SECOND
 from penstock.google.resources import Resources
@@ -148,11 +149,12 @@ class TokenIssuer:
 
     async def _load(self) -> tuple[RSAPrivateKey, Jwk]:
         """The key that was kept, or a new one, kept before it is used."""
-        catalog = self._resources.broker.catalog
-        if DOCUMENT not in catalog.documents:
+        kept = lookup.document(self._resources.broker, DOCUMENT)
+        if kept is None:
             made = await self._resources.aio.call(_generated)
             await self._resources.change(lambda catalog, now: _keep(catalog, made, now))
-        return await self._resources.aio.call(_read, catalog.documents[DOCUMENT])
+            kept = lookup.document(self._resources.broker, DOCUMENT) or made
+        return await self._resources.aio.call(_read, kept)
 
 
 def _keep(catalog: Catalog, pem: bytes, now: int) -> Event | None:

@@ -17,13 +17,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import StreamConsumer
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import ACK, nack, new_deadline
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
@@ -40,6 +39,8 @@ from penstock.google.resources import Message, Resources
 from penstock.http import where
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.ids import message_id
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from penstock.values.policy import MAX_COUNT
 
 log = logging.getLogger("penstock.pubsub.push")
@@ -93,10 +94,8 @@ class Pushers:
         """Push for every subscription that asks for it, now and from now on."""
         self._client = PushClient(self.endpoints)
         self.resources.changed.append(self._look)
-        with self.resources.broker.lock:
-            keys = list(self.resources.broker.catalog.subscriptions)
-        for key in keys:
-            self._look(key)
+        for queue in lookup.subscriptions(self.resources.broker):
+            self._look(queue.name)
 
     async def stop(self, grace_seconds: float) -> None:
         """Begin no POST, wait for those under way within the grace, give back what is left. Safe to call twice."""
@@ -160,11 +159,10 @@ class Pushers:
         for worker in self._workers.values():
             if worker.name == key:
                 worker.wake()
-        broker = self.resources.broker
-        with broker.lock:
-            queue = broker.catalog.subscriptions.get(key)
-            is_wanted = queue is not None and not queue.detached and self.resources.pushes(queue)
-        if queue is not None and is_wanted and queue.number not in self._workers:
+        queue = lookup.find_subscription(self.resources.broker, key)
+        if queue is None or queue.detached or queue.number in self._workers:
+            return
+        if self.resources.pushes(queue):
             self._workers[queue.number] = worker = _Worker(self, key)
             worker.start()
 
@@ -175,7 +173,7 @@ class _PushRules:
     def __init__(self, inspection: Inspection) -> None:
         self.transforms, self.ready = inspection.transforms, inspection.ready
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """It is pushed, which is right."""
 
     def in_use(self, number: int) -> AbstractContextManager[None]:
@@ -239,11 +237,10 @@ class _Worker(StreamConsumer):
         """How many POSTs may begin now."""
         if self._is_resting:
             return 0
-        with self._broker.lock:
-            queue = self._broker.catalog.queues.get(self.number)
-            if queue is None or queue.detached:
-                return 1  # taking says what is wrong
-            form = self._resources.form_of(queue)
+        queue = self.current()
+        if queue is None or queue.detached:
+            return 1  # taking says what is wrong
+        form = self._resources.form_of(queue)
         endpoint = form.push_config.push_endpoint
         if not endpoint:
             if not self.posts:
@@ -260,13 +257,12 @@ class _Worker(StreamConsumer):
         self.ack_deadline = queue.policy.ack_deadline + MARGIN
         return self._pushers.room(self)
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """POST these."""
         form = self._resources.form_of(queue)
         if self._transforms(queue):
-            span = queue.policy.ack_deadline + MARGIN
             # Transforms have taken their time, and the POST needs all of its own.
-            gone = self.settle(leases, lambda queue, live, now: queue.extend(live, now + span, now))
+            gone = self.settle(leases, new_deadline(queue.policy.ack_deadline + MARGIN))
             leases = [lease for lease in leases if lease not in gone]
         for lease in leases:
             self._begin(form, lease)
@@ -337,10 +333,10 @@ class _Worker(StreamConsumer):
         if answer.outcome is Outcome.ACKED:
             window.succeeded(len(self.posts))
             self._resources.touch(self.number)
-            self.settle([lease], Queue.ack)
+            self.settle([lease], ACK)
         else:
             window.failed(begun, monotonic(), is_paced=form.HasField("retry_policy"))
-            self.settle([lease], partial(Queue.nack, error=answer.reason))
+            self.settle([lease], nack(error=answer.reason))
 
     async def _post(self, form: Message, lease: Lease) -> Answer:
         config, policy = form.push_config, self.queue.policy

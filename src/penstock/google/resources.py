@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.access import Action, Principal, Verb
+from penstock.broker import lookup
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.queue import Queue
 from penstock.broker.descriptions import subscription_spec
 from penstock.broker.writer import Placed
 from penstock.durations import micros
@@ -27,9 +27,8 @@ from penstock.google.core import names, push, subscriptions
 from penstock.google.core.destinations import destination
 from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
-from penstock.journal.core.checkpoint import Position
 from penstock.journal.core.events import Event
-from penstock.values.descriptions import TopicSettings
+from penstock.values.descriptions import QueueDescription, SnapshotDescription, TopicSettings
 from penstock.values.message import Batch
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
@@ -67,6 +66,8 @@ class Resources:
         self._pushed: dict[bytes, bool] = {}
         self._started_at = self.broker.clock.now()
         self._used: dict[int, int] = {}
+        self._max_used = 1_000
+        """When more subscriptions than this are in `_used`, those that are gone are forgotten."""
         self._running: set[asyncio.Future[Any]] = set()
         self._users: Counter[int] = Counter()
 
@@ -102,8 +103,10 @@ class Resources:
 
     def touch(self, queue: int) -> None:
         """A subscription, by its number, is used now."""
-        if len(self._used) > 2 * len(self.broker.catalog.queues) + 1_000:
-            self._used = {number: at for number, at in self._used.items() if number in self.broker.catalog.queues}
+        if len(self._used) > self._max_used:
+            numbers = lookup.queue_names(self.broker)
+            self._used = {number: at for number, at in self._used.items() if number in numbers}
+            self._max_used = 2 * len(numbers) + 1_000
         self._used[queue] = self.broker.clock.now()
 
     @contextmanager
@@ -118,7 +121,7 @@ class Resources:
                 del self._users[queue]
             self.touch(queue)
 
-    def last_use(self, queue: Queue) -> int:
+    def last_use(self, queue: QueueDescription) -> int:
         """When a subscription was used last; what came before the server's start is forgotten, in its favour."""
         if queue.number in self._users:
             return self.broker.clock.now()
@@ -132,14 +135,14 @@ class Resources:
         if not topic.name:
             return messages.Topic(name=str(self.name(names.TOPICS, stream.name)), state=messages.Topic.State.ACTIVE)
         schema = topic.schema_settings.schema
-        if schema and f"{SCHEMA_PREFIX}{schema}" not in self.broker.catalog.documents:
+        if schema and lookup.document(self.broker, f"{SCHEMA_PREFIX}{schema}") is None:
             orphan = messages.Topic()
             orphan.CopyFrom(topic)
             orphan.schema_settings.schema = names.DELETED_SCHEMA
             return orphan
         return topic
 
-    def subscription(self, queue: Queue) -> Message:
+    def subscription(self, queue: QueueDescription) -> Message:
         """A subscription, with what only the server knows."""
         spec = subscription_spec(queue)
         shown = messages.Subscription()
@@ -147,34 +150,34 @@ class Resources:
             shown.CopyFrom(self.parsed(messages.Subscription, spec.form))
         else:
             shown.CopyFrom(self._foreign(queue, spec))
-        stream = self.broker.catalog.streams.get(queue.stream)
+        stream = lookup.find_stream(self.broker, queue.stream)
         shown.detached = queue.detached and stream is not None
         if stream is None:
             shown.topic = names.DELETED_TOPIC
         elif stream.retention is not None:
             shown.topic_message_retention_duration.FromMicroseconds(stream.retention)
-        letters = shown.dead_letter_policy.dead_letter_topic
-        if letters and letters != names.DELETED_TOPIC and queue.policy.dead_letter_topic not in self.broker.catalog.topics:
+        letters, target = shown.dead_letter_policy.dead_letter_topic, queue.policy.dead_letter_topic
+        is_known = target is not None and lookup.find_topic(self.broker, target) is not None
+        if letters and letters != names.DELETED_TOPIC and not is_known:
             shown.dead_letter_policy.dead_letter_topic = names.DELETED_TOPIC
         return shown
 
-    def snapshot(self, key: str, position: Position) -> Message:
+    def snapshot(self, found: SnapshotDescription) -> Message:
         """A snapshot."""
         shown = messages.Snapshot()
-        shown.CopyFrom(self.parsed(messages.Snapshot, position.spec))
-        shown.name = str(self.name(names.SNAPSHOTS, key))
-        stream = self.broker.catalog.streams.get(position.stream)
-        shown.topic = str(self.name(names.TOPICS, stream.name)) if stream is not None else names.DELETED_TOPIC
-        if position.expires_at is not None:
-            shown.expire_time.CopyFrom(timestamp(position.expires_at))
+        shown.CopyFrom(self.parsed(messages.Snapshot, found.spec))
+        shown.name = str(self.name(names.SNAPSHOTS, found.name))
+        shown.topic = str(self.name(names.TOPICS, found.topic)) if found.topic is not None else names.DELETED_TOPIC
+        if found.expires_at is not None:
+            shown.expire_time.CopyFrom(timestamp(found.expires_at))
         return shown
 
-    def form_of(self, queue: Queue) -> Message:
+    def form_of(self, queue: QueueDescription) -> Message:
         """The subscription as it was given, cached. Treat it as immutable."""
         spec = subscription_spec(queue)
         return self.parsed(messages.Subscription, spec.form) if spec.form else self.subscription(queue)
 
-    def pushes(self, queue: Queue) -> bool:
+    def pushes(self, queue: QueueDescription) -> bool:
         """Whether a subscription's messages are pushed to an endpoint. Cheap: asked at every pull."""
         pushed = self._pushed.get(queue.spec)
         if pushed is None:
@@ -183,7 +186,7 @@ class Resources:
             pushed = self._pushed[queue.spec] = is_pushed(self.form_of(queue))
         return pushed
 
-    def check_pulled(self, queue: Queue) -> None:
+    def check_pulled(self, queue: QueueDescription) -> None:
         """Refuse to pull from a subscription that pushes."""
         if self.pushes(queue):
             raise FailedPrecondition(
@@ -258,7 +261,7 @@ class Resources:
             form = self._forms[kind, body] = kind.FromString(body)
         return form
 
-    def _foreign(self, queue: Queue, spec: SubscriptionSpec) -> Message:
+    def _foreign(self, queue: QueueDescription, spec: SubscriptionSpec) -> Message:
         """A subscription that was made through another door, as far as this one has words for it."""
         options: SubscriptionOptions = spec.options
         shown = messages.Subscription(

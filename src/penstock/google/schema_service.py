@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.errors import Aborted, AlreadyExists, InvalidArgument, SchemaNotFound
 from penstock.google import messages
@@ -26,7 +27,7 @@ class SchemaService:
 
     def revisions(self, name: names.Name) -> list[Message]:
         """The revisions of a schema in the order of their commits; SchemaNotFound when there is no such schema."""
-        body = self._resources.broker.catalog.documents.get(f"{SCHEMA_PREFIX}{name}")
+        body = lookup.document(self._resources.broker, f"{SCHEMA_PREFIX}{name}")
         if body is None:
             raise SchemaNotFound(str(name))
         return list(self._resources.parsed(messages.ListSchemaRevisionsResponse, body).schemas)
@@ -63,10 +64,8 @@ class SchemaService:
         """The schemas of a project, each with its newest revision."""
         project = names.parse_project(request.parent, "parent")
         caller.check(Verb.READ, project)
-        stored = self._resources.broker.catalog.documents
-        found = [
-            names.parse(key.removeprefix(SCHEMA_PREFIX), names.SCHEMAS, "name") for key in stored if key.startswith(SCHEMA_PREFIX)
-        ]
+        stored = lookup.document_names(self._resources.broker, SCHEMA_PREFIX)
+        found = [names.parse(key.removeprefix(SCHEMA_PREFIX), names.SCHEMAS, "name") for key in stored]
         mine = sorted(str(name) for name in found if name.project == project and caller.may(Verb.READ, project, name.id))
         part, token = page(mine, request.page_size, request.page_token, f"schemas of {project}")
         newest = [self.revisions(names.parse(one, names.SCHEMAS, "name"))[-1] for one in mine[part]]

@@ -18,14 +18,15 @@ from typing import Any
 from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import CHECK_SECONDS, StreamConsumer
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import ACK, GIVE_BACK, new_deadline
 from penstock.errors import InvalidArgument, PenstockError, SubscriptionNotFound, Unavailable
 from penstock.google import messages, wire
 from penstock.google.core.streaming import StreamChange, StreamOpening, changed, opened
 from penstock.google.inspection import Inspection
 from penstock.google.resources import Resources
-from penstock.google.subscriber import Subscriber, deadline_verb
+from penstock.google.subscriber import Subscriber
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
@@ -136,7 +137,7 @@ class _Stream:
         self._learn(self._consumer.queue)
         return 0 if self._deliveries or self._is_writing or self._is_gathering else MAX_MESSAGES
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """Write these next. After few of them the next answer waits a moment for company."""
         with_attempt = queue.policy.dead_letter_topic is not None
         data = b"".join(wire.received(queue.number, queue.stream, leases, with_attempt=with_attempt))
@@ -158,7 +159,7 @@ class _Stream:
         self._is_gathering = False
         self._consumer.wake()
 
-    def _learn(self, queue: Queue) -> None:
+    def _learn(self, queue: QueueDescription) -> None:
         properties = _properties(queue.policy.exactly_once, queue.policy.ordered)
         if properties != self._properties:
             self._properties = properties
@@ -188,7 +189,7 @@ class _Stream:
             reader.cancel()
             self._consumer.stop()
             for _, leases in self._deliveries:
-                self._consumer.settle(leases, Queue.give_back)  # nobody has seen them
+                self._consumer.settle(leases, GIVE_BACK)  # nobody has seen them
             self._consumer.forget()
 
     def _check(self) -> None:
@@ -226,19 +227,19 @@ class _Stream:
         is_exact = False
         if change.ack_ids:
             ack_ids = list(change.ack_ids)
-            failed, queue, _ = self._subscriber.settle_now(self._key, ack_ids, Queue.ack)
-            is_exact = queue.policy.exactly_once
-            failed = self._subscriber.confirmed(queue, ack_ids, failed)
+            settled = self._subscriber.settle_now(self._key, ack_ids, ACK)
+            is_exact = settled.queue.policy.exactly_once
+            failed = self._subscriber.confirmed(settled.queue, ack_ids, settled.failed)
             answer.acknowledge_confirmation.ack_ids.extend(_without(ack_ids, failed))
             answer.acknowledge_confirmation.invalid_ack_ids.extend(failed)
         by_span: dict[int, list[str]] = {}
         for ack_id, span in change.deadlines:
             by_span.setdefault(span, []).append(ack_id)
         for span, ack_ids in by_span.items():
-            failed, queue, _ = self._subscriber.settle_now(self._key, ack_ids, deadline_verb(span))
-            is_exact = queue.policy.exactly_once
-            answer.modify_ack_deadline_confirmation.ack_ids.extend(_without(ack_ids, failed))
-            answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(failed)
+            settled = self._subscriber.settle_now(self._key, ack_ids, new_deadline(span))
+            is_exact = settled.queue.policy.exactly_once
+            answer.modify_ack_deadline_confirmation.ack_ids.extend(_without(ack_ids, settled.failed))
+            answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(settled.failed)
         if is_exact:
             await self._aio.durable()
             self._answer(answer)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.access import Principal, Right, Verb
-from penstock.broker import positions
+from penstock.broker import lookup, positions
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
-from penstock.broker.core.queue import Queue
-from penstock.broker.settlement import Settlement, ack_late, find, settle_many
+from penstock.broker.settlement import ACK, Settled, Settlement, new_deadline, settle_of
 from penstock.durations import SECOND
 from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 from penstock.google import messages, wire
@@ -20,6 +21,7 @@ from penstock.google.core.endpoints import Endpoints
 from penstock.google.core.periods import instant
 from penstock.google.inspection import Inspection
 from penstock.google.resources import Message, Resources
+from penstock.values.descriptions import QueueDescription
 
 PULL_WAIT = SECOND
 """How long a Pull that finds nothing waits for a message, unless it asks to return immediately."""
@@ -80,31 +82,27 @@ class Subscriber:
 
     async def acknowledge(self, request: Any, caller: Principal) -> Message:
         """Settle deliveries for good."""
-        await self.settle(self._consumed(request, caller), acknowledged(request), Queue.ack)
+        await self.settle(self._consumed(request, caller), acknowledged(request), ACK)
         return messages.Empty()
 
     async def modify_ack_deadline(self, request: Any, caller: Principal) -> Message:
         """Set the deadline of deliveries to so long from now; 0 gives them back."""
         key = self._consumed(request, caller)
         ack_ids, span = modified(request)
-        await self.settle(key, ack_ids, deadline_verb(span))
+        await self.settle(key, ack_ids, new_deadline(span))
         return messages.Empty()
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
-        now = self._aio.advance()
-        # Under one lock, after what is due has happened: a lease that is found live must be the one that is settled.
-        with self._broker.lock:
-            self._refuse_stale(key, ack_ids, verb)
-            failed, queue, has_forwards = self._settle(key, ack_ids, verb, now)
-            if verb is Queue.ack:
-                self.confirmed(queue, ack_ids, failed)
-        if has_forwards or queue.policy.exactly_once:
+        settled = self.settle_now(key, ack_ids, verb, refuse=partial(self._refuse_stale, ack_ids, verb))
+        if verb is ACK:
+            self.confirmed(settled.queue, ack_ids, settled.failed)
+        if settled.has_forwards or settled.queue.policy.exactly_once:
             # Dead letters arrive with the next commit. And only what is on disk cannot come back after a crash, which is
             # what the confirmation of an exactly-once subscription promises.
             await self._aio.durable()
 
-    def confirmed(self, queue: Queue, ack_ids: list[str], failed: list[str]) -> list[str]:
+    def confirmed(self, queue: QueueDescription, ack_ids: list[str], failed: list[str]) -> list[str]:
         """What of these acks has failed and was not confirmed before; remembers the others where that matters."""
         if not queue.policy.exactly_once:
             return failed
@@ -113,35 +111,25 @@ class Subscriber:
         self._confirmed.add([ack_id for ack_id in ack_ids if ack_id not in refused])
         return failed
 
-    def _refuse_stale(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
+    def _refuse_stale(self, ack_ids: list[str], verb: Settlement, stale: list[str]) -> None:
         """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
 
         A client takes the error for the answer to every id that it does not name. So none is settled, and the live ones are
-        named as worth another try, which it makes by itself. Call it with the lock held.
+        named as worth another try, which it makes by itself.
         """
-        queue = self._broker.catalog.subscription(key)
-        if not queue.policy.exactly_once:
-            return
-        stale = [ack_id for ack_id in ack_ids if (found := find(self._broker, ack_id)) is None or found[0] is not queue]
-        if verb is Queue.ack:
+        if verb is ACK:
             stale = self._confirmed.unknown(stale)
         if stale:
             failures = dict.fromkeys(stale, "PERMANENT_FAILURE_INVALID_ACK_ID")
             raise AckIdsRefused(failures | dict.fromkeys(set(ack_ids) - failures.keys(), "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"))
 
-    def settle_now(self, key: str, ack_ids: list[str], verb: Settlement) -> tuple[list[str], Queue, bool]:
-        """The same without waiting: ack ids that are not live, the subscription, and whether dead letters are on their way."""
-        return self._settle(key, ack_ids, verb, self._aio.advance())
-
-    def _settle(self, key: str, ack_ids: list[str], verb: Settlement, now: int) -> tuple[list[str], Queue, bool]:
-        with self._broker.lock:
-            self._broker.check_open()
-            queue = self._broker.catalog.subscription(key)
-            self._resources.touch(queue.number)
-            failed, has_forwards = settle_many(self._broker, ack_ids, verb, now, only=queue)
-            if failed and verb is Queue.ack and not queue.policy.exactly_once:
-                failed = ack_late(self._broker, failed, queue, now)
-        return failed, queue, has_forwards
+    def settle_now(
+        self, key: str, ack_ids: list[str], verb: Settlement, refuse: Callable[[list[str]], None] | None = None
+    ) -> Settled:
+        """The same without waiting."""
+        settled = settle_of(self._broker, key, ack_ids, verb, self._aio.advance(), honours_late=True, refuse=refuse)
+        self._resources.touch(settled.queue.number)
+        return settled
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -194,16 +182,9 @@ class Subscriber:
         """The subscriptions of a project."""
         project = names.parse_project(request.project, "project")
         caller.check(Verb.READ, project)
-        with self._broker.lock:
-            catalog = self._broker.catalog
-            keys, token = self._resources.listed(
-                caller,
-                catalog.subscriptions,
-                request,
-                listing=f"subscriptions of {project}",
-                project=project,
-            )
-            shown = [self._resources.subscription(catalog.subscriptions[key]) for key in keys]
+        found = {queue.name: queue for queue in lookup.subscriptions(self._broker)}
+        keys, token = self._resources.listed(caller, found, request, listing=f"subscriptions of {project}", project=project)
+        shown = [self._resources.subscription(found[key]) for key in keys]
         return messages.ListSubscriptionsResponse(subscriptions=shown, next_page_token=token)
 
     async def delete_subscription(self, request: Any, caller: Principal) -> Message:
@@ -266,7 +247,7 @@ class Subscriber:
         key = self._resources.key(name)
 
         def update(catalog: Catalog, now: int) -> Any:
-            old = self._resources.snapshot(key, catalog.snapshot(key))
+            old = self._resources.snapshot(lookup.snapshot(self._broker, key))
             new = snapshots.update_snapshot(old, request.snapshot, request.update_mask.paths, now=now)
             expires_at = instant(new.expire_time, "snapshot.expire_time")
             return catalog.update_snapshot(key, new.SerializeToString(), expires_at, now)
@@ -278,10 +259,9 @@ class Subscriber:
         """The snapshots of a project."""
         project = names.parse_project(request.project, "project")
         caller.check(Verb.READ, project)
-        with self._broker.lock:
-            taken = self._broker.catalog.snapshots
-            keys, token = self._resources.listed(caller, taken, request, listing=f"snapshots of {project}", project=project)
-            shown = [self._resources.snapshot(key, taken[key]) for key in keys]
+        taken = {one.name: one for one in lookup.snapshots(self._broker)}
+        keys, token = self._resources.listed(caller, taken, request, listing=f"snapshots of {project}", project=project)
+        shown = [self._resources.snapshot(taken[key]) for key in keys]
         return messages.ListSnapshotsResponse(snapshots=shown, next_page_token=token)
 
     async def delete_snapshot(self, request: Any, caller: Principal) -> Message:
@@ -306,9 +286,8 @@ class Subscriber:
 
     async def _update(self, name: names.Name, patch: Any, paths: Any, caller: Principal) -> None:
         key = self._resources.key(name)
-        with self._broker.lock:
-            queue = self._broker.catalog.subscription(key)
-            wanted, known = self._updated(queue, patch, paths), self._resources.form_of(queue)
+        queue = lookup.subscription(self._broker, key)
+        wanted, known = self._updated(queue, patch, paths), self._resources.form_of(queue)
         if wanted.push_config.push_endpoint and wanted.push_config != known.push_config:
             caller.check(Right.PUSH, name.project, name.id, kind="subscription")
         self._endpoints.check(wanted)
@@ -317,7 +296,7 @@ class Subscriber:
         def update(catalog: Catalog, now: int) -> Any:
             # Again, and of what is there now: another update may have come between.
             queue = catalog.subscription(key)
-            new = self._updated(queue, patch, paths)
+            new = self._updated(queue.description, patch, paths)
             stream = catalog.streams.get(queue.stream)
             policy, spec = self._resources.settings(new, stream.name if stream is not None else names.DELETED_TOPIC)
             if policy.dead_letter_topic is not None and policy.dead_letter_topic != queue.policy.dead_letter_topic:
@@ -326,23 +305,14 @@ class Subscriber:
 
         await self._resources.change(update, tell=key)
 
-    def _updated(self, queue: Queue, patch: Any, paths: Any) -> Message:
+    def _updated(self, queue: QueueDescription, patch: Any, paths: Any) -> Message:
         """A subscription's stored form with the masked fields of a patch: what is only shown must not be stored."""
         new = subscriptions.update_subscription(self._resources.form_of(queue), patch, paths)
         limits.check_subscription(new)
         return new
 
     def _shown(self, key: str) -> Message:
-        with self._broker.lock:
-            return self._resources.subscription(self._broker.catalog.subscription(key))
+        return self._resources.subscription(lookup.subscription(self._broker, key))
 
     def _snapshot(self, key: str) -> Message:
-        with self._broker.lock:
-            return self._resources.snapshot(key, self._broker.catalog.snapshot(key))
-
-
-def deadline_verb(span: int) -> Settlement:
-    """What a new deadline does to deliveries: so many microseconds from now, and 0 gives them back."""
-    if not span:
-        return Queue.nack
-    return lambda queue, leases, now: queue.extend(leases, now + span, now)
+        return self._resources.snapshot(lookup.snapshot(self._broker, key))

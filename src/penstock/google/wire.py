@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.broker.core.leases import Lease
 from penstock.durations import SECOND
 from penstock.ids import ack_prefix
+from penstock.values.lease import Lease
 
 _SMALL = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(16_384)]
 

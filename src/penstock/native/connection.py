@@ -18,8 +18,6 @@ from penstock.access import ANYONE, Principal
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations
 from penstock.broker.consumer import BATCH, TakenRecord
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -31,6 +29,8 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.http import Admission, where
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from penstock.wire import frames
 from penstock.wire.frames import (
     Adjust,
@@ -469,7 +469,7 @@ class _Stream:
         """A batch while the client reads."""
         return BATCH if self._connection.is_writable else 0
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         """Send deliveries."""
         self._connection.deliver(self._number, leases)
 

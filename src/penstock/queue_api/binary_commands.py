@@ -97,7 +97,7 @@ async def _delete(queues: ProjectQueues, args: Arguments) -> int:
 
 
 async def _list(queues: ProjectQueues, _: Arguments) -> list[str]:
-    return queues.list()
+    return await queues.list_queues()
 
 
 async def _publish(queues: ProjectQueues, args: Arguments) -> str:
@@ -119,10 +119,10 @@ async def _consume(queues: ProjectQueues, args: Arguments) -> object:
     name = args.text("queue")
     options = args.options(("CONSUMER", "TIMEOUT"), ("ACK_DEADLINE", "PREFETCH"))
     consumer = as_text(options["CONSUMER"], "CONSUMER") if "CONSUMER" in options else None
-    found = await queues.consume(
+    found = await queues.lease(
         name,
         consumer or None,
-        timeout=as_number(options.get("TIMEOUT", 0), "TIMEOUT"),
+        wait=as_number(options.get("TIMEOUT", 0), "TIMEOUT"),
         ack_deadline=as_number(options["ACK_DEADLINE"], "ACK_DEADLINE") if "ACK_DEADLINE" in options else None,
         prefetch=as_integer(options["PREFETCH"], "PREFETCH") if "PREFETCH" in options else None,
     )
@@ -142,16 +142,16 @@ async def _nack(queues: ProjectQueues, args: Arguments) -> Ok:
 
 
 async def _extend(queues: ProjectQueues, args: Arguments) -> Ok:
-    queues.extend(args.text("queue"), args.text("message_id"), as_number(args.value("seconds"), "seconds"))
+    await queues.extend_message(args.text("queue"), args.text("message_id"), as_number(args.value("seconds"), "seconds"))
     return OK
 
 
 async def _stats(queues: ProjectQueues, args: Arguments) -> object:
-    return msgspec.to_builtins(replies.stats(await queues.stats(args.text("queue"))))
+    return msgspec.to_builtins(replies.stats(await queues.queue_stats(args.text("queue"))))
 
 
 async def _purge(queues: ProjectQueues, args: Arguments) -> int:
-    return await queues.purge(args.text("queue"))
+    return await queues.purge_queue(args.text("queue"))
 
 
 async def _create_room(queues: ProjectQueues, args: Arguments) -> Ok:

@@ -38,7 +38,7 @@ async def _delete(queues: ProjectQueues, fields: requests.OfQueue) -> replies.De
 
 
 async def _list(queues: ProjectQueues, _: requests.NoFields) -> replies.QueueNames:
-    return replies.QueueNames(queues=queues.list())
+    return replies.QueueNames(queues=await queues.list_queues())
 
 
 async def _exists(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Exists:
@@ -46,7 +46,7 @@ async def _exists(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Ex
 
 
 async def _config(queues: ProjectQueues, fields: requests.OfQueue) -> QueueConfig:
-    return queues.config(fields.queue)
+    return await queues.get_queue(fields.queue)
 
 
 async def _publish(queues: ProjectQueues, fields: requests.Publish) -> replies.Published:
@@ -60,10 +60,10 @@ async def _publish_batch(queues: ProjectQueues, fields: requests.PublishBatch) -
 
 
 async def _consume(queues: ProjectQueues, fields: requests.Consume) -> replies.Consumed | replies.SdkConsumed:
-    found = await queues.consume(
+    found = await queues.lease(
         fields.queue,
         fields.consumer_id,
-        timeout=fields.timeout,
+        wait=fields.timeout,
         ack_deadline=fields.ack_deadline,
         prefetch=fields.prefetch,
     )
@@ -74,11 +74,11 @@ async def _consume(queues: ProjectQueues, fields: requests.Consume) -> replies.C
 
 
 async def _consume_batch(queues: ProjectQueues, fields: requests.ConsumeBatch) -> replies.ConsumedBatch:
-    found = await queues.consume(
+    found = await queues.lease(
         fields.queue,
         fields.consumer_id,
         max_messages=fields.max_messages,
-        timeout=fields.timeout,
+        wait=fields.timeout,
         ack_deadline=fields.ack_deadline,
         prefetch=fields.prefetch,
     )
@@ -97,20 +97,18 @@ async def _ack_batch(queues: ProjectQueues, fields: requests.OfMessages) -> repl
 
 
 async def _nack(queues: ProjectQueues, fields: requests.Nack) -> replies.Nacked:
-    result = queues.nack(fields.queue, fields.message_id, fields.requeue, consumer_id=fields.consumer_id, error=fields.error)
+    result = queues.nack(fields.queue, fields.message_id, fields.requeue, consumer=fields.consumer_id, error=fields.error)
     return replies.Nacked(success=result.success, action=result.action)
 
 
 async def _nack_batch(queues: ProjectQueues, fields: requests.NackBatch) -> replies.NackedBatch:
-    failed = queues.nack_many(
-        fields.queue, fields.message_ids, fields.requeue, consumer_id=fields.consumer_id, error=fields.error
-    )
+    failed = queues.nack_many(fields.queue, fields.message_ids, fields.requeue, consumer=fields.consumer_id, error=fields.error)
     settled = len(set(fields.message_ids)) - len(failed)
     return replies.NackedBatch(success=not failed, nacked=settled, failed=replies.failures(failed))
 
 
 async def _extend(queues: ProjectQueues, fields: requests.Extend) -> replies.Done:
-    queues.extend(fields.queue, fields.message_id, fields.seconds, fields.consumer_id)
+    await queues.extend_message(fields.queue, fields.message_id, fields.seconds, fields.consumer_id)
     return replies.Done()
 
 
@@ -119,29 +117,29 @@ async def _release(queues: ProjectQueues, fields: requests.ReleaseConsumer) -> r
 
 
 async def _peek(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Consumed:
-    return replies.peeked(await queues.peek(fields.queue))
+    return replies.peeked(await queues.peek_queue(fields.queue))
 
 
 async def _stats(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Stats:
-    return replies.stats(await queues.stats(fields.queue))
+    return replies.stats(await queues.queue_stats(fields.queue))
 
 
 async def _purge(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Purged:
-    return replies.Purged(purged=await queues.purge(fields.queue))
+    return replies.Purged(purged=await queues.purge_queue(fields.queue))
 
 
 async def _pause(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Done:
-    await queues.pause(fields.queue)
+    await queues.pause_queue(fields.queue)
     return replies.Done()
 
 
 async def _resume(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Done:
-    await queues.resume(fields.queue)
+    await queues.resume_queue(fields.queue)
     return replies.Done()
 
 
 async def _dead_letters(queues: ProjectQueues, fields: requests.DeadLetters) -> replies.Letters:
-    letters = [replies.letter(dead) for dead in await queues.dead_letters(fields.queue, fields.limit)]
+    letters = [replies.letter(dead) for dead in await queues.list_dead_letters(fields.queue, fields.limit)]
     return replies.Letters(dead_letters=letters, count=len(letters))
 
 
@@ -151,7 +149,7 @@ async def _retry(queues: ProjectQueues, fields: requests.OfLetter) -> replies.Do
 
 
 async def _redrive(queues: ProjectQueues, fields: requests.Redrive) -> replies.Redriven:
-    return replies.Redriven(redriven=await queues.redrive(fields.queue, fields.limit))
+    return replies.Redriven(redriven=await queues.redrive_dead_letters(fields.queue, fields.limit))
 
 
 async def _purge_dead_letters(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Purged:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.api.queue_manager import Failures
+from penstock.broker.work_queues import Failures
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import PenstockError
 from penstock.values.queue import DeadLetter, Delivery, QueueMessage, QueueStats

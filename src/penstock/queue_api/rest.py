@@ -94,7 +94,7 @@ class RestDoor:
 
     async def list(self, request: Request) -> web.Response:
         """All queues."""
-        return json_response(replies.QueueNames(queues=project_queues(self._queues, request).list()))
+        return json_response(replies.QueueNames(queues=await project_queues(self._queues, request).list_queues()))
 
     async def publish(self, request: Request) -> web.Response:
         """Add a message."""
@@ -107,10 +107,10 @@ class RestDoor:
 
     async def consume(self, request: Request) -> web.Response:
         """Take a message, waiting for it if asked to."""
-        found = await project_queues(self._queues, request).consume(
+        found = await project_queues(self._queues, request).lease(
             request.match_info["name"],
             request.match_info["consumer_id"],
-            timeout=query_value(request, "timeout", float) or 0,
+            wait=query_value(request, "timeout", float) or 0,
             ack_deadline=query_value(request, "ack_deadline", float),
             prefetch=query_value(request, "prefetch", int),
         )
@@ -126,17 +126,17 @@ class RestDoor:
         """Give a message back."""
         fields = await _body(request, RestNack)
         result = project_queues(self._queues, request).nack(
-            request.match_info["name"], fields.message_id, fields.requeue, consumer_id=fields.consumer_id, error=fields.error
+            request.match_info["name"], fields.message_id, fields.requeue, consumer=fields.consumer_id, error=fields.error
         )
         return json_response(replies.Nacked(action=result.action))
 
     async def stats(self, request: Request) -> web.Response:
         """The state of a queue in numbers."""
-        return json_response(replies.stats(await project_queues(self._queues, request).stats(request.match_info["name"])))
+        return json_response(replies.stats(await project_queues(self._queues, request).queue_stats(request.match_info["name"])))
 
     async def purge(self, request: Request) -> web.Response:
         """Remove everything that waits."""
-        purged = await project_queues(self._queues, request).purge(request.match_info["name"])
+        purged = await project_queues(self._queues, request).purge_queue(request.match_info["name"])
         return json_response(replies.Purged(purged=purged))
 
 

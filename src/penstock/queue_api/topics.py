@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.access import Verb
 from penstock.api.queues import ProjectQueues
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.stream import Stream
 from penstock.broker.window import read
@@ -18,6 +19,7 @@ from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from penstock.journal.core.events import Event
 from penstock.queue_api.replies import EventPublished, Events, PublishedToTopic, RoomEvent, RoomStats
+from penstock.values.descriptions import StreamDescription
 from penstock.values.message import Message, accept
 
 EVENT = "event"
@@ -38,9 +40,7 @@ class ProjectTopics:
     async def publish(self, topic: str, payload: object) -> PublishedToTopic:
         """Publish a JSON value to a topic that exists."""
         name = self._name(Verb.PUBLISH, topic)
-        with self._broker.broker.lock:
-            stream = self._found(name, topic)
-            subscriptions = len(stream.queues)
+        subscriptions = self._found(name, topic).subscriptions
         batch = accept([Message(data=_encoded(payload, "payload"))], self._broker.broker.clock.now())
         placed = await self._broker.publish(partial(self._writable, topic), name, batch)
         return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
@@ -78,8 +78,7 @@ class ProjectTopics:
     def list(self) -> list[str]:
         """The names of the topics that the caller may read."""
         self._principal.check(Verb.READ, self._project)
-        with self._broker.broker.lock:
-            mine = [self._queues.projects.split(scoped) for scoped in self._broker.broker.catalog.topics]
+        mine = [self._queues.projects.split(found.name) for found in lookup.topics(self._broker.broker)]
         return [
             name for project, name in mine if project == self._project and self._principal.may(Verb.READ, self._project, name)
         ]
@@ -91,22 +90,20 @@ class ProjectTopics:
             raise InvalidArgument.of("from_offset", first, "an integer, 0 or more")
         if not 1 <= limit <= 1_000:
             raise InvalidArgument.of("limit", limit, "an integer from 1 to 1000")
-        with self._broker.broker.lock:
-            stream = self._found(name, room)
-            first = max(first, stream.earliest)
-            stop = min(first + limit, stream.next_offset)
+        stream = self._found(name, room)
+        first = max(first, stream.earliest)
+        stop = min(first + limit, stream.next_offset)
         events = await self._queues.blocking(self._read, stream.number, first, stop, room)
         return Events(events=events, next_offset=max(first, stop))
 
     def stats(self, room: str) -> RoomStats:
         """What a room holds."""
         name = self._name(Verb.READ, room)
-        with self._broker.broker.lock:
-            stream = self._found(name, room)
-            first, after = stream.earliest, stream.next_offset
-            return RoomStats(
-                room=room, first_offset=first, next_offset=after, event_count=after - first, subscribers=len(stream.queues)
-            )
+        stream = self._found(name, room)
+        first, after = stream.earliest, stream.next_offset
+        return RoomStats(
+            room=room, first_offset=first, next_offset=after, event_count=after - first, subscribers=stream.subscriptions
+        )
 
     def _read(self, stream: int, first: int, stop: int, room: str) -> RoomEvents:
         return [
@@ -125,17 +122,20 @@ class ProjectTopics:
         self._principal.check(verb, self._project, topic, kind="topic")
         return self._queues.scoped(self._project, topic, "topic")
 
-    def _found(self, name: str, topic: str) -> Stream:
+    def _found(self, name: str, topic: str) -> StreamDescription:
         try:
-            return self._broker.broker.catalog.topic(name)
+            return lookup.topic(self._broker.broker, name)
         except TopicNotFound:
             raise TopicNotFound(topic) from None
 
-    def _writable(self, topic: str, _: Catalog, name: str) -> Stream:
+    def _writable(self, topic: str, catalog: Catalog, name: str) -> Stream:
         """A topic that may be published to from here."""
-        stream = self._found(name, topic)
+        try:
+            stream = catalog.topic(name)
+        except TopicNotFound:
+            raise TopicNotFound(topic) from None
         if self._queues.guard is not None:
-            self._queues.guard(stream)
+            self._queues.guard(stream.describe())
         return stream
 
 

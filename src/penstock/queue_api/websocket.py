@@ -155,8 +155,8 @@ class _Session:
             with suppress(ConnectionError):  # the client is gone, which ends the other half as well
                 # The broker counts what this consumer holds, and wakes it when a message comes or one is settled.
                 while not stopping.is_set() and not self._queues.is_stopping:
-                    for message in await self._queues.consume(
-                        self._queue, self._consumer, max_messages=self._prefetch, timeout=_PATIENCE, prefetch=self._prefetch
+                    for message in await self._queues.lease(
+                        self._queue, self._consumer, max_messages=self._prefetch, wait=_PATIENCE, prefetch=self._prefetch
                     ):
                         self._admission.check()
                         await self.send(_message_frame(message))
@@ -203,11 +203,9 @@ class _Session:
                 case "ack":
                     self._queues.ack(self._queue, fields.message_id, self._consumer)
                 case "nack":
-                    self._queues.nack(
-                        self._queue, fields.message_id, fields.requeue, consumer_id=self._consumer, error=fields.error
-                    )
+                    self._queues.nack(self._queue, fields.message_id, fields.requeue, consumer=self._consumer, error=fields.error)
                 case "extend":
-                    self._queues.extend(self._queue, fields.message_id, fields.seconds, self._consumer)
+                    await self._queues.extend_message(self._queue, fields.message_id, fields.seconds, self._consumer)
         except ConsumerNotFound:
             await self._refuse(MessageNotFound(fields.message_id), fields.message_id)  # another consumer holds it now
         except PenstockError as error:

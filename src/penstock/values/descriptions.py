@@ -1,4 +1,4 @@
-"""What exists in a broker, as values: streams and queues at one moment, with what other packages stored beside them."""
+"""What exists in a broker, as values: streams, queues and snapshots as they are at one moment."""
 
 from __future__ import annotations
 
@@ -53,3 +53,15 @@ class QueueDescription(msgspec.Struct, frozen=True):
     """The settings as they were given, encoded."""
     detached: bool
     """The topic of this subscription was deleted, or it was cut off from it."""
+
+
+class SnapshotDescription(msgspec.Struct, frozen=True):
+    """A position of a subscription that is kept under a name."""
+
+    name: str
+    topic: str | None
+    """None when the topic was deleted."""
+    taken_at: int
+    expires_at: int | None
+    spec: bytes
+    """The settings as the API that took it stored them."""

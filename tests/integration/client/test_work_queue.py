@@ -229,7 +229,7 @@ def test_a_task_that_is_given_back_comes_again_and_then_becomes_a_dead_letter(ma
 
 def test_dead_letters_are_read_piece_by_piece_whatever_their_number_and_size(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.queue.LETTERS", 4)
-    monkeypatch.setattr("penstock.api.queue_operations.MAX_ANSWERED", 250)
+    monkeypatch.setattr("penstock.api.queues.MAX_ANSWERED", 250)
 
     async def scenario() -> None:
         async with make() as pubsub:

@@ -14,10 +14,10 @@ from penstock.api.feed import Feed
 from penstock.api.service import Service
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import BATCH, Find
-from penstock.broker.core.leases import Lease
-from penstock.broker.core.queue import Queue
 from penstock.errors import PenstockError
 from penstock.testing import ManualClock
+from penstock.values.descriptions import QueueDescription
+from penstock.values.lease import Lease
 from penstock.wire.frames import Limits, receipt
 
 MIB = 1024 * 1024
@@ -34,7 +34,7 @@ class Basket:
     feed: Feed | None = None
     filled: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def deliver(self, queue: Queue, leases: list[Lease]) -> None:
+    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
         self.leases += leases
         self.batches.append(len(leases))
         self.filled.set()

@@ -13,11 +13,11 @@ from penstock import Broker, Message, MessageQueue
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer, Handle, TakenRecord
-from penstock.broker.core.leases import Lease
 from penstock.broker.waiters import Bells
 from penstock.durations import SECOND
 from penstock.errors import SubscriptionNotFound, TopicNotFound
 from penstock.testing import ManualClock
+from penstock.values.lease import Lease
 from penstock.values.message import Batch, accept
 
 

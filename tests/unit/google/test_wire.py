@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.core.leases import Lease
 from penstock.google import messages, wire
 from penstock.ids import ack_id, message_id
+from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 
 texts = st.text(st.characters(codec="utf-8"), max_size=300)

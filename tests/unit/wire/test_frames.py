@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from penstock import errors
-from penstock.broker.core.leases import Lease
 from penstock.errors import InvalidArgument, InvalidPriority, PenstockError, TopicNotFound
+from penstock.values.lease import Lease
 from penstock.values.message import Message, StoredMessage
 from penstock.values.queue import NewMessage
 from penstock.wire import frames

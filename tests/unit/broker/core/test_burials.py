@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import Broker, QueueConfig, QueueManager
-from penstock.broker.core.leases import Lease
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
 from penstock.testing import ManualClock
+from penstock.values.lease import Lease
 
 
 @pytest.fixture

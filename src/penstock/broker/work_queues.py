@@ -1,0 +1,177 @@
+"""Messages of a work queue by their ids: settling what is held, and the list of dead letters.
+
+Every function takes the lock itself, after what is due has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.queue import Queue
+from penstock.broker.descriptions import queue_message
+from penstock.broker.settlement import Settlement, release
+from penstock.durations import to_datetime
+from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, MessageNotFound, PenstockError
+from penstock.ids import message_id, parse_message_id
+from penstock.journal.core.checkpoint import DeadLetterEntry
+from penstock.journal.core.events import DeadRemoved
+from penstock.values.lease import Lease
+from penstock.values.message import StoredMessage
+from penstock.values.queue import DeadLetter
+
+Failures = dict[str, PenstockError]
+"""Why messages could not be settled, by their ids."""
+
+
+def settle(broker: Broker, name: str, message_id: str, consumer: str | None, verb: Settlement) -> bool:
+    """Settle a message that is held; returns whether it waits again.
+
+    AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held, or by another consumer than the given one.
+    """
+    with broker.present() as now:
+        queue = broker.catalog.work_queue(name)
+        lease = _held(queue, message_id, consumer)
+        broker.settle(queue, [lease], now, verb)
+        return queue.is_waiting(lease.offset)
+
+
+def settle_many(broker: Broker, name: str, message_ids: Iterable[str], consumer: str | None, verb: Settlement) -> Failures:
+    """Settle those that are held; returns, by id, why the others could not be. An id that is given twice counts once."""
+    leases: dict[str, Lease] = {}
+    failures: Failures = {}
+    with broker.present() as now:
+        queue = broker.catalog.work_queue(name)
+        for one in message_ids:
+            try:
+                leases[one] = _held(queue, one, consumer)
+            except (MessageNotFound, AckDeadlineExceeded, ConsumerNotFound) as error:
+                failures[one] = error
+        if leases:
+            broker.settle(queue, [*leases.values()], now, verb)
+    return failures
+
+
+def release_consumer(broker: Broker, name: str, consumer: str) -> int:
+    """Requeue everything that a consumer holds, without counting an attempt; returns how many. ConsumerNotFound if unknown."""
+    with broker.present() as now:
+        queue = broker.catalog.work_queue(name)
+        if not queue.knows(consumer):
+            raise ConsumerNotFound(consumer)
+        return release(broker, queue, consumer, now)
+
+
+def dead_letters(
+    broker: Broker, name: str, limit: int | None, message_ids: Sequence[str] | None, max_bytes: int | None
+) -> list[DeadLetter]:
+    """The dead letters of a queue, oldest first; or those of these ids that are there, in the order of the ids."""
+    found: list[DeadLetter] = []
+    with broker.present():
+        queue = broker.catalog.work_queue(name)
+        stream = broker.catalog.streams[queue.stream]
+        for offset in _listed(queue, message_ids)[:limit]:
+            letter = queue.dead[offset]
+            message = broker.message(stream, offset)
+            if message is None:
+                raise MessageNotFound(message_id(letter.publish_at, stream.number, offset))
+            if max_bytes is not None:
+                max_bytes -= message.size
+                if max_bytes < 0 and found:
+                    break
+            found.append(_dead_letter(queue, letter, message))
+    return found
+
+
+def dead_letter_ids(broker: Broker, name: str) -> list[str]:
+    """The ids of the dead letters of a queue, oldest first."""
+    with broker.present():
+        queue = broker.catalog.work_queue(name)
+        return [message_id(letter.publish_at, queue.stream, letter.offset) for letter in queue.dead.values()]
+
+
+def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:
+    """Put one dead letter back into its queue, also one that has left the list. Returns when that is durable."""
+    place = parse_message_id(message_id)
+    with broker.present():
+        queue = broker.catalog.work_queue(name)
+        if place is None or place[1] != queue.stream:
+            raise MessageNotFound(message_id)
+        is_listed = place[2] in queue.dead
+        message = broker.message(broker.catalog.streams[queue.stream], place[2])
+        if message is None or message.publish_at != place[0]:
+            raise MessageNotFound(message_id)
+    # A letter that left the list is still in the log, which is read without the lock.
+    if not is_listed and broker.last_fate(queue, place[2]) not in {"dead_lettered", "evicted", "purged"}:
+        raise MessageNotFound(message_id)
+    with broker.lock:
+        if (is_listed and place[2] not in queue.dead) or queue.is_unsettled(place[2], message):
+            raise MessageNotFound(message_id)
+        _redrive(broker, queue, [place[2]])
+    broker.sync()
+
+
+def redrive(broker: Broker, name: str, limit: int | None, message_ids: Sequence[str] | None) -> int:
+    """Put dead letters back, all or these, oldest first; returns how many, when that is durable."""
+    with broker.present():
+        queue = broker.catalog.work_queue(name)
+        picked = _listed(queue, message_ids)[:limit]
+        if picked:
+            _redrive(broker, queue, picked)
+    broker.sync()
+    return len(picked)
+
+
+def purge_dead_letters(broker: Broker, name: str, message_ids: Sequence[str] | None) -> int:
+    """Empty the list of dead letters, or take these from it; returns how many. They stay in the log until its retention."""
+
+    def purge(catalog: Catalog, now: int) -> DeadRemoved | None:
+        queue = catalog.work_queue(name)
+        return queue.purge_dead(now, None if message_ids is None else frozenset(_offsets(queue, message_ids)))
+
+    event = broker.change(purge)
+    return event.count if event is not None else 0
+
+
+def _held(queue: Queue, message_id: str, consumer: str | None) -> Lease:
+    place = parse_message_id(message_id)
+    if place is None or place[1] != queue.stream:
+        raise MessageNotFound(message_id)
+    lease = queue.lease_of(place[2])
+    if lease is not None and lease.message.publish_at != place[0]:
+        raise MessageNotFound(message_id)
+    if lease is None:
+        raise AckDeadlineExceeded(message_id) if queue.has_expired(place[2]) else MessageNotFound(message_id)
+    if consumer is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer):
+        raise ConsumerNotFound(consumer)
+    return lease
+
+
+def _redrive(broker: Broker, queue: Queue, offsets: list[int]) -> None:
+    stream = broker.catalog.streams[queue.stream]
+    letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]
+    broker.emit(queue.redrive(letters, broker.clock.now()))
+    broker.reschedule(queue)
+    broker.bells.ring(queue.number)
+
+
+def _listed(queue: Queue, message_ids: Sequence[str] | None) -> list[int]:
+    """The offsets of all dead letters, or of those of these ids that are there."""
+    return [*queue.dead] if message_ids is None else [one for one in _offsets(queue, message_ids) if one in queue.dead]
+
+
+def _offsets(queue: Queue, message_ids: Sequence[str]) -> list[int]:
+    """Where the messages of these ids are, as far as they are the queue's."""
+    places = map(parse_message_id, message_ids)
+    return [place[2] for place in places if place is not None and place[1] == queue.stream]
+
+
+def _dead_letter(queue: Queue, letter: DeadLetterEntry, message: StoredMessage) -> DeadLetter:
+    return DeadLetter(
+        queue_message(queue.description, letter.offset, message, max(letter.attempts - 1, 0)),
+        letter.reason,
+        queue.name,
+        to_datetime(letter.at),
+        letter.attempts,
+        letter.error,
+    )

@@ -5,6 +5,9 @@ import typing
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
+from types import ModuleType
+
+import pytest
 
 import penstock
 from penstock import (
@@ -17,6 +20,7 @@ from penstock import (
     QueueManager,
     RetryPolicy,
     SubscriptionOptions,
+    client,
     errors,
 )
 from penstock.testing import ManualClock
@@ -165,6 +169,14 @@ def test_every_public_method_has_type_hints_that_resolve() -> None:
         named = {one.name for one in inspect.signature(function).parameters.values() if one.name not in {"self", "cls"}}
 
         assert hints.keys() == named | {"return"}, function.__qualname__
+
+
+@pytest.mark.parametrize("package", [penstock, client], ids=lambda package: package.__name__)
+def test_public_names_are_found_before_they_are_loaded_and_others_are_not(package: ModuleType) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
+    with pytest.raises(AttributeError, match="has no attribute 'PubSup'"):
+        _ = package.PubSup
 
 
 def test_a_shared_broker_is_a_public_name() -> None:

@@ -27,6 +27,7 @@ from penstock.google.streaming import Streams
 from penstock.google.subscriber import Subscriber
 from penstock.http import Gate, Route
 from penstock.http.monitoring.samples import Sample
+from penstock.values.descriptions import TopicSettings
 from penstock.values.projects import Projects
 
 

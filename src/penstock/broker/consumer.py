@@ -347,16 +347,19 @@ class Consumer:
             queue = broker.catalog.queues.get(self.number)
             if queue is None:
                 return []
+            lease_of = queue.lease_of
             for lease in leases:
-                held = queue.lease_of(lease.offset)
-                holder = held.consumer if held is not None else None
-                if held is not None and (held is lease or (holder is not None and holder.consumer_id == self.identity)):
-                    live[held.offset] = held
+                held = lease_of(lease.offset)
+                if held is lease or (held is not None and self._is_mine(held)):
+                    live[lease.offset] = held
                 elif queue.is_unsettled(lease.offset, lease.message):
                     failed.append(lease)
             if live:
                 broker.settle(queue, [*live.values()], now, ACK)
         return failed
+
+    def _is_mine(self, lease: Lease) -> bool:
+        return lease.consumer is not None and lease.consumer.consumer_id == self.identity
 
     def counts(self) -> Counts:
         """Return how many messages the queue of that name holds. NotFound if there is none."""

@@ -92,6 +92,8 @@ class LocalSource(AsyncConsumer):
         self._queues = queues
         self._alias = config.name
         self._is_started = False
+        self._is_replaced = False
+        """Whether a queue of this name was deleted, whose messages may still be held."""
         self._is_due = False
         self._acks: list[Received] = []
         self._verdicts: dict[tuple[str, int], list[Received]] = {}
@@ -197,6 +199,7 @@ class LocalSource(AsyncConsumer):
 
     def attached(self, before: int) -> None:
         """Remember the queue for the records of the router."""
+        self._is_replaced = self._is_replaced or bool(before)
         self._queues.numbers[self._alias] = (self.number, self.queue.stream)
 
     def _received(self, leases: list[Lease]) -> Sequence[Received]:
@@ -244,6 +247,8 @@ class LocalSource(AsyncConsumer):
 
     def _current(self, told: Sequence[Received]) -> list[Lease]:
         """The leases of these messages, but for those of a queue of the same name that was deleted since."""
+        if not self._is_replaced:
+            return [received.receipt for received in told]
         stream = f"{self.queue.stream:06x}"
         return [received.receipt for received in told if received.broker_id.startswith(stream, STREAM_AT)]
 

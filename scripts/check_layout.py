@@ -151,8 +151,7 @@ OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.
 OUTSIDE_THE_BROKER = frozenset({"penstock.api", "penstock.google", "penstock.native", "penstock.queue_api"})
 # to be removed: publishing has no single path yet
 STILL_INSIDE = frozenset(
-    {"penstock.api.operations", "penstock.api.rules", "penstock.google.publisher", "penstock.google.rules"}
-    | {"penstock.queue_api.topics"}
+    {"penstock.api.operations", "penstock.google.publisher", "penstock.google.rules", "penstock.queue_api.topics"}
 )
 OF_THE_BROKER_ALONE = frozenset({"lock", "present", "catalog"})
 

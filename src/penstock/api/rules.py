@@ -15,9 +15,8 @@ import msgspec
 
 from penstock.access import Principal
 from penstock.broker.consumer import DeliveryRules
-from penstock.broker.core.stream import Stream
 from penstock.errors import FailedPrecondition
-from penstock.values.descriptions import QueueDescription
+from penstock.values.descriptions import QueueDescription, TopicSettings
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 from penstock.values.subscription import SubscriptionSpec
@@ -31,10 +30,10 @@ class Rules(DeliveryRules, Protocol):
     def schemas(self) -> Schemas:
         """The schemas of the broker."""
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         """Whether what is published to a topic must be looked at first. Cheap: asked at every publish."""
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message, None for one that is dropped; an error refuses them all."""
 
     def close(self) -> None:
@@ -92,11 +91,11 @@ class LateRules:
         """The schemas of the broker."""
         return self._rules().schemas
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         """Whether what is published to a topic must be looked at first."""
         return bool(stream.spec) and self._rules().inspects(stream)
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message."""
         return await self._rules().passed(stream, given)
 

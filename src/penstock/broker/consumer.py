@@ -183,7 +183,7 @@ class Consumer:
             broker.check_open()
             self._queue = queue = self._find(broker.catalog, self.name)
             if queue.number != self.number:
-                self._meet(queue.description)
+                self._meet(queue)
             if self._rules is not None:
                 self._rules.check_pulled(queue.description)
             if queue.detached:
@@ -327,11 +327,15 @@ class Consumer:
             if queue is not None and self.identity is not None and not queue.holding(self.identity).held:
                 release(broker, queue, self.identity, broker.clock.now())
 
-    def _meet(self, queue: QueueDescription) -> None:
+    def _meet(self, queue: Queue) -> None:
         """A queue is seen for the first time. Called with the lock held."""
         if self.number and not self._follows:
             raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
-        self.number = queue.number
+        before, self.number = self.number, queue.number
+        self.attached(before)
+
+    def attached(self, before: int) -> None:
+        """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
 
 
 def held_by(queue: Queue, consumer: str) -> list[Lease]:
@@ -382,7 +386,7 @@ class AsyncConsumer(Consumer):
             self._queue = self._find(self._broker.catalog, self.name)
             self._check(self.queue)
             if self.queue.number != self.number:
-                self._meet(self.queue)
+                self._meet(self._queue)
 
     async def next(self, want: int, wait: int = 0, max_bytes: int = BATCH_BYTES) -> list[Lease]:
         """Take, waiting at most `wait` microseconds until there is something to take. It may be cancelled at any point."""
@@ -605,12 +609,11 @@ class StreamConsumer(AsyncConsumer):
         """How many messages it may take now; negative when it need not even look."""
         return self._sink.room or -1
 
-    def _meet(self, queue: QueueDescription) -> None:
-        before = self.number
-        super()._meet(queue)
+    def attached(self, before: int) -> None:
+        """Wait for the queue that was found."""
         if before:
             self._aio.leave(before, self)
-        self._aio.join(queue.number, self)
+        self._aio.join(self.number, self)
 
     async def _load(self, queue: Queue) -> list[Lease]:
         await self._aio.call(self._broker.load, queue)

@@ -18,7 +18,7 @@ from penstock.google.inspection import Inspection
 from penstock.google.oidc import TokenIssuer
 from penstock.google.publisher import Publisher
 from penstock.google.push import Pushers
-from penstock.google.resources import Resources, StoredTopic
+from penstock.google.resources import Resources
 from penstock.google.rest import rest_routes
 from penstock.google.rules import PubSubRules
 from penstock.google.schema_service import SchemaService
@@ -27,6 +27,7 @@ from penstock.google.streaming import Streams
 from penstock.google.subscriber import Subscriber
 from penstock.http import Gate, Route
 from penstock.http.monitoring.samples import Sample
+from penstock.values.descriptions import TopicSettings
 from penstock.values.projects import Projects
 
 
@@ -80,7 +81,7 @@ class PubSubDoor:
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
         self._inspection.close()
 
-    def guard(self, stream: StoredTopic) -> None:
+    def guard(self, stream: TopicSettings) -> None:
         """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
         if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
             raise FailedPrecondition(

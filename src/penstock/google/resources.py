@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from penstock.google.core.destinations import destination
 from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
 from penstock.journal.core.events import Event
-from penstock.values.descriptions import QueueDescription, SnapshotDescription
+from penstock.values.descriptions import QueueDescription, SnapshotDescription, TopicSettings
 from penstock.values.message import Batch
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
@@ -51,15 +51,6 @@ T = TypeVar("T")
 
 Message = Any
 """A raw protobuf message: its classes are made at run time, so it has no static type."""
-
-
-class StoredTopic(Protocol):
-    """A topic, as far as it is known here: a description of it, or what a change of the catalog finds."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102  # the broker's
-    @property
-    def spec(self) -> bytes: ...  # noqa: D102  # as `StreamDescription.spec`
 
 
 class Resources:
@@ -138,7 +129,7 @@ class Resources:
 
     # ── how the broker's own look here ───────────────────────────────────────────────────────────────────────────────────
 
-    def topic(self, stream: StoredTopic) -> Message:
+    def topic(self, stream: TopicSettings) -> Message:
         """A topic. Treat it as immutable."""
         topic = self.parsed(messages.Topic, stream.spec)
         if not topic.name:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
 from penstock.google.inspection import Inspection
 from penstock.google.publisher import Publisher
 from penstock.google.resources import Resources
 from penstock.google.schema_service import SchemaService
 from penstock.google.schemas import PubSubSchemas
+from penstock.values.descriptions import TopicSettings
 from penstock.values.message import StoredMessage
 from penstock.values.projects import Projects
 
@@ -23,11 +23,11 @@ class PubSubRules:
         self.check_pulled, self.transforms = inspection.check_pulled, inspection.transforms
         self.ready, self.in_use = inspection.ready, inspection.in_use
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         """Whether what is published to a topic must be looked at first."""
         return bool(stream.spec) and self._inspection.is_needed(self._resources.topic(stream))
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         """What is published of each message, None for one that is dropped."""
         with self._resources.broker.lock:
             topic = self._resources.topic(stream)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from penstock.values.policy import Policy
+
+
+class TopicSettings(Protocol):
+    """What the rules of a topic depend on."""
+
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+
+    @property
+    def spec(self) -> bytes:
+        """The settings as the API that created it stored them; empty when there are none."""
 
 
 class StreamDescription(msgspec.Struct, frozen=True):

@@ -14,13 +14,13 @@ from penstock.access import ANYONE
 from penstock.api.rules import LateRules, Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
 from penstock.errors import InvalidArgument, PenstockError, TopicNotFound, Unavailable
 from penstock.google.rules import pubsub_rules
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.testing import ManualClock
+from penstock.values.descriptions import TopicSettings
 from penstock.values.message import StoredMessage, accept
 from penstock.values.projects import Projects
 from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said
@@ -376,10 +376,10 @@ class SlowRules(LateRules):
         self.inspecting = True
         self.begun, self.end = asyncio.Event(), asyncio.Event()
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         return self.inspecting
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         self.begun.set()
         await self.end.wait()
         return [*given]
@@ -388,10 +388,10 @@ class SlowRules(LateRules):
 class BrokenRules(LateRules):
     """Has a fault."""
 
-    def inspects(self, stream: Stream) -> bool:
+    def inspects(self, stream: TopicSettings) -> bool:
         return True
 
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
+    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
         raise RuntimeError("a secret")
 
 

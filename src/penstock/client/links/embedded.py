@@ -19,7 +19,6 @@ from penstock.broker.core.leases import Lease
 from penstock.client.link import Channel, Receiver
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
-from penstock.values.descriptions import QueueDescription
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
@@ -113,7 +112,7 @@ class _EmbeddedChannel:
         self.feed: Feed
         self.opened: Opened
 
-    def deliver(self, queue: QueueDescription, leases: list[Lease]) -> None:
+    def deliver(self, queue: object, leases: list[Lease]) -> None:
         """From the feed."""
         self._receiver.receive(self, leases)
 

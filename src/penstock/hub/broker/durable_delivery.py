@@ -172,7 +172,7 @@ class Delivery(StreamConsumer):
     def end(self, error: PenstockError | None) -> None:
         """It ends by `close` alone."""
 
-    def _meet(self, queue: QueueDescription) -> None:
+    def _meet(self, queue: Queue) -> None:
         if self.number:
             self._forget()  # its topic was deleted and made again
         super()._meet(queue)

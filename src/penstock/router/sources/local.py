@@ -27,7 +27,6 @@ from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
-from penstock.values.descriptions import QueueDescription
 from penstock.values.message import plain_text
 from penstock.values.policy import MAX_COUNT
 from penstock.values.policy import QueueConfig as Settings
@@ -196,7 +195,7 @@ class LocalSource(AsyncConsumer):
     async def _make(self) -> None:
         """What needs a topic, or other settings than a router's, is not made here."""
 
-    def _meet(self, queue: QueueDescription) -> None:
+    def _meet(self, queue: Queue) -> None:
         super()._meet(queue)
         self._queues.numbers[self._alias] = (queue.number, queue.stream)
 

@@ -156,8 +156,8 @@ OUTSIDE_THE_BROKER = frozenset(
 )
 # to be removed: publishing has no single path yet
 STILL_INSIDE = frozenset(
-    {"penstock.api.operations", "penstock.api.rules", "penstock.google.publisher", "penstock.google.rules"}
-    | {"penstock.hub.broker.appends", "penstock.queue_api.topics"}
+    {"penstock.api.operations", "penstock.google.publisher", "penstock.google.rules", "penstock.hub.broker.appends"}
+    | {"penstock.queue_api.topics"}
 )
 OF_THE_BROKER_ALONE = frozenset({"lock", "present", "catalog"})
 

@@ -191,7 +191,7 @@ class Consumer:
             broker.check_open()
             self._queue = queue = self._find(broker.catalog, self.name)
             if queue.number != self.number:
-                self._meet(queue.description)
+                self._meet(queue)
             if self._rules is not None:
                 self._rules.check_pulled(queue.description)
             if queue.detached:
@@ -367,7 +367,7 @@ class Consumer:
             queue = self._find(self._broker.catalog, self.name)
             return Counts(queue.ready, queue.delayed, queue.in_flight)
 
-    def _meet(self, queue: QueueDescription) -> None:
+    def _meet(self, queue: Queue) -> None:
         """A queue is seen for the first time. Called with the lock held."""
         if self.number and not self._follows:
             raise (QueueNotFound if self._find is Catalog.work_queue else SubscriptionNotFound)(self.name)
@@ -426,7 +426,7 @@ class AsyncConsumer(Consumer):
             self._queue = self._find(self._broker.catalog, self.name)
             self._check(self.queue)
             if self.queue.number != self.number:
-                self._meet(self.queue)
+                self._meet(self._queue)
 
     async def next(self, want: int, wait: int = 0, max_bytes: int = BATCH_BYTES) -> list[Lease]:
         """Take, waiting at most `wait` microseconds until there is something to take. It may be cancelled at any point."""

@@ -108,6 +108,10 @@ class Inspection:
             raise
         for verb, ended in ((Queue.ack, done.dropped), (Queue.nack, done.failed), (Queue.give_back, done.rest)):
             self._settle(queue, ended, verb)
+        if queue.policy.ordered:
+            # What comes after a message that is redelivered is redelivered after it.
+            with self._resources.broker.lock:
+                return [lease for lease in done.ready if queue.find(lease.offset, lease.attempt, lease.epoch) is not None]
         return done.ready
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
+from penstock.broker.core.ready import Ready
 from penstock.ids import MAX_OFFSET
 from penstock.values.message import StoredMessage
 
@@ -30,6 +31,10 @@ class Consumer(msgspec.Struct):
     """The offsets of what is in flight."""
     size: int = 0
     """Bytes in flight."""
+    key_window: int = 1
+    """How many messages of one ordering key it may hold."""
+    reserved: Ready | None = None
+    """What only this consumer may have now, because it holds older messages of the same keys."""
 
 
 class Lease(msgspec.Struct, gc=False):

@@ -308,6 +308,11 @@ class ModelQueue:
         self._recall(entries)
         self._send(now)
 
+    def give_back(self, entry: Entry) -> None:
+        """Undo a delivery."""
+        self._give_back(entry)
+        self._recall([entry])
+
     def extend(self, entry: Entry, deadline: int) -> None:
         entry.deadline = deadline
 

@@ -243,7 +243,7 @@ def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[
             assert take(level, 1) == able[:1]
             model[able[0]].is_leased = True
             if model[able[0]].key:
-                waiting.lease(model[able[0]].key, able[0], None)
+                waiting.lanes.lease(model[able[0]].key, able[0], None)
         elif move == "come back" and leased:
             offset = leased[pick % len(leased)]
             one = model[offset]
@@ -253,7 +253,7 @@ def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[
             offset = leased[pick % len(leased)]
             one = model.pop(offset)
             if one.key:
-                waiting.settle(one.key, offset)
+                waiting.lanes.settle(one.key, offset)
         elif move == "remove" and here:
             offset = here[pick % len(here)]
             one = model.pop(offset)

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock import DeadLetterPolicy, Message, MessageQueue, ReceivedMessage, SubscriptionStats
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import Consumer
-from penstock.broker.settlement import release
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import find, release
 from penstock.errors import FailedPrecondition, InvalidAckId, SubscriptionFull
 from penstock.ids import ack_id, message_id, parse_message_id
 from penstock.testing import ManualClock
@@ -195,6 +196,19 @@ class SubscriptionMachine(RuleBasedStateMachine):
         else:
             self.queue.nack(token.ack_id)
             token.queue.nack([entry], self.clock.now())
+
+    @precondition(lambda self: self.tokens)
+    @rule(pick=picks)
+    def give_back(self, pick: int) -> None:
+        """A delivery turns out not to have reached its consumer."""
+        token, entry = self.taken(pick)
+        broker = self.queue.broker
+        with broker.lock:
+            found = find(broker, token.ack_id)
+            assert (found is None) == (entry is None)
+            if found is not None and entry is not None:
+                broker.settle(found[0], [found[1]], self.clock.now(), Queue.give_back)
+                token.queue.give_back(entry)
 
     @precondition(lambda self: self.tokens)
     @rule(chosen=st.lists(picks, min_size=1, max_size=5), is_ack=st.booleans())

@@ -63,7 +63,7 @@ class OrderingMachine(SubscriptionMachine):
     take_snapshot = seek_to_snapshot = subscribe_anew = change_outlet = replace_topic = work = change_deadline = None  # type: ignore[assignment]  # not here
 
     @initialize(setting=ordered_subscriptions(), has_grave=st.booleans(), batch=st.lists(keyed, min_size=4, max_size=8))
-    def create(self, setting: Setting, has_grave: bool, batch: list[Draft]) -> None:  # type: ignore[override]  # draws less
+    def create(self, setting: Setting, has_grave: bool, batch: list[Draft]) -> None:
         super().create(setting, setting, has_grave, [batch])
 
     @rule(batch=st.lists(keyed, min_size=1, max_size=3))
@@ -71,23 +71,23 @@ class OrderingMachine(SubscriptionMachine):
         super().publish(batch)
 
     @rule(want=st.integers(1, 6), consumer=st.sampled_from(CONSUMERS), key_window=st.sampled_from([1, 2, 3, 1_000, 1_000]))
-    def stream(self, want: int, consumer: str, key_window: int) -> None:  # type: ignore[override]  # draws less
+    def stream(self, want: int, consumer: str, key_window: int) -> None:
         super().stream(NAME, want, consumer, key_window)
 
     @rule(want=st.integers(1, 6))
-    def pull(self, want: int) -> None:  # type: ignore[override]  # draws less
+    def pull(self, want: int) -> None:
         super().pull(NAME, want)
 
     @rule(consumer=st.sampled_from(CONSUMERS))
-    def release(self, consumer: str) -> None:  # type: ignore[override]  # draws less
+    def release(self, consumer: str) -> None:
         super().release(NAME, consumer)
 
     @rule(pick=picks)
-    def seek(self, pick: int) -> None:  # type: ignore[override]  # draws less
+    def seek(self, pick: int) -> None:
         super().seek(NAME, pick, None)
 
     @rule(paused=st.sampled_from([False, False, True]))
-    def pause(self, paused: bool) -> None:  # type: ignore[override]  # draws less
+    def pause(self, paused: bool) -> None:
         super().pause(NAME, paused)
 
     @rule(pick=picks, seconds=st.sampled_from([1, 30]))

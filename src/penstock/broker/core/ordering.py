@@ -56,25 +56,38 @@ class Lanes:
     def add(self, key: str, offset: int, priority: int) -> None:
         """A message waits for its turn."""
         lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane()
-        self._enter(lane, offset << 4 | priority)
+        if lane is not None:
+            self._enter(lane, offset << 4 | priority)
+            return
+        lane = self._lanes[key] = Lane()
+        lane.next = offset << 4 | priority
+        if offset not in self._delayed:
+            lane.place = self._ready
+            self._ready.add(priority, offset, offset + 1)
 
     def lease(self, key: str, offset: int, holder: Consumer | None) -> None:
         """The next message of a key was taken from its place, and is leased."""
         lane = self._lanes[key]
-        self._hold(lane, offset, holder)
+        if lane.leased:
+            lane.leased.append(offset)
+        else:
+            lane.leased = [offset]
+        lane.holder = holder
         if lane.place is not self._ready:
             self.reserved -= 1
         lane.place = None
-        self._advance(lane)
+        if lane.rest:
+            self._advance(lane)
+        else:
+            lane.next = _NONE
 
     def restore(self, key: str, offset: int, holder: Consumer | None) -> None:
         """A message enters as leased."""
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane()
-        self._hold(lane, offset, holder)
+        lane.leased = [*lane.leased, offset]
+        lane.holder = holder
         self._place(lane)
 
     def come_back(self, key: str, offset: int, priority: int) -> None:
@@ -87,11 +100,11 @@ class Lanes:
     def settle(self, key: str, offset: int) -> None:
         """A leased message is over."""
         lane = self._lanes[key]
-        self._let_go(lane, offset)
-        if lane.leased or lane.next != _NONE:
-            self._place(lane)
-        else:
+        if lane.next == _NONE and len(lane.leased) == 1:
             del self._lanes[key]
+            return
+        self._let_go(lane, offset)
+        self._place(lane)
 
     def remove(self, key: str, offset: int) -> None:
         """A waiting message is over."""
@@ -142,13 +155,6 @@ class Lanes:
             for packed in lane.rest or ():
                 if not self._gone or packed >> 4 not in self._gone:
                     yield packed >> 4
-
-    def _hold(self, lane: Lane, offset: int, holder: Consumer | None) -> None:
-        if lane.leased:
-            lane.leased.append(offset)
-        else:
-            lane.leased = [offset]
-        lane.holder = holder
 
     def _let_go(self, lane: Lane, offset: int) -> None:
         del lane.leased[bisect_left(lane.leased, offset)]

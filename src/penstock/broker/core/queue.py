@@ -177,7 +177,7 @@ class Queue(QueueState):
                 attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
                 granted.append(Lease(deadline, offset, attempt, epoch, message, holder))
                 if ordered and message.key:
-                    waiting.lease(message.key, offset, holder)
+                    waiting.lanes.lease(message.key, offset, holder)
         if granted:
             leases.grant(granted, deadline)
             if holder is not None:
@@ -195,7 +195,7 @@ class Queue(QueueState):
             holder.reserved = Ready()
         for offset in holder.held:
             if key := self._key(self._leases.by_offset[offset].message):
-                self._waiting.widen(key)
+                self._waiting.lanes.widen(key)
 
     def leased(self, leases: list[Lease], now: int) -> events.Leased:
         """The event of a delivery."""
@@ -232,7 +232,7 @@ class Queue(QueueState):
             if self._mortal:
                 self._mortal.pop(lease.offset, None)
             if ordered and message.key:
-                self._waiting.settle(message.key, lease.offset)
+                self._waiting.lanes.settle(message.key, lease.offset)
         self._leases.end(leases)
         self.backlog -= len(leases)
         self.size -= size
@@ -414,7 +414,7 @@ class Queue(QueueState):
             last_error = trace.error if trace is not None else None
             self._end(offset, message)
             if self._key(message):
-                self._waiting.settle(message.key, offset)
+                self._waiting.lanes.settle(message.key, offset)
             self._die(offset, message, reason, cause, attempt, error or last_error, now, outcome)
             return
         due = at + (self.policy.delay(attempt) if delay is None else delay)
@@ -434,7 +434,7 @@ class Queue(QueueState):
         """What is leased of the ordering keys of these messages, and younger."""
         if not self.policy.ordered:
             return {}
-        live, after = self._leases.by_offset, self._waiting.leased_after
+        live, after = self._leases.by_offset, self._waiting.lanes.leased_after
         keyed = [lease for lease in leases if lease.message.key]
         return {offset: live[offset] for lease in keyed for offset in after(lease.message.key, lease.offset)}
 
@@ -533,7 +533,8 @@ class Queue(QueueState):
         for consumer in self._consumers.values():
             consumer.key_window, consumer.reserved = 1, None
         for offset, lease in sorted(leased.items()):
-            self._waiting.hold(self._key(lease.message), offset, lease.consumer)
+            if key := self._key(lease.message):
+                self._waiting.lanes.restore(key, offset, lease.consumer)
         self._traces = {offset: trace for offset, trace in self._traces.items() if offset in leased}
         self._mortal = {offset: expires_at for offset, expires_at in self._mortal.items() if offset in leased}
         self.backlog, self.size = len(leased), self._leases.size

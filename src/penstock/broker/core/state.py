@@ -163,7 +163,8 @@ class QueueState:
             holder.held.add(offset)
             holder.size += message.size
             self._know(holder)
-        self._waiting.hold(self._key(message), offset, holder)
+        if key := self._key(message):
+            self._waiting.lanes.restore(key, offset, holder)
         lease = Lease(trace.deadline, offset, trace.attempts, trace.epoch, message, holder)
         self._leases.grant([lease], trace.deadline)
 
@@ -195,7 +196,7 @@ class QueueState:
     @property
     def reserved(self) -> int:
         """How many messages are deliverable to one consumer only, which holds older messages of the same keys."""
-        return self._waiting.reserved
+        return self._waiting.lanes.reserved
 
     def is_reserved_for(self, consumer: str | None) -> bool:
         """Whether there is something to hand out now to this consumer only."""
@@ -258,7 +259,7 @@ class QueueState:
         if lease is not None:
             return Why("leased", until=lease.deadline)
         key = self._key(message)
-        if key and (head := self._waiting.head(key)) != offset:
+        if key and (head := self._waiting.lanes.head(key)) != offset:
             return Why("key_blocked", by=head)
         due = self._waiting.due(offset)
         if due is not None:

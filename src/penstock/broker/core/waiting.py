@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from penstock.broker.core.leases import Consumer
 from penstock.broker.core.ordering import Lanes
 from penstock.broker.core.ready import Level, Ready
 from penstock.durations import FOREVER
@@ -21,51 +20,30 @@ _LEFTOVERS = 512
 class Waiting:
     """The waiting messages of one queue. `key` is "" for a message that no order binds."""
 
-    __slots__ = ("_delayed", "_due", "_lanes", "ready")
+    __slots__ = ("_delayed", "_due", "lanes", "ready")
 
     def __init__(self) -> None:
         self.ready = Ready()
         self._delayed: dict[int, int] = {}
-        self._lanes = Lanes(self.ready, self._delayed)
+        self.lanes = Lanes(self.ready, self._delayed)
+        """The messages that have a key."""
         self._due: list[tuple[int, int, int, str]] = []
-
-    @property
-    def reserved(self) -> int:
-        """How many are deliverable to one consumer only."""
-        return self._lanes.reserved
 
     def add(self, offset: int, priority: int, key: str, due: int | None) -> None:
         """Let a new message in, which has to wait until `due` and for its turn in its key."""
         if due is not None:
             self._delay(offset, priority, key, due)
         if key:
-            self._lanes.add(key, offset, priority)
+            self.lanes.add(key, offset, priority)
         elif due is None:
             self.ready.add(priority, offset, offset + 1)
-
-    def lease(self, key: str, offset: int, holder: Consumer | None) -> None:
-        """A message with a key was taken from where it was deliverable."""
-        self._lanes.lease(key, offset, holder)
-
-    def hold(self, key: str, offset: int, holder: Consumer | None) -> None:
-        """A message is restored as leased."""
-        if key:
-            self._lanes.restore(key, offset, holder)
-
-    def widen(self, key: str) -> None:
-        """The holder of a key has another window."""
-        self._lanes.widen(key)
-
-    def leased_after(self, key: str, offset: int) -> list[int]:
-        """What is leased of a key and younger than a message of it."""
-        return self._lanes.leased_after(key, offset)
 
     def come_back(self, offset: int, priority: int, key: str, due: int | None) -> None:
         """Let a message in again whose lease ended."""
         if due is not None:
             self._delay(offset, priority, key, due)
         if key:
-            self._lanes.come_back(key, offset, priority)
+            self.lanes.come_back(key, offset, priority)
         elif due is None:
             self.ready.add(priority, offset, offset + 1)
 
@@ -73,13 +51,9 @@ class Waiting:
         """Take a message out, wherever it waits, and let its follower go on."""
         was_delayed = self._delayed.pop(offset, None) is not None
         if key:
-            self._lanes.remove(key, offset)
+            self.lanes.remove(key, offset)
         elif not was_delayed:
             self.ready.remove(priority, offset)
-
-    def settle(self, key: str, offset: int) -> None:
-        """A leased message of this key is over; its follower, if there is one, may go on."""
-        self._lanes.settle(key, offset)
 
     def first(self, reserved: Ready | None) -> Level | None:
         """The level with the next message for a consumer, who may have messages that are reserved for it."""
@@ -97,7 +71,7 @@ class Waiting:
             if self._delayed.get(offset) == due:
                 del self._delayed[offset]
                 if key:
-                    self._lanes.due(key, offset)
+                    self.lanes.due(key, offset)
                 else:
                     self.ready.add(priority, offset, offset + 1)
 
@@ -123,13 +97,9 @@ class Waiting:
         """Until when a message is delayed."""
         return self._delayed.get(offset)
 
-    def head(self, key: str) -> int | None:
-        """The oldest message of this key."""
-        return self._lanes.head(key)
-
     def ranges(self) -> Ranges:
         """Every waiting offset."""
-        behind = ((offset, offset + 1) for offset in self._lanes.waiting())
+        behind = ((offset, offset + 1) for offset in self.lanes.waiting())
         return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
     def oldest(self) -> int | None:
@@ -139,7 +109,7 @@ class Waiting:
 
     def holds(self, offset: int, key: str) -> bool:
         """Whether a message waits here."""
-        return offset in self._delayed or offset in self.ready or (bool(key) and self._lanes.holds(key, offset))
+        return offset in self._delayed or offset in self.ready or (bool(key) and self.lanes.holds(key, offset))
 
     def upcoming(self, most: int) -> list[int]:
         """The offsets that would be delivered next, in order."""

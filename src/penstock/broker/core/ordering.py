@@ -76,10 +76,12 @@ class Lanes:
         if lane.place is not self._ready:
             self.reserved -= 1
         lane.place = None
-        if lane.rest:
-            self._advance(lane)
-        else:
+        if not lane.rest:
             lane.next = _NONE
+            return
+        self._advance(lane)
+        if holder is not None and holder.key_window > 1:
+            self._place(lane)
 
     def restore(self, key: str, offset: int, holder: Consumer | None) -> None:
         """A message enters as leased."""
@@ -102,9 +104,9 @@ class Lanes:
         lane = self._lanes[key]
         if lane.next == _NONE and len(lane.leased) == 1:
             del self._lanes[key]
-            return
-        self._let_go(lane, offset)
-        self._place(lane)
+        else:
+            self._let_go(lane, offset)
+            self._place(lane)
 
     def remove(self, key: str, offset: int) -> None:
         """A waiting message is over."""
@@ -115,7 +117,9 @@ class Lanes:
             return
         self._withdraw(lane)
         self._advance(lane)
-        if lane.next == _NONE and not lane.leased:
+        if lane.next != _NONE or lane.leased:
+            self._place(lane)
+        else:
             del self._lanes[key]
 
     def due(self, key: str, offset: int) -> None:
@@ -183,7 +187,6 @@ class Lanes:
                 self._gone.discard(packed >> 4)
                 continue
             lane.next = packed
-            self._place(lane)
             return
 
     def _place(self, lane: Lane) -> None:

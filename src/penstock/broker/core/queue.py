@@ -136,7 +136,8 @@ class Queue(QueueState):
         if prefetch_bytes is not None and holder is not None:
             budget = min(prefetch_bytes - holder.size, MAX_COUNT if budget is None else budget)
         granted: list[Lease] = []
-        epoch, traces, waiting, ordered = self.epoch, self._traces, self._waiting, policy.ordered
+        epoch, traces, waiting = self.epoch, self._traces, self._waiting
+        lanes = waiting.lanes if policy.ordered else None
         reserved = holder.reserved if holder is not None else None
         while want > 0 and self.absent is None and (budget is None or budget > 0):
             level = waiting.first(reserved)
@@ -176,8 +177,8 @@ class Queue(QueueState):
             for offset, message in enumerate(messages, start):
                 attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
                 granted.append(Lease(deadline, offset, attempt, epoch, message, holder))
-                if ordered and message.key:
-                    waiting.lanes.lease(message.key, offset, holder)
+                if lanes is not None and message.key:
+                    lanes.lease(message.key, offset, holder)
         if granted:
             leases.grant(granted, deadline)
             if holder is not None:

@@ -162,11 +162,11 @@ class Ready:
         """Take out a waiting offset."""
         self._levels[priority].remove(offset)
 
-    def first(self) -> tuple[int, int, Level] | None:
-        """What is delivered next: its priority as a negative number, its offset, and its level."""
+    def first(self) -> Level | None:
+        """The level of what is delivered next."""
         for level in self.levels:
             if level.count:
-                return -level.priority, level.first(), level
+                return level
         return None
 
     def ahead(self, priority: int) -> int:

@@ -57,12 +57,10 @@ class Waiting:
 
     def first(self, reserved: Ready | None) -> Level | None:
         """The level with the next message for a consumer, who may have messages that are reserved for it."""
-        if reserved is None:
-            for level in self.ready.levels:
-                if level.count:
-                    return level
-            return None
-        return min(filter(None, (self.ready.first(), reserved.first())), default=(0, 0, None))[2]
+        common, own = self.ready.first(), reserved.first() if reserved is not None else None
+        if common is None or own is None:
+            return common or own
+        return min(common, own, key=lambda level: (-level.priority, level.first()))
 
     def wake(self, now: int) -> None:
         """Make ready what has become due."""

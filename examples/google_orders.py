@@ -64,8 +64,12 @@ def main() -> None:
             subscriber.subscribe(subscriber.subscription_path(PROJECT, name), callback=handle)
             for name, handle in [("billing", bill), ("triage", triage)]
         ]
-        for _ in sent:
-            print(done.get(timeout=20))
+        printed: set[str] = set()
+        while len(printed) < len(sent):
+            line = done.get(timeout=20)
+            if line not in printed:  # with a message of bob that failed, his later ones are delivered again, too
+                print(line)
+            printed.add(line)
         for stream in streams:
             stream.cancel()
             stream.result()

@@ -241,13 +241,28 @@ class ModelQueue:
 
     # ── delivery ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def upcoming(self, now: int) -> list[Entry]:
-        """What is deliverable by age, priority, delay and key, in the order of delivery."""
-        able = [entry for entry in self.waiting() if not self.is_delayed(entry, now) and self.head(entry) is entry]
+    def upcoming(self, now: int, consumer: str | None = None, key_window: int = 1) -> list[Entry]:
+        """What is deliverable to a consumer by age, priority, delay and key, in the order of delivery."""
+        able = [
+            entry for entry in self.waiting() if not self.is_delayed(entry, now) and self.is_its_turn(entry, consumer, key_window)
+        ]
         return sorted(able, key=lambda entry: (-entry.item.draft.priority, entry.item.offset))
 
+    def is_its_turn(self, entry: Entry, consumer: str | None, key_window: int) -> bool:
+        """Whether a consumer holds everything of the key that is older, and may have one more of it."""
+        older = [other for other in self.of_key(entry) if other.item.offset < entry.item.offset]
+        mine = [other for other in older if other.deadline is not None and other.consumer == consumer is not None]
+        return not older or (mine == older and len(older) < key_window)
+
     def lease(
-        self, now: int, want: int, *, ack_deadline: int | None = None, consumer: str | None = None, prefetch: int | None = None
+        self,
+        now: int,
+        want: int,
+        *,
+        ack_deadline: int | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        key_window: int = 1,
     ) -> list[Delivery]:
         """Hand out up to `want`, as far as flow control and prefetch allow."""
         if self.paused:
@@ -255,7 +270,8 @@ class ModelQueue:
         rules = self.rules
         limit = prefetch if prefetch is not None else rules.prefetch
         granted: list[Delivery] = []
-        for entry in self.upcoming(now):
+        while upcoming := self.upcoming(now, consumer, key_window):
+            entry = upcoming[0]
             held = sum(other.consumer == consumer for other in self.leased())
             if (
                 len(granted) >= want
@@ -289,7 +305,13 @@ class ModelQueue:
         self._open_outlet()
         for entry in entries:
             self._fail(entry, now, now, "nacked", requeue=requeue, error=error)
+        self._recall(entries)
         self._send(now)
+
+    def give_back(self, entry: Entry) -> None:
+        """Undo a delivery."""
+        self._give_back(entry)
+        self._recall([entry])
 
     def extend(self, entry: Entry, deadline: int) -> None:
         entry.deadline = deadline
@@ -299,10 +321,22 @@ class ModelQueue:
         self.consumers.remove(consumer)
         held = [entry for entry in self.leased() if entry.consumer == consumer]
         for entry in held:
-            entry.attempts -= 1
-            entry.deadline = entry.consumer = None
-            entry.cause = "released"
+            self._give_back(entry)
         return len(held)
+
+    def _give_back(self, entry: Entry) -> None:
+        """End a lease as if it had not been granted."""
+        entry.attempts -= 1
+        entry.deadline = entry.consumer = None
+        entry.cause = "released"
+
+    def _recall(self, failed: list[Entry]) -> None:
+        """What was delivered after a message of its key that is redelivered goes back, too; what was acked stays acked."""
+        for entry in failed:
+            if entry.item.offset in self.entries:
+                for other in self.of_key(entry):
+                    if other.deadline is not None and other.item.offset > entry.item.offset:
+                        self._give_back(other)
 
     # ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,9 +344,11 @@ class ModelQueue:
         """Leases run out, then times to live, then the retention."""
         self._open_outlet()
         over = sorted((entry.deadline, offset) for offset, entry in self.entries.items() if entry.deadline is not None)
-        for at, offset in over:
-            if at <= now:
-                self._fail(self.entries[offset], at, now, "expired")
+        failed = [self.entries[offset] for at, offset in over if at <= now]
+        for entry in failed:
+            assert entry.deadline is not None
+            self._fail(entry, entry.deadline, now, "expired")
+        self._recall(failed)
         mortal = sorted((entry.expires_at, entry.item.offset) for entry in self.waiting() if entry.expires_at is not None)
         for at, offset in mortal:
             if at <= now:
@@ -462,10 +498,14 @@ class ModelQueue:
 
     def head(self, entry: Entry) -> Entry:
         """The message that this one must wait for: the oldest unsettled one of its key, or itself."""
+        return min(self.of_key(entry), key=lambda other: other.item.offset)
+
+    def of_key(self, entry: Entry) -> list[Entry]:
+        """All unsettled messages that its key puts in order with this one, itself among them."""
         key = entry.item.draft.key
         if not self.rules.ordered or not key:
-            return entry
-        return min((other for other in self.entries.values() if other.item.draft.key == key), key=lambda other: other.item.offset)
+            return [entry]
+        return [other for other in self.entries.values() if other.item.draft.key == key]
 
     def explain(self, offset: int, now: int) -> tuple[str | None, int | None, int | None] | None:
         """(reason, until, the offset that blocks it); None when it is not here."""

@@ -112,28 +112,88 @@ def test_ready_gives_the_most_urgent_first_and_the_oldest_of_them(messages: list
 # ── ordering ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@effort(8)
-@given(moves=st.lists(st.tuples(st.sampled_from(["enter", "enter", "leave"]), st.sampled_from("abc"), picks), max_size=60))
-def test_one_message_leads_its_key_and_the_next_oldest_follows_it(moves: list[tuple[str, str, int]]) -> None:
-    lanes, model = Lanes(), dict[str, list[int]]()
-    for offset, (move, key, pick) in enumerate(moves):
-        lane = model.setdefault(key, [])
-        if move == "enter":
-            assert lanes.enter(key, offset, pick % 10) == (not lane)
-            lane.append(offset)
-        elif lane:
-            was_head = pick % 3 > 0
-            leaving = lane[0] if was_head else lane[pick % len(lane)]
-            following = lanes.leave(key, leaving)
-            was_head = leaving == lane[0]
-            lane.remove(leaving)
-            assert following == ((lane[0], moves[lane[0]][2] % 10) if was_head and lane else None)
-        assert {key: lanes.head(key) for key in model} == {key: lane[0] if lane else None for key, lane in model.items()}
-        assert all(lanes.holds(key, behind) for key, lane in model.items() for behind in lane[1:])
-        assert sorted(lanes.waiting()) == sorted(
-            (key, behind, moves[behind][2] % 10) for key, lane in model.items() for behind in lane[1:]
-        )
-        assert not any(lanes.holds(key, lane[0]) for key, lane in model.items() if lane)
+LANE_MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "lease", "lease", "lease", "come back", "settle", "remove", "widen"]),
+        st.sampled_from("abc"),
+        picks,
+    ),
+    max_size=60,
+)
+
+
+@effort(12)
+@given(moves=LANE_MOVES)
+def test_a_key_is_leased_in_order_to_one_consumer_and_its_next_message_is_reserved_for_that(
+    moves: list[tuple[str, str, int]],
+) -> None:
+    """What comes back here need not be the last that was leased: `leased_after` says what must come back with it."""
+    ready, consumers = Ready(), [Consumer("w1", reserved=Ready()), Consumer("w2", reserved=Ready())]
+    lanes, waiting = Lanes(ready, ()), dict[str, list[int]]()
+    leased: dict[str, list[int]] = {}
+    holders: dict[str, Consumer | None] = {}
+
+    def priority(offset: int) -> int:
+        return moves[offset][2] % 10
+
+    def places() -> tuple[list[int], list[list[int]]]:
+        """What is deliverable to everybody, and to each consumer alone."""
+        common, own = list[int](), [list[int](), list[int]()]
+        for key, line in waiting.items():
+            holder = holders.get(key) if leased.get(key) else None
+            if line and not leased.get(key):
+                common.append(line[0])
+            elif line and holder is not None and len(leased[key]) < holder.key_window:
+                own[consumers.index(holder)].append(line[0])
+        return common, own
+
+    def offsets(place: Ready | None) -> list[int]:
+        assert place is not None
+        return sorted(offset for start, stop in place.ranges() for offset in range(start, stop))
+
+    for fresh, (move, key, pick) in enumerate(moves):
+        line, held = waiting.setdefault(key, []), leased.setdefault(key, [])
+        if move == "add":
+            lanes.add(key, fresh, priority(fresh))
+            line.append(fresh)
+        elif move == "lease" and line:
+            common, own = places()
+            place, holder = ready, [*consumers, None][pick % 3]
+            if line[0] not in common:
+                holder = holders[key]
+                if holder is None or line[0] not in own[consumers.index(holder)]:
+                    continue
+                assert holder.reserved is not None
+                place = holder.reserved
+            place.remove(priority(line[0]), line[0])
+            lanes.lease(key, line[0], holder)
+            holders[key] = holder
+            held.append(line.pop(0))
+        elif move in {"come back", "settle"} and held:
+            offset = held.pop(pick % len(held))
+            if move == "settle":
+                lanes.settle(key, offset)
+            else:
+                lanes.come_back(key, offset, priority(offset))
+                waiting[key] = sorted([*line, offset])
+                assert lanes.leased_after(key, offset) == [later for later in held if later > offset]
+        elif move == "remove" and line:
+            lanes.remove(key, line.pop(pick % len(line)))
+        elif move == "widen":
+            consumer = consumers[pick % 2]
+            consumer.key_window = 1 + pick % 3
+            for other, out in leased.items():
+                if out and holders[other] is consumer:
+                    lanes.widen(other)
+        common, own = places()
+        assert offsets(ready) == sorted(common)
+        assert [offsets(consumer.reserved) for consumer in consumers] == [sorted(each) for each in own]
+        assert lanes.reserved == sum(map(len, own))
+        assert sorted(lanes.waiting()) == sorted(offset for each in waiting.values() for offset in each)
+        for each in "abc":
+            out, rest = leased.get(each, []), waiting.get(each, [])
+            assert lanes.head(each) == (out[0] if out else rest[0] if rest else None)
+            assert [offset for offset in range(fresh + 1) if lanes.holds(each, offset)] == rest
 
 
 # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -182,6 +242,8 @@ def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[
             level = next(level for level in waiting.ready.levels if level.count)
             assert take(level, 1) == able[:1]
             model[able[0]].is_leased = True
+            if model[able[0]].key:
+                waiting.lanes.lease(model[able[0]].key, able[0], None)
         elif move == "come back" and leased:
             offset = leased[pick % len(leased)]
             one = model[offset]
@@ -191,7 +253,7 @@ def test_what_waits_is_deliverable_when_it_is_due_and_leads_its_key(moves: list[
             offset = leased[pick % len(leased)]
             one = model.pop(offset)
             if one.key:
-                waiting.settle(one.key, offset)
+                waiting.lanes.settle(one.key, offset)
         elif move == "remove" and here:
             offset = here[pick % len(here)]
             one = model.pop(offset)

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock import DeadLetterPolicy, Message, MessageQueue, ReceivedMessage, SubscriptionStats
+from penstock.broker.catalog import Catalog
+from penstock.broker.consumer import Consumer
+from penstock.broker.core.queue import Queue
+from penstock.broker.settlement import find, release
 from penstock.errors import FailedPrecondition, InvalidAckId, SubscriptionFull
-from penstock.ids import message_id, parse_message_id
+from penstock.ids import ack_id, message_id, parse_message_id
 from penstock.testing import ManualClock
 from tests.property.model import Draft, Entry, Full, Item, Log, ModelQueue
 from tests.property.strategies import (
@@ -28,6 +32,7 @@ from tests.property.strategies import (
 TOPIC = "orders"
 SUBSCRIPTIONS = ("s0", "s1")
 GRAVES = ("g0", "g1")
+CONSUMERS = ("c0", "c1")
 MOST_MESSAGES = 60
 
 
@@ -134,6 +139,34 @@ class SubscriptionMachine(RuleBasedStateMachine):
             assert one.ack_id not in [token.ack_id for token in self.tokens]
             self.tokens.append(Token(model, delivery.number, one.ack_id))
 
+    @rule(name=names, want=st.integers(1, 5), consumer=st.sampled_from(CONSUMERS), key_window=st.sampled_from([1, 2, 3, 1_000]))
+    def stream(self, name: str, want: int, consumer: str, key_window: int) -> None:
+        """A stream takes what it may have, several messages of one key among them."""
+        now = self.begin()
+        model = self.models.get(name)
+        if model is None or model.detached:
+            return
+        expected = model.lease(now, want, consumer=consumer, key_window=key_window)
+        stream = Consumer(self.queue.broker, Catalog.subscription, name, identity=consumer, key_window=key_window)
+        leases = stream.wait(want)
+        assert [(lease.offset, lease.attempt) for lease in leases] == [
+            (delivery.item.offset, delivery.attempt) for delivery in expected
+        ]
+        for lease, delivery in zip(leases, expected, strict=True):
+            text = ack_id(stream.number, lease.offset, lease.attempt, lease.epoch)
+            assert text not in [token.ack_id for token in self.tokens]
+            self.tokens.append(Token(model, delivery.number, text))
+
+    @rule(name=names, consumer=st.sampled_from(CONSUMERS))
+    def release(self, name: str, consumer: str) -> None:
+        """A stream goes away, and what it holds goes back."""
+        now = self.begin()
+        model = self.models.get(name)
+        if model is not None and not model.detached and consumer in model.consumers:
+            broker = self.queue.broker
+            with broker.lock:
+                assert release(broker, broker.catalog.subscription(name), consumer, now) == model.release(consumer)
+
     @rule(name=names, want=st.integers(1, 5), is_ack=st.sampled_from([False, False, True]))
     def work(self, name: str, want: int, is_ack: bool) -> None:
         """Pull and settle all of it, or fail at all of it: the way to high attempts, to dead letters, to the end of a key."""
@@ -163,6 +196,19 @@ class SubscriptionMachine(RuleBasedStateMachine):
         else:
             self.queue.nack(token.ack_id)
             token.queue.nack([entry], self.clock.now())
+
+    @precondition(lambda self: self.tokens)
+    @rule(pick=picks)
+    def give_back(self, pick: int) -> None:
+        """A delivery turns out not to have reached its consumer."""
+        token, entry = self.taken(pick)
+        broker = self.queue.broker
+        with broker.lock:
+            found = find(broker, token.ack_id)
+            assert (found is None) == (entry is None)
+            if found is not None and entry is not None:
+                broker.settle(found[0], [found[1]], self.clock.now(), Queue.give_back)
+                token.queue.give_back(entry)
 
     @precondition(lambda self: self.tokens)
     @rule(chosen=st.lists(picks, min_size=1, max_size=5), is_ack=st.booleans())
@@ -316,8 +362,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
             assert one.ack_id == ""
 
     def check_reasons(self, name: str, model: ModelQueue, now: int) -> None:
-        heads: dict[str, int] = {}
-        leased: list[str] = []
+        waiting: set[str] = set()
+        single: set[str] = set()
+        holders: dict[str, str | None] = {}
         if model.log.stream is None:
             return  # nothing of it was ever seen
         for item in model.log.items:
@@ -332,11 +379,21 @@ class SubscriptionMachine(RuleBasedStateMachine):
             assert why.by == (None if by is None else self.id_of(model.log, model.log.items[by]))
             key = item.draft.key
             if model.rules.ordered and key:
-                heads.setdefault(key, item.offset)
                 if why.reason == "leased":
-                    assert heads[key] == item.offset, "a message overtook an older one of its key"
-                    assert key not in leased, "two messages of one key are out at once"
-                    leased.append(key)
+                    assert key not in waiting, "a message overtook an older one of its key"
+                    holder = self.holder(name, item.offset)
+                    assert holders.setdefault(key, holder) == holder, "messages of one key are out at two consumers"
+                    if holder is None:
+                        assert key not in single, "two messages of one key are out at once, without a window"
+                        single.add(key)
+                else:
+                    waiting.add(key)
+
+    def holder(self, name: str, offset: int) -> str | None:
+        """Who holds a message that is leased; None for one that was pulled."""
+        lease = self.queue.broker.catalog.subscription(name).lease_of(offset)
+        assert lease is not None
+        return lease.consumer.consumer_id if lease.consumer is not None else None
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

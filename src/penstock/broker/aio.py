@@ -58,6 +58,10 @@ class Nudge:
 class Waiter(Protocol):
     """A consumer that waits for a queue."""
 
+    @property
+    def identity(self) -> str | None:
+        """The name under which it consumes."""
+
     def look(self) -> bool:
         """Take what there is; False when nothing is left for others either."""
 
@@ -97,12 +101,16 @@ class Turns:
 
     def _look(self) -> None:
         queue = self._queues.get(self._number)
-        if queue is not None and queue.spec is self._spec and not queue.detached and not queue.is_deliverable:
-            return  # something was settled, and nothing waits
-        self._spec = queue.spec if queue is not None else None
-        for waiter in [*self.waiters]:
-            if not waiter.look():
-                break
+        # Otherwise something was settled, and nothing waits.
+        if queue is None or queue.spec is not self._spec or queue.detached or queue.is_deliverable:
+            self._spec = queue.spec if queue is not None else None
+            for waiter in [*self.waiters]:
+                if not waiter.look():
+                    break
+        if queue is not None and queue.reserved:
+            for waiter in [*self.waiters]:
+                if queue.is_reserved_for(waiter.identity):
+                    waiter.look()
 
 
 class AsyncBroker:

@@ -149,8 +149,9 @@ class Consumer:
     """Takes, settles and releases for one identity on one queue. Safe to use from any thread.
 
     `identity` names the holder of the leases; without one, leases belong to nobody and end by an ack id or their deadline.
-    `prefetch` and `prefetch_bytes` bound what the identity may hold. A queue that is deleted and created again is another one:
-    taking from it raises NotFound, unless the consumer `follows` the name.
+    `prefetch` and `prefetch_bytes` bound what the identity may hold, `key_window` how many messages of one ordering key; while it
+    holds one, no other consumer gets messages of that key. A queue that is deleted and created again is another one: taking from
+    it raises NotFound, unless the consumer `follows` the name.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class Consumer:
         ack_deadline: int | None = None,
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
+        key_window: int = 1,
         follows: bool = False,
         rules: DeliveryRules | None = None,
     ) -> None:
@@ -170,6 +172,7 @@ class Consumer:
         self._rules = rules
         self.identity = identity
         self.ack_deadline, self.prefetch, self.prefetch_bytes = ack_deadline, prefetch, prefetch_bytes
+        self.key_window = key_window
         self._follows = follows
         self.number = 0
         """The number of the queue; 0 before the first take."""
@@ -207,6 +210,7 @@ class Consumer:
                 prefetch=self.prefetch,
                 prefetch_bytes=self.prefetch_bytes,
                 max_bytes=max_bytes,
+                key_window=self.key_window,
             )
             if leases:
                 broker.emit(queue.leased(leases, now))
@@ -397,6 +401,7 @@ class AsyncConsumer(Consumer):
         ack_deadline: int | None = None,
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
+        key_window: int = 1,
         follows: bool = False,
         stopping: StopSignal | None = None,
         still: Callable[[], object] | None = None,
@@ -409,6 +414,7 @@ class AsyncConsumer(Consumer):
             ack_deadline=ack_deadline,
             prefetch=prefetch,
             prefetch_bytes=prefetch_bytes,
+            key_window=key_window,
             follows=follows,
             rules=rules,
         )
@@ -503,6 +509,11 @@ class _Wait:
         self._still = still
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def identity(self) -> str | None:
+        """The name of the consumer."""
+        return self._consumer.identity
+
     def check(self) -> None:
         """End with an error when the caller may not wait any longer, now and every `CHECK_SECONDS` from now on."""
         if self._still is None or self.future.done():
@@ -573,6 +584,7 @@ class StreamConsumer(AsyncConsumer):
         ack_deadline: int | None = None,
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
+        key_window: int = 1,
         follows: bool = False,
         batch: int = BATCH,
         batch_bytes: int = BATCH_BYTES,
@@ -586,6 +598,7 @@ class StreamConsumer(AsyncConsumer):
             ack_deadline=ack_deadline,
             prefetch=prefetch,
             prefetch_bytes=prefetch_bytes,
+            key_window=key_window,
             follows=follows,
         )
         self._sink = sink

@@ -131,6 +131,13 @@ def settle_leases(broker: Broker, number: int, leases: list[Lease], verb: Settle
             broker.settle(queue, live, broker.clock.now(), verb)
 
 
+def live_leases(broker: Broker, number: int, leases: list[Lease]) -> list[Lease]:
+    """Those leases of a queue, by its number, that are live."""
+    with broker.lock:
+        queue = broker.catalog.queues.get(number)
+        return [] if queue is None else [one for one in leases if queue.find(one.offset, one.attempt, one.epoch) is not None]
+
+
 def find(broker: Broker, ack_id: object) -> tuple[Queue, Lease] | None:
     """The live delivery that an ack id names. Call it with the lock held."""
     number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.api.rules import has_form
-from penstock.broker.settlement import ACK, GIVE_BACK, NACK, settle_leases
+from penstock.broker.settlement import ACK, GIVE_BACK, NACK, live_leases, settle_leases
 from penstock.clock import monotonic
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, TransformFailed
@@ -108,6 +108,9 @@ class Inspection:
             raise
         for verb, ended in ((ACK, done.dropped), (NACK, done.failed), (GIVE_BACK, done.rest)):
             settle_leases(self._resources.broker, queue.number, ended, verb)
+        if queue.policy.ordered:
+            # A message after one that is redelivered is redelivered after it.
+            return live_leases(self._resources.broker, queue.number, done.ready)
         return done.ready
 
     def close(self) -> None:

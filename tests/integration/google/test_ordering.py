@@ -151,3 +151,79 @@ def test_what_a_closed_stream_held_is_given_back_in_order(google: Google) -> Non
         stream.end()
     google.deadline(subscription, [held], 0)
     assert drained(google, subscription, 15) == list(range(5, 20))
+
+
+# ── streams: several messages of a key are out, in order ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_stream_gets_several_messages_of_a_key_and_nobody_else_gets_more(google: Google) -> None:
+    topic, subscription = google.pair(**ORDERED)
+    google.publish(topic, *keyed("k", *range(30)))
+    with google.stream(subscription, max_outstanding_messages=20) as stream:
+        held = stream.wait(20)
+        assert numbers(held) == list(range(20))
+        assert google.pull_once(subscription, now=True) == []
+        stream.send(ack_ids=[one.ack_id for one in held[:15]])
+        assert numbers(stream.wait(30)) == list(range(30))
+        assert google.pull_once(subscription, now=True) == []
+
+
+def test_a_nack_on_a_stream_brings_it_and_all_later_ones_again_in_order(google: Google) -> None:
+    topic, subscription = google.pair(**ORDERED)
+    google.publish(topic, *keyed("k", *range(6)))
+    google.publish(topic, *keyed("other", 100))
+    with google.stream(subscription) as stream:
+        held = stream.wait(7)
+        by_number = {int(one.message.data): one.ack_id for one in held}
+        assert numbers(held) == [0, 1, 2, 3, 4, 5, 100]
+        stream.send(ack_ids=[by_number[0], by_number[4]])  # what is acked stays acked, also out of turn
+        stream.send(modify_deadline_ack_ids=[by_number[2]], modify_deadline_seconds=[0])
+        again = stream.wait(10)[7:]
+        assert numbers(again) == [2, 3, 5]
+        # The old deliveries of what came again are over: acknowledging them settles nothing.
+        stream.send(ack_ids=[by_number[number] for number in (2, 3, 5)])
+        stream.send(modify_deadline_ack_ids=[again[0].ack_id], modify_deadline_seconds=[0])
+        once_more = stream.wait(13)[10:]
+        assert numbers(once_more) == [2, 3, 5]
+        stream.send(ack_ids=[by_number[1], by_number[100], *(one.ack_id for one in once_more)])
+        stream.heard()
+        assert len(stream.received) == 13
+    assert google.pull_once(subscription, now=True) == []
+
+
+def test_an_expiry_on_a_stream_brings_it_and_all_later_ones_again_in_order(timed: Google, clock: ManualClock) -> None:
+    topic, subscription = timed.pair(**ORDERED)
+    timed.publish(topic, *keyed("k", 1, 2, 3))
+    with timed.stream(subscription) as stream:
+        held = stream.wait(3)
+        later = [one.ack_id for one in (held[0], held[2])]
+        stream.send(modify_deadline_ack_ids=later, modify_deadline_seconds=[600, 600])
+        stream.heard()
+        stream.after(clock, 11)
+        assert numbers(stream.wait(5)[3:]) == [2, 3]
+
+
+def test_googles_client_holds_several_of_a_key_and_gets_them_again_in_order_after_a_nack(google: Google) -> None:
+    topic, subscription = google.pair(**ORDERED)
+    lock, nacked, arrived = threading.Lock(), list[int](), list[int]()
+
+    def react(message: Any) -> None:
+        number = int(message.data)
+        with lock:
+            arrived.append(number)
+            if number == 20 and not nacked:
+                nacked.append(number)
+                message.nack()
+            else:
+                message.ack()
+
+    google.publish(topic, *keyed("k", *range(50)))
+    with Listener(google, subscription, react):
+        eventually(lambda: arrived.count(20) == 2)
+        google.publish(topic, *keyed("k", 50))
+        eventually(lambda: 50 in arrived)
+    # The client may have acknowledged some later ones before it sent the nack: those do not come again.
+    again = arrived.index(20, 21)
+    assert arrived[:21] == list(range(21))
+    assert arrived[again:] == sorted(set(arrived[again:]))
+    assert set(arrived) == set(range(51))

@@ -60,6 +60,19 @@ def test_a_message_that_a_topic_cannot_transform_is_refused(google: Google) -> N
         google.publish(topic, b"a")
 
 
+def test_what_comes_after_a_failed_transform_waits_for_it_in_its_ordering_key(google: Google) -> None:
+    picky = script("if (message.data === 'b') throw new Error('not this one'); return message;")
+    topic, subscription = google.pair(
+        message_transforms=[picky], enable_message_ordering=True, retry_policy={"minimum_backoff": {"seconds": 600}}
+    )
+    google.publish(topic, *({"data": data, "ordering_key": "k"} for data in (b"a", b"b", b"c")))
+    with google.stream(subscription) as stream:
+        google.publish(topic, {"data": b"d", "ordering_key": "other"})
+        assert bodies(stream.wait(2)) == [b"a", b"d"]
+        stream.heard()
+        assert bodies(stream.received) == [b"a", b"d"]
+
+
 def test_a_slow_transform_does_not_delay_other_topics(google: Google) -> None:
     """Eight requests, each of which takes seconds, are under way when another topic is made and used, and still when it was."""
     hostile = google.topic(message_transforms=[script("for (const t = Date.now(); Date.now() - t < 300;); return message;")])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Broker, MessageQueue
+from penstock import Broker, MessageQueue, SubscriptionOptions
 from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
 from penstock.broker.core.queue import Queue
@@ -48,6 +48,37 @@ def test_feeds_are_served_in_turn() -> None:
                 feed_of(basket).settle_receipts(basket.receipts)
             await stand.quiet()
         assert [len(basket.leases) for basket in baskets] == [3, 3, 3, 3]
+
+    scenario(play)
+
+
+def test_the_next_of_a_key_goes_to_its_holder_and_idle_feeds_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(stand: Stand) -> None:
+        stand.topics.register_subscription("keyed", "topic", SubscriptionOptions(message_ordering=True))
+        baskets = [stand.open(f"consumer-{number}", name="keyed") for number in range(50)]
+        for basket in baskets:
+            feed_of(basket).key_window = 3
+        stand.publish(b"0", key="k")
+        await stand.quiet()
+        (holder,) = [basket for basket in baskets if basket.leases]
+        looks, look = list[Feed](), Feed.look
+
+        def counted(feed: Feed) -> bool:
+            looks.append(feed)
+            return look(feed)
+
+        monkeypatch.setattr(Feed, "look", counted)
+        for number in (b"1", b"2", b"3"):
+            stand.publish(number, key="k")
+            await stand.quiet()
+        assert holder.data == [b"0", b"1", b"2"]
+        feed_of(holder).settle_receipts(holder.receipts[:1])
+        await stand.quiet()
+        assert holder.data == [b"0", b"1", b"2", b"3"]
+        assert set(looks) == {feed_of(holder)}
+        feed_of(holder).close()
+        await stand.quiet()
+        assert [one.data for one in baskets if one.leases and one is not holder] == [[b"1", b"2", b"3"]]
 
     scenario(play)
 

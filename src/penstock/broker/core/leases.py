@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, ValuesView
 from heapq import heapify, heappop, heappush
 
+from penstock.broker.core.ready import Ready
 from penstock.ids import MAX_OFFSET
-from penstock.values.lease import Consumer, Lease
+from penstock.values.lease import Holder, Lease
 
 __all__ = ["Consumer", "Lease", "Leases"]
 
@@ -20,6 +21,15 @@ _LEFTOVERS = 512
 _LEFTOVER_BYTES = 8 * 1024 * 1024
 _BYTES_A_LEASE = 64
 """Added to the limit for each live lease: rebuilding the heap costs time for each of them."""
+
+
+class Consumer(Holder):
+    """A consumer as the queue knows it."""
+
+    key_window: int = 1
+    """How many messages of one ordering key it may hold."""
+    reserved: Ready | None = None
+    """What only this consumer may have now, because it holds older messages of the same keys."""
 
 
 class Leases:

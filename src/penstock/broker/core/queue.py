@@ -10,7 +10,7 @@
                  └───────────────────────────────────────────────────────────────────────────────┘
 
 A subscription is a queue fed by a topic; a work queue is fed directly. *Waiting* is one of: ready (deliverable now, see `ready`),
-behind its key's head (see `ordering`), or delayed until an instant. Every command takes `now`, changes the state and returns
+in the lane of its key (see `ordering`), or delayed until an instant. Every command takes `now`, changes the state and returns
 the events that say what changed; an instant is over when `now >= instant`.
 
 The messages themselves lie in the stream's `pages`. Where one is needed and not resident, the command stops before it, having
@@ -25,6 +25,7 @@ from types import MappingProxyType
 
 from penstock.broker.core.leases import Consumer, Lease, Leases
 from penstock.broker.core.outcome import EXPLICIT_NACK, MAX_ATTEMPTS, TTL_EXPIRED, Burial, Outcome
+from penstock.broker.core.ready import Ready
 from penstock.broker.core.state import QueueState, later
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
@@ -108,11 +109,13 @@ class Queue(QueueState):
         prefetch: int | None = None,
         prefetch_bytes: int | None = None,
         max_bytes: int | None = None,
+        key_window: int = 1,
     ) -> list[Lease]:
         """Hand out up to `want` messages, most urgent and oldest first, as far as flow control and prefetch allow.
 
         A limit of what may be in flight is reached by the message that goes beyond it; `max_bytes` is not, but for a first
-        message that is larger by itself. So a large one always passes, and comes alone.
+        message that is larger by itself. So a large one always passes, and comes alone. Of one ordering key, a consumer with a
+        name may hold `key_window` messages, one without a name a single one.
         """
         self.absent = None
         policy, leases = self.policy, self._leases
@@ -126,48 +129,56 @@ class Queue(QueueState):
             limit = prefetch if prefetch is not None else policy.prefetch
             if limit is not None:
                 want = min(want, limit - len(holder.held))
+            if holder.key_window != key_window:
+                self._widen(holder, key_window)
         deadline = now + (policy.ack_deadline if ack_deadline is None else ack_deadline)
         budget = None if policy.flow_bytes is None else policy.flow_bytes - leases.size
         if prefetch_bytes is not None and holder is not None:
             budget = min(prefetch_bytes - holder.size, MAX_COUNT if budget is None else budget)
         granted: list[Lease] = []
-        epoch, traces = self.epoch, self._traces
-        for level in self._waiting.ready.levels:
-            while want > 0 and level.count and self.absent is None and (budget is None or budget > 0):
-                start, stop = level.take(want)
-                if start < stop:
-                    messages = self._pages.span(start, stop)
-                    is_absent = len(messages) < stop - start
-                    found = len(messages)
-                    if max_bytes is not None:
-                        messages, max_bytes = _fitting(messages, max_bytes, not granted)
-                    if budget is not None:
-                        messages, budget = _within(messages, budget)
-                    if len(messages) < found:
-                        want = len(messages)
-                    elif is_absent:
-                        self.absent = start + found
-                    if len(messages) < stop - start:
-                        level.add(start + len(messages), stop)
-                else:
-                    start = level.first()
-                    message = self._pages.get(start)
-                    if message is None:
-                        self.absent = start
+        epoch, traces, waiting = self.epoch, self._traces, self._waiting
+        lanes = waiting.lanes if policy.ordered else None
+        reserved = holder.reserved if holder is not None else None
+        while want > 0 and self.absent is None and (budget is None or budget > 0):
+            level = waiting.first(reserved)
+            if level is None:
+                break
+            # With a window one at a time: the next of its key may be the next of all.
+            start, stop = level.take(want if reserved is None else 1)
+            if start < stop:
+                messages = self._pages.span(start, stop)
+                is_absent = len(messages) < stop - start
+                found = len(messages)
+                if max_bytes is not None:
+                    messages, max_bytes = _fitting(messages, max_bytes, not granted)
+                if budget is not None:
+                    messages, budget = _within(messages, budget)
+                if len(messages) < found:
+                    want = len(messages)
+                elif is_absent:
+                    self.absent = start + found
+                if len(messages) < stop - start:
+                    level.add(start + len(messages), stop)
+            else:
+                start = level.first()
+                message = self._pages.get(start)
+                if message is None:
+                    self.absent = start
+                    break
+                if max_bytes is not None:
+                    if message.size > max_bytes and granted:
                         break
-                    if max_bytes is not None:
-                        if message.size > max_bytes and granted:
-                            want = 0
-                            break
-                        max_bytes -= message.size
-                    level.pop()
-                    messages = [message]
-                    if budget is not None:
-                        budget -= message.size
-                want -= len(messages)
-                for offset, message in enumerate(messages, start):
-                    attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
-                    granted.append(Lease(deadline, offset, attempt, epoch, message, holder))
+                    max_bytes -= message.size
+                level.pop()
+                messages = [message]
+                if budget is not None:
+                    budget -= message.size
+            want -= len(messages)
+            for offset, message in enumerate(messages, start):
+                attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
+                granted.append(Lease(deadline, offset, attempt, epoch, message, holder))
+                if lanes is not None and message.key:
+                    lanes.lease(message.key, offset, holder)
         if granted:
             leases.grant(granted, deadline)
             if holder is not None:
@@ -177,6 +188,15 @@ class Queue(QueueState):
             if deadline < self.soonest:  # noqa: PLR1730  # a call of min() here is a tenth of a delivery
                 self.soonest = deadline
         return granted
+
+    def _widen(self, holder: Consumer, key_window: int) -> None:
+        """Let a consumer hold another number of messages of each ordering key."""
+        holder.key_window = key_window
+        if key_window > 1 and holder.reserved is None and self.policy.ordered:
+            holder.reserved = Ready()
+        for offset in holder.held:
+            if key := self._key(self._leases.by_offset[offset].message):
+                self._waiting.lanes.widen(key)
 
     def leased(self, leases: list[Lease], now: int) -> events.Leased:
         """The event of a delivery."""
@@ -213,7 +233,7 @@ class Queue(QueueState):
             if self._mortal:
                 self._mortal.pop(lease.offset, None)
             if ordered and message.key:
-                self._waiting.settle(message.key, lease.offset)
+                self._waiting.lanes.settle(message.key, lease.offset)
         self._leases.end(leases)
         self.backlog -= len(leases)
         self.size -= size
@@ -245,6 +265,7 @@ class Queue(QueueState):
         outcome, reason = Outcome(), None if requeue else EXPLICIT_NACK
         for lease in leases:
             self._fail(lease, now, now, "nacked", reason=reason, error=error, outcome=outcome, delay=delay)
+        self._recall(leases, now, outcome)
         return outcome
 
     def condemn(self, leases: list[Lease], now: int, *, reason: str, error: str | None) -> Outcome:
@@ -252,6 +273,7 @@ class Queue(QueueState):
         outcome = Outcome()
         for lease in leases:
             self._fail(lease, now, now, "nacked", reason=reason, error=error, outcome=outcome)
+        self._recall(leases, now, outcome)
         return outcome
 
     def bury(self, offset: int, message: StoredMessage, now: int, *, reason: str, attempts: int, error: str | None) -> Outcome:
@@ -269,7 +291,12 @@ class Queue(QueueState):
         return [self.give_back(leases, now), released] if leases else [released]
 
     def give_back(self, leases: list[Lease], now: int) -> events.Returned:
-        """Undo deliveries that never reached anybody: the messages wait again, and the attempts do not count."""
+        """Undo deliveries that never reached anybody: the messages wait again, and the attempts do not count.
+
+        What was delivered after them of their ordering keys is undone with them.
+        """
+        if followers := self._followers(leases):
+            leases = [*({lease.offset: lease for lease in leases} | followers).values()]
         # The next delivery has the same attempt number; the epoch keeps the old ack ids from fitting it.
         self.epoch += 1
         self._leases.end(leases)
@@ -286,8 +313,10 @@ class Queue(QueueState):
         """
         outcome = Outcome()
         self.absent = None
-        for lease in sorted(self._leases.due(now), key=lambda lease: (lease.deadline, lease.offset)):
+        expired = sorted(self._leases.due(now), key=lambda lease: (lease.deadline, lease.offset))
+        for lease in expired:
             self._fail(lease, lease.deadline, now, "expired", reason=None, error=None, outcome=outcome)
+        self._recall(expired, now, outcome)
         self._waiting.wake(now)
         while self._mortal_heap and self._mortal_heap[0][0] <= now:
             expires_at, offset = self._mortal_heap[0]
@@ -388,13 +417,29 @@ class Queue(QueueState):
             last_error = trace.error if trace is not None else None
             self._end(offset, message)
             if self._key(message):
-                self._waiting.settle(message.key, offset)
+                self._waiting.lanes.settle(message.key, offset)
             self._die(offset, message, reason, cause, attempt, error or last_error, now, outcome)
             return
         due = at + (self.policy.delay(attempt) if delay is None else delay)
         self._return(lease, attempt, cause, error, later(due, now))
         returned = events.Returned(self.number, now, [offset], message.publish_at, cause, attempt, due, error)
         outcome.events.append(self._noted(returned))
+
+    def _recall(self, failed: list[Lease], now: int, outcome: Outcome) -> None:
+        """Undo what was delivered after messages that are redelivered: a key's order holds again from there on.
+
+        After a message that died nothing is undone: it does not come back, so nothing has overtaken it.
+        """
+        if self.policy.ordered and (followers := self._followers([one for one in failed if one.offset in self._traces])):
+            outcome.events.append(self._noted(self.give_back([*followers.values()], now)))
+
+    def _followers(self, leases: list[Lease]) -> dict[int, Lease]:
+        """What is leased of the ordering keys of these messages, and younger."""
+        if not self.policy.ordered:
+            return {}
+        live, after = self._leases.by_offset, self._waiting.lanes.leased_after
+        keyed = [lease for lease in leases if lease.message.key]
+        return {offset: live[offset] for lease in keyed for offset in after(lease.message.key, lease.offset)}
 
     def _reason_to_die(self, lease: Lease, at: int) -> str | None:
         limit = lease.message.max_attempts or self.policy.max_attempts
@@ -486,10 +531,14 @@ class Queue(QueueState):
 
     def _empty(self) -> None:
         """Keep only what is leased."""
-        leased = {lease.offset: lease.message for lease in self._leases.live()}
+        leased = self._leases.by_offset
         self._waiting = Waiting()
-        for offset, message in leased.items():
-            self._waiting.hold(self._key(message), offset, message.priority)
+        for consumer in self._consumers.values():
+            consumer.key_window, consumer.reserved = 1, None
+        for offset, lease in sorted(leased.items()):
+            if key := self._key(lease.message):
+                holder = self._consumers[lease.consumer.consumer_id] if lease.consumer is not None else None
+                self._waiting.lanes.restore(key, offset, holder)
         self._traces = {offset: trace for offset, trace in self._traces.items() if offset in leased}
         self._mortal = {offset: expires_at for offset, expires_at in self._mortal.items() if offset in leased}
         self.backlog, self.size = len(leased), self._leases.size

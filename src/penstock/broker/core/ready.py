@@ -20,9 +20,10 @@ _LEFTOVERS = 512
 class Level:
     """The waiting messages of one priority."""
 
-    __slots__ = ("_gone", "_later", "_returned", "_start", "_stop", "count")
+    __slots__ = ("_gone", "_later", "_returned", "_start", "_stop", "count", "priority")
 
-    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, ranges: Iterable[tuple[int, int]] = (), priority: int = 0) -> None:
+        self.priority = priority
         self._start = 0
         self._stop = 0
         self._later: deque[tuple[int, int]] | None = None
@@ -153,13 +154,20 @@ class Ready:
         """Add the offsets from `start` up to `stop` with this priority."""
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = Level()
+            level = self._levels[priority] = Level(priority=priority)
             self.levels = [self._levels[p] for p in sorted(self._levels, reverse=True)]
         level.add(start, stop)
 
     def remove(self, priority: int, offset: int) -> None:
         """Take out a waiting offset."""
         self._levels[priority].remove(offset)
+
+    def first(self) -> Level | None:
+        """The level of what is delivered next."""
+        for level in self.levels:
+            if level.count:
+                return level
+        return None
 
     def ahead(self, priority: int) -> int:
         """How many wait with this priority or a higher one."""

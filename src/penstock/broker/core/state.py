@@ -159,7 +159,6 @@ class QueueState:
             self._traces[offset] = Trace(trace.attempts - 1, trace.error, trace.cause, trace.immortal)
         self.backlog += 1
         self.size += message.size
-        self._waiting.hold(self._key(message), offset, message.priority)
         if not trace.immortal:
             self._mortalize(offset, message)
         holder = None
@@ -168,6 +167,8 @@ class QueueState:
             holder.held.add(offset)
             holder.size += message.size
             self._know(holder)
+        if key := self._key(message):
+            self._waiting.lanes.restore(key, offset, holder)
         lease = Lease(trace.deadline, offset, trace.attempts, trace.epoch, message, holder)
         self._leases.grant([lease], trace.deadline)
 
@@ -195,6 +196,16 @@ class QueueState:
     def is_deliverable(self) -> bool:
         """Whether there is anything to hand out now, to somebody who may have more."""
         return not self.paused and any(level.count for level in self._waiting.ready.levels)
+
+    @property
+    def reserved(self) -> int:
+        """How many messages are deliverable to one consumer only, which holds older messages of the same keys."""
+        return self._waiting.lanes.reserved
+
+    def is_reserved_for(self, consumer: str | None) -> bool:
+        """Whether there is something to hand out now to this consumer only."""
+        known = self._consumers.get(consumer) if consumer is not None else None
+        return not self.paused and known is not None and known.reserved is not None and known.reserved.first() is not None
 
     def position(self, priority: int) -> int:
         """How many ready messages stand before one of this priority that comes now."""
@@ -252,7 +263,7 @@ class QueueState:
         if lease is not None:
             return Why("leased", until=lease.deadline)
         key = self._key(message)
-        if key and (head := self._waiting.head(key)) != offset:
+        if key and (head := self._waiting.lanes.head(key)) != offset:
             return Why("key_blocked", by=head)
         due = self._waiting.due(offset)
         if due is not None:

@@ -1,7 +1,8 @@
-"""Where unsettled messages wait while nobody holds them: ready, behind the head of their key, or delayed.
+"""Where unsettled messages wait while nobody holds them: ready, in the lane of their key, or delayed.
 
-A message is in exactly one of these places. Delayed ones stand in a heap by the instant they are due; an entry whose message
-has left, or is due at another time, is skipped when it comes up.
+A message is deliverable from one place at the most: `ready`, or what is reserved for one consumer (see `ordering`). Delayed ones
+stand in a heap by the instant they are due; an entry whose message has left, or is due at another time, is skipped when it comes
+up.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from penstock.broker.core.ordering import Lanes
-from penstock.broker.core.ready import Ready
+from penstock.broker.core.ready import Level, Ready
 from penstock.durations import FOREVER
 from penstock.journal.core.ranges import Ranges, merge
 
@@ -19,47 +20,47 @@ _LEFTOVERS = 512
 class Waiting:
     """The waiting messages of one queue. `key` is "" for a message that no order binds."""
 
-    __slots__ = ("_delayed", "_due", "_lanes", "ready")
+    __slots__ = ("_delayed", "_due", "lanes", "ready")
 
     def __init__(self) -> None:
         self.ready = Ready()
-        self._lanes = Lanes()
         self._delayed: dict[int, int] = {}
+        self.lanes = Lanes(self.ready, self._delayed)
+        """The messages that have a key."""
         self._due: list[tuple[int, int, int, str]] = []
 
     def add(self, offset: int, priority: int, key: str, due: int | None) -> None:
         """Let a new message in, which has to wait until `due` and for its turn in its key."""
-        is_head = not key or self._lanes.enter(key, offset, priority)
         if due is not None:
             self._delay(offset, priority, key, due)
-        elif is_head:
-            self.ready.add(priority, offset, offset + 1)
-
-    def hold(self, key: str, offset: int, priority: int) -> None:
-        """A message is restored as leased: it leads its key."""
         if key:
-            self._lanes.enter(key, offset, priority)
+            self.lanes.add(key, offset, priority)
+        elif due is None:
+            self.ready.add(priority, offset, offset + 1)
 
     def come_back(self, offset: int, priority: int, key: str, due: int | None) -> None:
-        """Let a message in again whose lease ended; it still leads its key."""
-        if due is None:
-            self.ready.add(priority, offset, offset + 1)
-        else:
+        """Let a message in again whose lease ended."""
+        if due is not None:
             self._delay(offset, priority, key, due)
+        if key:
+            self.lanes.come_back(key, offset, priority)
+        elif due is None:
+            self.ready.add(priority, offset, offset + 1)
 
     def remove(self, offset: int, priority: int, key: str) -> None:
         """Take a message out, wherever it waits, and let its follower go on."""
         was_delayed = self._delayed.pop(offset, None) is not None
-        if not was_delayed and (not key or self._lanes.head(key) == offset):
-            self.ready.remove(priority, offset)
         if key:
-            self.settle(key, offset)
+            self.lanes.remove(key, offset)
+        elif not was_delayed:
+            self.ready.remove(priority, offset)
 
-    def settle(self, key: str, offset: int) -> None:
-        """A message of this key is over; its follower, if there is one, may go on."""
-        following = self._lanes.leave(key, offset)
-        if following is not None and following[0] not in self._delayed:
-            self.ready.add(following[1], following[0], following[0] + 1)
+    def first(self, reserved: Ready | None) -> Level | None:
+        """The level with the next message for a consumer, who may have messages that are reserved for it."""
+        common, own = self.ready.first(), reserved.first() if reserved is not None else None
+        if common is None or own is None:
+            return common or own
+        return min(common, own, key=lambda level: (-level.priority, level.first()))
 
     def wake(self, now: int) -> None:
         """Make ready what has become due."""
@@ -67,7 +68,9 @@ class Waiting:
             due, offset, priority, key = heappop(self._due)
             if self._delayed.get(offset) == due:
                 del self._delayed[offset]
-                if not key or self._lanes.head(key) == offset:
+                if key:
+                    self.lanes.due(key, offset)
+                else:
                     self.ready.add(priority, offset, offset + 1)
 
     def next_due(self) -> int:
@@ -92,13 +95,9 @@ class Waiting:
         """Until when a message is delayed."""
         return self._delayed.get(offset)
 
-    def head(self, key: str) -> int | None:
-        """The message that all others of this key wait for."""
-        return self._lanes.head(key)
-
     def ranges(self) -> Ranges:
         """Every waiting offset."""
-        behind = ((offset, offset + 1) for _, offset, _ in self._lanes.waiting())
+        behind = ((offset, offset + 1) for offset in self.lanes.waiting())
         return merge([*self.ready.ranges(), *((offset, offset + 1) for offset in self._delayed), *behind])
 
     def oldest(self) -> int | None:
@@ -108,7 +107,7 @@ class Waiting:
 
     def holds(self, offset: int, key: str) -> bool:
         """Whether a message waits here."""
-        return offset in self._delayed or offset in self.ready or (bool(key) and self._lanes.holds(key, offset))
+        return offset in self._delayed or offset in self.ready or (bool(key) and self.lanes.holds(key, offset))
 
     def upcoming(self, most: int) -> list[int]:
         """The offsets that would be delivered next, in order."""

@@ -6,7 +6,8 @@ Functions that other packages call take the lock themselves; the last four are f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.core.outcome import Outcome
@@ -21,6 +22,8 @@ from penstock.values.message import StoredMessage
 
 Settlement = Callable[[Queue, list[Lease], int], Event | Outcome]
 """What becomes of live deliveries: one of the verbs below, which are all that other packages know of it."""
+
+Refuse = Callable[[list[str], list[str], Settlement], None]
 
 ACK: Settlement = Queue.ack
 """Settle for good."""
@@ -55,7 +58,7 @@ def extension(span: int) -> Settlement:
 _NOWHERE = (0, 0, 0, 0)
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """What became of a request to settle deliveries of a subscription."""
 
     failed: list[str]
@@ -99,12 +102,13 @@ def settle_of(
     now: int,
     *,
     honours_late: bool = False,
-    refuse: Callable[[list[str]], None] | None = None,
+    refuse: Refuse | None = None,
 ) -> Settled:
     """Settle deliveries of one subscription, after what is due at `now` has happened. Never waits.
 
     `honours_late`: an ack whose lease has expired counts if the message was not delivered again, unless exactly-once is on.
-    `refuse` is called with the ids that an exactly-once subscription cannot settle, before anything is; it raises to settle none.
+    `refuse` is called with the ids that an exactly-once subscription cannot settle, all ids and the verb, before anything is
+    settled; it raises to settle none.
     """
     with broker.lock:
         broker.check_open()
@@ -113,7 +117,7 @@ def settle_of(
             # Under the same lock: a delivery that is found live must be the one that is settled.
             stale = [ack_id for ack_id in ack_ids if (found := find(broker, ack_id)) is None or found[0] is not queue]
             if stale:
-                refuse(stale)
+                refuse(stale, ack_ids, verb)
         failed, has_forwards = settle_many(broker, ack_ids, verb, now, only=queue)
         if failed and honours_late and verb is ACK and not queue.policy.exactly_once:
             failed = ack_late(broker, failed, queue, now)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from penstock.access import Principal, Right, Verb
 from penstock.broker import lookup, positions
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
-from penstock.broker.settlement import ACK, Settled, Settlement, new_deadline, settle_of
+from penstock.broker.settlement import ACK, Refuse, Settled, Settlement, new_deadline, settle_of
 from penstock.durations import SECOND
 from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 from penstock.google import messages, wire
@@ -94,7 +92,7 @@ class Subscriber:
 
     async def settle(self, key: str, ack_ids: list[str], verb: Settlement) -> None:
         """Apply a verb to the deliveries of a subscription; an exactly-once one refuses what is not live any more."""
-        settled = self.settle_now(key, ack_ids, verb, refuse=partial(self._refuse_stale, ack_ids, verb))
+        settled = self.settle_now(key, ack_ids, verb, self._refuse_stale)
         if verb is ACK:
             self.confirmed(settled.queue, ack_ids, settled.failed)
         if settled.has_forwards or settled.queue.policy.exactly_once:
@@ -111,7 +109,7 @@ class Subscriber:
         self._confirmed.add([ack_id for ack_id in ack_ids if ack_id not in refused])
         return failed
 
-    def _refuse_stale(self, ack_ids: list[str], verb: Settlement, stale: list[str]) -> None:
+    def _refuse_stale(self, stale: list[str], ack_ids: list[str], verb: Settlement) -> None:
         """Refuse a request to an exactly-once subscription whole when one of its deliveries is over.
 
         A client takes the error for the answer to every id that it does not name. So none is settled, and the live ones are
@@ -123,9 +121,7 @@ class Subscriber:
             failures = dict.fromkeys(stale, "PERMANENT_FAILURE_INVALID_ACK_ID")
             raise AckIdsRefused(failures | dict.fromkeys(set(ack_ids) - failures.keys(), "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE"))
 
-    def settle_now(
-        self, key: str, ack_ids: list[str], verb: Settlement, refuse: Callable[[list[str]], None] | None = None
-    ) -> Settled:
+    def settle_now(self, key: str, ack_ids: list[str], verb: Settlement, refuse: Refuse | None = None) -> Settled:
         """The same without waiting."""
         settled = settle_of(self._broker, key, ack_ids, verb, self._aio.advance(), honours_late=True, refuse=refuse)
         self._resources.touch(settled.queue.number)

@@ -160,11 +160,11 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @rule(name=names, consumer=st.sampled_from(CONSUMERS))
     def release(self, name: str, consumer: str) -> None:
         """A stream goes away, and what it holds goes back."""
-        now = self.begin()
+        self.begin()
         model = self.models.get(name)
         if model is not None and not model.detached and consumer in model.consumers:
             broker = self.queue.broker
-            with broker.lock:
+            with broker.present() as now:
                 assert release(broker, broker.catalog.subscription(name), consumer, now) == model.release(consumer)
 
     @rule(name=names, want=st.integers(1, 5), is_ack=st.sampled_from([False, False, True]))
@@ -203,11 +203,11 @@ class SubscriptionMachine(RuleBasedStateMachine):
         """A delivery turns out not to have reached its consumer."""
         token, entry = self.taken(pick)
         broker = self.queue.broker
-        with broker.lock:
+        with broker.present() as now:
             found = find(broker, token.ack_id)
             assert (found is None) == (entry is None)
             if found is not None and entry is not None:
-                broker.settle(found[0], [found[1]], self.clock.now(), Queue.give_back)
+                broker.settle(found[0], [found[1]], now, Queue.give_back)
                 token.queue.give_back(entry)
 
     @precondition(lambda self: self.tokens)

@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.journal.core": PURE | PURE_KERNEL,
     "penstock.journal.sqlite*": ANY | KERNEL | {"penstock.journal", "apsw"},
     "penstock.journal.readonly": ANY | KERNEL | {"penstock.journal", "apsw"},
-    "penstock.broker": ANY | KERNEL | {"penstock.journal"},
+    "penstock.broker": ANY | KERNEL | {"penstock.journal", "penstock.schemas", "penstock.transforms"},
     "penstock.broker.core": PURE | PURE_KERNEL | {"penstock.journal.core"},
     "penstock.broker.name_patterns": ANY | KERNEL | {"pyarrow"},
     # the operations, once for all APIs

@@ -17,7 +17,6 @@ from penstock.api.queue_manager import Failures, QueueManager, Terms
 from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
-from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import delivery
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
 from penstock.values.message import check_name
@@ -36,17 +35,10 @@ MAX_NAME = 256
 
 
 class Queues:
-    """All work queues of a broker. `of` gives those of one project to one caller.
+    """All work queues of a broker. `of` gives those of one project to one caller."""
 
-    Where another door gives topics rules that its publishers must keep (a schema), it gives a `guard` that refuses such topics.
-    """
-
-    def __init__(
-        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[Stream], None] | None = None
-    ) -> None:
+    def __init__(self, broker: AsyncBroker, projects: Projects | None = None) -> None:
         self.broker = broker
-        self.guard = guard
-        """Raises FailedPrecondition for a topic that may not be published to from here. It is called under the broker's lock."""
         self.projects = projects or Projects()
         self.manager = QueueManager(broker=broker.broker)
         self.scoped = lru_cache(maxsize=4096)(self._scoped)

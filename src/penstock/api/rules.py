@@ -17,9 +17,7 @@ from penstock.access import Principal
 from penstock.broker.consumer import DeliveryRules
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.stream import Stream
 from penstock.errors import FailedPrecondition
-from penstock.values.message import StoredMessage
 from penstock.values.subscription import SubscriptionSpec
 from penstock.wire.results import SchemaInfo
 
@@ -30,15 +28,6 @@ class Rules(DeliveryRules, Protocol):
     @property
     def schemas(self) -> Schemas:
         """The schemas of the broker."""
-
-    def inspects(self, stream: Stream) -> bool:
-        """Whether what is published to a topic must be looked at first. Cheap: asked at every publish."""
-
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message, None for one that is dropped; an error refuses them all."""
-
-    def close(self) -> None:
-        """Take no more work. Safe to call twice."""
 
 
 class Schemas(Protocol):
@@ -92,14 +81,6 @@ class LateRules:
         """The schemas of the broker."""
         return self._rules().schemas
 
-    def inspects(self, stream: Stream) -> bool:
-        """Whether what is published to a topic must be looked at first."""
-        return bool(stream.spec) and self._rules().inspects(stream)
-
-    async def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message."""
-        return await self._rules().passed(stream, given)
-
     def check_pulled(self, queue: Queue) -> None:
         """Whether a subscription may be pulled."""
         if has_form(queue.spec):
@@ -116,11 +97,6 @@ class LateRules:
     def in_use(self, number: int) -> AbstractContextManager[None]:
         """Nothing expires: that is the work of a server."""
         return nullcontext()
-
-    def close(self) -> None:
-        """Close what was loaded."""
-        if self._loaded is not None:
-            self._loaded.close()
 
     def _rules(self) -> Rules:
         if self._loaded is None:

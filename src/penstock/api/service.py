@@ -37,4 +37,3 @@ class Service:
         """End every feed and every wait."""
         self.feeds.stop()
         self.queues.close()
-        self.rules.close()

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from penstock.access import Principal
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.core.stream import Stream
-from penstock.errors import FailedPrecondition
 from penstock.google import messages, wire
 from penstock.google.core.endpoints import Endpoints
 from penstock.google.expiry import Janitor
@@ -47,9 +45,9 @@ class PubSubDoor:
     ) -> None:
         self._resources = resources = Resources(aio, projects)
         schemas = SchemaService(resources)
-        self._inspection = inspection = Inspection(resources, schemas)
+        inspection = Inspection(resources, schemas)
         self._publisher = Publisher(resources, inspection)
-        self.rules = PubSubRules(resources, inspection, PubSubSchemas(schemas, self._publisher))
+        self.rules = PubSubRules(inspection, PubSubSchemas(schemas, self._publisher))
         """For what reaches the broker by another way and is to keep what this door was told."""
         endpoints = Endpoints(push_allow, public_only=push_public_only)
         self._subscriber = Subscriber(resources, inspection, endpoints)
@@ -79,15 +77,6 @@ class PubSubDoor:
         """End streams, finish what runs within the grace."""
         await self._janitor.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
-        self._inspection.close()
-
-    def guard(self, stream: Stream) -> None:
-        """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
-        if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
-            raise FailedPrecondition(
-                f"topic {stream.name!r} has a schema or transforms, which are not applied here",
-                hint="publish to it by the Pub/Sub API, over gRPC or REST, or by Penstock's own client",
-            )
 
     def routes(self) -> list[Route]:
         """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""

@@ -9,36 +9,26 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from penstock.api.rules import has_form
 from penstock.broker.core.leases import Lease
 from penstock.broker.core.queue import Queue
+from penstock.broker.core.stored_forms import Script
 from penstock.broker.settlement import Settlement
+from penstock.broker.topic_rules import MAX_SPENT, MAX_WAIT, chain_of, replaced
 from penstock.clock import monotonic
-from penstock.durations import SECOND, to_datetime
-from penstock.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, TransformFailed
-from penstock.google import messages
+from penstock.durations import to_datetime
+from penstock.errors import FailedPrecondition, TransformFailed
 from penstock.google.core import names
-from penstock.google.core.publishing import MAX_REQUEST_BYTES
 from penstock.google.core.schemas import accepted_revisions
 from penstock.google.resources import Message, Resources
-from penstock.google.schema_service import SchemaService, compiled, encoding_of
-from penstock.google.user_threads import Lanes
+from penstock.google.schema_service import SchemaService
 from penstock.ids import message_id
-from penstock.transforms import Chain, Step, compile_chain
-from penstock.values.message import StoredMessage
+from penstock.transforms import Chain
 
 MAX_CHAINS = 1_000
-MAX_SPENT = 10 * SECOND
-"""How long the messages of one request may take together."""
-MAX_WAIT = 10.0
-"""Seconds that a request may wait for earlier ones of its topic."""
-MAX_SCRIPTS = 32
-MAX_CHECKS = 4
-"""How many topics and subscriptions are served at a time; those with scripts mostly wait for the sandbox, which is fair."""
 
 
 class Inspection:
@@ -47,9 +37,8 @@ class Inspection:
     def __init__(self, resources: Resources, schemas: SchemaService) -> None:
         self._resources = resources
         self._schemas = schemas
-        # Scripts and schemas get threads of their own: a slow one must not hold up what the broker needs threads for.
-        self._scripts = Lanes("penstock-scripts", MAX_SCRIPTS)
-        self._checks = Lanes("penstock-schemas", MAX_CHECKS)
+        with resources.broker.lock:
+            self._scripts = resources.broker.rules.scripts
         self._chains: dict[bytes, Chain | None] = {}
         """The transforms of a subscription, by its stored settings."""
 
@@ -61,17 +50,6 @@ class Inspection:
         if resource.message_transforms:
             # Of a project one at a time: what was never run before may well be slow.
             await self._scripts.run(names.parse_any(resource.name, "name").project, MAX_WAIT, _chain, resource)
-
-    @staticmethod
-    def is_needed(topic: Message) -> bool:
-        """Whether messages that are published to this topic have to be looked at."""
-        return bool(topic.message_transforms) or topic.HasField("schema_settings")
-
-    async def publish(self, topic: Message, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message, None for one that is dropped; an error refuses them all."""
-        revisions = self._revisions(topic.schema_settings) if topic.HasField("schema_settings") else []
-        lanes = self._scripts if topic.message_transforms else self._checks
-        return await lanes.run(topic.name, MAX_WAIT, _passed, topic, revisions, given)
 
     # ── the rules of deliveries (`penstock.broker.consumer.DeliveryRules`) ───────────────────────────────────────────────────
 
@@ -110,11 +88,6 @@ class Inspection:
             self._settle(queue, ended, verb)
         return done.ready
 
-    def close(self) -> None:
-        """Take no more work; what runs finishes by itself."""
-        self._scripts.close()
-        self._checks.close()
-
     def _settle(self, queue: Queue, leases: list[Lease], verb: Settlement) -> None:
         broker = self._resources.broker
         with broker.lock:
@@ -144,64 +117,12 @@ class Inspection:
 
 def _chain(resource: Message) -> Chain:
     """The JavaScript of a topic or subscription; other transforms are kept and shown, and do nothing."""
-    return compile_chain(
-        [
-            Step(one.javascript_udf.code, one.javascript_udf.function_name, one.disabled)
+    return chain_of(
+        tuple(
+            Script(one.javascript_udf.code, one.javascript_udf.function_name, one.disabled)
             for one in resource.message_transforms
             if one.WhichOneof("transform") == "javascript_udf"
-        ]
-    )
-
-
-def _passed(topic: Message, revisions: list[Message], given: list[StoredMessage]) -> list[StoredMessage | None]:
-    """Transform messages, then check them against the topic's schema. Blocks."""
-    chain = _chain(topic) if topic.message_transforms else None
-    passed: list[StoredMessage | None] = []
-    until, size = monotonic() + MAX_SPENT, 0
-    for message in given:
-        if monotonic() > until:
-            raise ResourceExhausted(
-                f"schema and transforms of the topic took more than {MAX_SPENT // SECOND} s for this request",
-                hint="publish fewer messages at once, or make the transforms faster",
-            )
-        made: StoredMessage | None = message
-        if chain:
-            known = {"ordering_key": message.key} if message.key else {}
-            changed = chain.apply(message.data, message.attributes or {}, known)
-            made = _replaced(message, changed.data, changed.attributes) if changed is not None else None
-        if made is not None and revisions:
-            made = _marked(made, _fitting(made.data, topic.schema_settings, revisions), topic.schema_settings)
-        size += made.size if made is not None else 0
-        if size > MAX_REQUEST_BYTES:
-            raise InvalidArgument(f"the topic's transforms made more than {MAX_REQUEST_BYTES} bytes of this request")
-        passed.append(made)
-    return passed
-
-
-def _fitting(data: bytes, settings: Message, revisions: list[Message]) -> Message:
-    """The newest revision that a message fits."""
-    problem: InvalidArgument | None = None
-    for schema in revisions:
-        try:
-            compiled(schema).validate(data, encoding_of(settings.encoding, "schema_settings.encoding"))
-        except InvalidArgument as error:
-            problem = problem or error
-        else:
-            return schema
-    raise problem or InvalidArgument("the topic accepts no revision of its schema")
-
-
-def _marked(message: StoredMessage, schema: Message, settings: Message) -> StoredMessage:
-    """A message that says which schema it fits, as Google's clients look for it."""
-    return _replaced(
-        message,
-        message.data,
-        {
-            **(message.attributes or {}),
-            "googclient_schemaencoding": messages.Encoding.Name(settings.encoding),
-            "googclient_schemaname": schema.name,
-            "googclient_schemarevisionid": schema.revision_id,
-        },
+        )
     )
 
 
@@ -236,17 +157,10 @@ def _transformed(chain: Chain, queue: Queue, leases: list[Lease], max_bytes: int
         if changed is None:
             done.dropped.append(lease)
             continue
-        replaced = _replaced(message, changed.data, changed.attributes)
-        if replaced.size > max_bytes and done.ready:
+        made = replaced(message, changed.data, changed.attributes)
+        if made.size > max_bytes and done.ready:
             done.rest += leases[index:]
             break
-        max_bytes -= replaced.size
-        done.ready.append(msgspec.structs.replace(lease, message=replaced))
+        max_bytes -= made.size
+        done.ready.append(msgspec.structs.replace(lease, message=made))
     return done
-
-
-def _replaced(message: StoredMessage, data: bytes, attributes: dict[str, str]) -> StoredMessage:
-    size = len(data) + len(message.key.encode())
-    size += sum(len(key.encode()) + len(value.encode()) for key, value in attributes.items())
-    changes: dict[str, Any] = {"data": data, "attributes": attributes or None, "size": size}
-    return msgspec.structs.replace(message, **changes)

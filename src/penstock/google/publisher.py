@@ -6,13 +6,15 @@ from typing import Any
 
 from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
+from penstock.broker.publish import publish_async
 from penstock.google import messages
 from penstock.google.core import limits, names, topics
-from penstock.google.core.publishing import accepted
+from penstock.google.core.publishing import PUBLISH
 from penstock.google.inspection import Inspection
 from penstock.google.resources import Message, Resources
-from penstock.values.message import StoredMessage, summarize
+from penstock.values.message import Message as NewMessage
+
+_NOTHING: dict[str, str] = {}
 
 
 class Publisher:
@@ -31,23 +33,14 @@ class Publisher:
         """The same, with the size of the request already known and the bare ids as the answer."""
         resources = self._resources
         name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
+        given = [
+            # Every look at a field of a protobuf message makes an object, and a comparison of one is slow.
+            NewMessage(message.data, dict(attributes) if (attributes := message.attributes) else _NOTHING, message.ordering_key)
+            for message in request.messages
+        ]
         key = resources.key(name)
-        batch = accepted(request.messages, size, self._broker.clock.now())
-        with self._broker.lock:
-            stream = self._broker.catalog.topic(key)
-            topic = resources.topic(stream) if stream.spec else None
-        if topic is not None and self._inspection.is_needed(topic):
-            return await self._publish_inspected(topic, stream, batch.messages)
-        return (await resources.publish(key, batch)).message_ids()
-
-    async def _publish_inspected(self, topic: Message, stream: Stream, given: list[StoredMessage]) -> list[str]:
-        """Publish what the topic's schema and transforms leave of the messages; one that is dropped still gets an id."""
-        passed = await self._inspection.publish(topic, given)
-        kept = [message for message in passed if message is not None]
-        ids = (await self._resources.publish(stream.name, summarize(kept))).message_ids() if kept else []
-        fresh = iter(ids)
-        # Google answers with an id for a message that a transform filtered out, too; nothing has that id.
-        return [next(fresh) if message is not None else f"{0:030x}" for message in passed]
+        placed = await publish_async(resources.aio, Catalog.topic, key, given, PUBLISH, request_bytes=size)
+        return placed.message_ids()
 
     async def create_topic(self, request: Any, caller: Principal) -> Message:
         """Create a topic."""

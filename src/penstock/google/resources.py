@@ -18,9 +18,9 @@ from penstock.access import Action, Principal, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
+from penstock.broker.core.stored_forms import SCHEMA_PREFIX
 from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import subscription_spec
-from penstock.broker.writer import Placed
 from penstock.durations import micros
 from penstock.errors import FailedPrecondition
 from penstock.google import messages
@@ -30,7 +30,6 @@ from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
 from penstock.journal.core.checkpoint import Position
 from penstock.journal.core.events import Event
-from penstock.values.message import Batch
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
 from penstock.values.subscription import SubscriptionSpec
@@ -42,9 +41,6 @@ IAM_PREFIX = "iam:"
 """In front of a resource's name: the name of the document that holds its access policy."""
 MAX_FORMS = 10_000
 """How many parsed resources are kept."""
-
-SCHEMA_PREFIX = "schema:"
-"""In front of a schema's name: the name of the document that holds its revisions."""
 
 KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
 
@@ -227,10 +223,6 @@ class Resources:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waits for it has it; when nobody does, it is nobody's business
-
-    async def publish(self, topic: str, batch: Batch) -> Placed:
-        """Publish to a topic by the broker's name."""
-        return await self.aio.publish(Catalog.topic, topic, batch)
 
     def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
         """What the broker keeps of a subscription: its policy, and the settings as they were given."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
+from penstock.broker.core.stored_forms import SCHEMA_PREFIX
 from penstock.errors import Aborted, AlreadyExists, InvalidArgument, SchemaNotFound
 from penstock.google import messages
 from penstock.google.core import limits, names, schemas
 from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
-from penstock.google.resources import SCHEMA_PREFIX, Message, Resources
+from penstock.google.resources import Message, Resources
 from penstock.schemas import Encoding, Schema, SchemaKind, check_revision, compile_schema
 
 

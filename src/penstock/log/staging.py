@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from penstock.broker.core.stream import Stream
 from penstock.broker.core.write_ledger import STAGED_FOR
+from penstock.broker.topic_rules import TopicRules
 from penstock.errors import (
     CorruptLog,
     FailedPrecondition,
@@ -36,7 +37,6 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.journal.directory import make_directory, replace_file, sync_directory
-from penstock.values.message import StoredMessage
 
 if TYPE_CHECKING:
     from penstock.log.arrow_rows import Target
@@ -55,16 +55,6 @@ class StagingLimits:
     max_part_bytes: int = 1024 * MEBIBYTE
     max_bytes: int = 32 * 1024 * MEBIBYTE
     max_writes: int = 10_000
-
-
-class PublishRules(Protocol):
-    """What must hold for messages of some topics: schemas and transforms. Called in threads."""
-
-    def inspects(self, stream: Stream) -> bool:
-        """Whether what is published to a topic must be looked at first."""
-
-    def passed(self, stream: Stream, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message, None for one that is dropped; an error refuses them all."""
 
 
 class PartInfo(msgspec.Struct, array_like=True, frozen=True):
@@ -379,7 +369,7 @@ class Upload:
         now: int,
         *,
         stream: str | None,
-        rules: PublishRules | None,
+        rules: TopicRules,
     ) -> PartInfo:
         """Check every row, and put the part in its place. `find` gives the stream of a name, or says why not."""
         from penstock.log import staged_part  # noqa: PLC0415  # pyarrow is an extra

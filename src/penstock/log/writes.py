@@ -45,7 +45,6 @@ from penstock.log.staging import (
     Manifest,
     ManifestPart,
     PartInfo,
-    PublishRules,
     StagedWrite,
     Staging,
     StagingLimits,
@@ -91,9 +90,8 @@ class Writes:
     Without a data directory what is staged lives in a temporary one, as long as this does.
     """
 
-    def __init__(self, broker: Broker, *, rules: PublishRules | None = None, limits: StagingLimits | None = None) -> None:
+    def __init__(self, broker: Broker, *, limits: StagingLimits | None = None) -> None:
         self._broker = broker
-        self._rules = rules
         path: str | None = getattr(broker.journal, "path", None) if broker.is_durable else None
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
         self.staging = Staging(self._temporary or Path(path or "") / "staged", limits)
@@ -136,7 +134,9 @@ class Writes:
 
         if stream is not None:
             find(stream)
-        return upload.settle(find, seen, self._broker.clock.now(), stream=stream, rules=self._rules)
+        with self._broker.lock:
+            rules = self._broker.rules
+        return upload.settle(find, seen, self._broker.clock.now(), stream=stream, rules=rules)
 
     def commit(
         self,

@@ -5,7 +5,7 @@ A room and a topic are the same thing here: what is published to either can be r
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,12 +13,13 @@ from penstock.access import Verb
 from penstock.api.queues import ProjectQueues
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.stream import Stream
+from penstock.broker.publish import dropped, publish_async
 from penstock.broker.window import read
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from penstock.journal.core.events import Event
 from penstock.queue_api.replies import EventPublished, Events, PublishedToTopic, RoomEvent, RoomStats
-from penstock.values.message import Message, accept
+from penstock.values.message import Message
 
 EVENT = "event"
 """The attribute that holds the kind of an event."""
@@ -41,15 +42,16 @@ class ProjectTopics:
         with self._broker.broker.lock:
             stream = self._found(name, topic)
             subscriptions = len(stream.queues)
-        batch = accept([Message(data=_encoded(payload, "payload"))], self._broker.broker.clock.now())
-        placed = await self._broker.publish(partial(self._writable, topic), name, batch)
+        placed = await publish_async(self._broker, self._find(topic), name, [Message(data=_encoded(payload, "payload"))])
         return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
 
     async def publish_event(self, room: str, event: str, data: object) -> EventPublished:
         """Append an event to a room that exists."""
         name = self._name(Verb.PUBLISH, room)
-        batch = accept([Message(data=_encoded(data, "data"), attributes={EVENT: event})], self._broker.broker.clock.now())
-        placed = await self._broker.publish(partial(self._writable, room), name, batch)
+        message = Message(data=_encoded(data, "data"), attributes={EVENT: event})
+        placed = await publish_async(self._broker, self._find(room), name, [message])
+        if placed.dropped is not None:
+            raise dropped(room)
         return EventPublished(offset=placed.first, room=room)
 
     async def create(self, room: str) -> bool:
@@ -131,12 +133,9 @@ class ProjectTopics:
         except TopicNotFound:
             raise TopicNotFound(topic) from None
 
-    def _writable(self, topic: str, _: Catalog, name: str) -> Stream:
-        """A topic that may be published to from here."""
-        stream = self._found(name, topic)
-        if self._queues.guard is not None:
-            self._queues.guard(stream)
-        return stream
+    def _find(self, topic: str) -> Callable[[Catalog, str], Stream]:
+        """What finds a topic, or says by the caller's name for it that there is none."""
+        return lambda _, name: self._found(name, topic)
 
 
 RoomEvents = list[RoomEvent]

@@ -1,0 +1,144 @@
+"""What the broker reads of the resources that are stored beside its own settings: schemas and transforms.
+
+Topics, subscriptions and schemas are stored in the form that Google's API defines for them, in the wire format of protobuf. The
+broker needs a few of their fields and reads those itself: a program without schemas and transforms needs no protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from penstock.errors import InvalidArgument
+
+SCHEMA_PREFIX = "schema:"
+"""In front of a schema's name: the name of the document that holds its revisions."""
+DELETED_SCHEMA = "_deleted-schema_"
+"""What a topic shows in place of a schema that was deleted."""
+ENCODINGS = {1: "JSON", 2: "BINARY"}
+KINDS = {1: "PROTOCOL_BUFFER", 2: "AVRO"}
+
+_VARINT, _DELIMITED, _GROUP = 0, 2, 3
+_SIZES = {1: 8, 5: 4}
+
+
+class Script(msgspec.Struct, frozen=True):
+    """One function of JavaScript that messages pass through."""
+
+    code: str
+    function_name: str
+    disabled: bool = False
+
+
+class SchemaUse(msgspec.Struct, frozen=True):
+    """The schema of a topic, how its messages are written, and which revisions it accepts; an empty id leaves that end open."""
+
+    schema: str
+    encoding: str
+    first_revision: str = ""
+    last_revision: str = ""
+
+
+class TopicForm(msgspec.Struct, frozen=True):
+    """What messages that are published to a topic must pass."""
+
+    schema: SchemaUse | None = None
+    scripts: tuple[Script, ...] = ()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is anything to pass."""
+        return self.schema is not None or bool(self.scripts)
+
+
+class SchemaRevision(msgspec.Struct, frozen=True):
+    """One revision of a schema."""
+
+    name: str
+    kind: str
+    definition: str
+    revision_id: str
+
+
+@lru_cache(maxsize=4096)
+def topic_form(spec: bytes) -> TopicForm:
+    """What a stored topic says."""
+    topic = _Form(spec)
+    uses = [SchemaUse(use.text(1), ENCODINGS.get(use.number(2), ""), use.text(3), use.text(4)) for use in topic.forms(6)]
+    return TopicForm(uses[-1] if uses else None, _scripts(topic.forms(13)))
+
+
+@lru_cache(maxsize=256)
+def schema_revisions(body: bytes) -> tuple[SchemaRevision, ...]:
+    """The revisions of a stored schema, in the order of their commits."""
+    return tuple(SchemaRevision(one.text(1), KINDS[one.number(2)], one.text(3), one.text(4)) for one in _Form(body).forms(1))
+
+
+def accepted_revisions(revisions: Sequence[SchemaRevision], use: SchemaUse) -> list[SchemaRevision]:
+    """The revisions that a topic accepts, the newest first; `revisions` are in the order of their commits."""
+    ids = [one.revision_id for one in revisions]
+    for field, wanted in (("first_revision_id", use.first_revision), ("last_revision_id", use.last_revision)):
+        if wanted and wanted not in ids:
+            raise InvalidArgument.of(f"schema_settings.{field}", wanted, "a revision that the schema has")
+    start = ids.index(use.first_revision) if use.first_revision else 0
+    end = ids.index(use.last_revision) + 1 if use.last_revision else len(ids)
+    if start >= end:
+        wanted = f"a revision no newer than last_revision_id ({use.last_revision})"
+        raise InvalidArgument.of("schema_settings.first_revision_id", use.first_revision, wanted)
+    return list(reversed(revisions[start:end]))
+
+
+def _scripts(transforms: list[_Form]) -> tuple[Script, ...]:
+    """The JavaScript among transforms; others are stored and shown, and do nothing."""
+    return tuple(
+        Script(function.text(2), function.text(1), bool(transform.number(4)))
+        for transform in transforms
+        for function in transform.forms(2)
+    )
+
+
+class _Form:
+    """The fields of one message in the wire format of protobuf, as protobuf wrote it."""
+
+    def __init__(self, body: bytes) -> None:
+        self._numbers: dict[int, int] = {}
+        self._bytes: dict[int, list[bytes]] = {}
+        at = groups = 0
+        while at < len(body):
+            tag, at = _varint(body, at)
+            field, kind = tag >> 3, tag & 7
+            if kind == _VARINT:
+                number, at = _varint(body, at)
+                if not groups:
+                    self._numbers[field] = number
+            elif kind == _DELIMITED:
+                size, at = _varint(body, at)
+                if not groups:
+                    self._bytes.setdefault(field, []).append(body[at : at + size])
+                at += size
+            elif kind in _SIZES:
+                at += _SIZES[kind]
+            else:
+                # A group: no field that is read here is one, so it is a field that nobody knows.
+                groups += 1 if kind == _GROUP else -1
+
+    def number(self, field: int) -> int:
+        return self._numbers.get(field, 0)
+
+    def text(self, field: int) -> str:
+        found = self._bytes.get(field)
+        return found[-1].decode() if found else ""
+
+    def forms(self, field: int) -> list[_Form]:
+        return [_Form(body) for body in self._bytes.get(field, ())]
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while body[at] >= 0x80:
+        value |= (body[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+    return value | body[at] << shift, at + 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from penstock import Broker
+from penstock.broker.catalog import Catalog
 from penstock.broker.core.stored_forms import SCHEMA_PREFIX
 from penstock.google import messages
+from penstock.journal.core.events import Event
 
 AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}'
 SCRIPT = """function f(message, metadata) {
@@ -49,4 +52,10 @@ def make_topics(broker: Broker) -> None:
         ("scripted", topic_spec(code=SCRIPT, name="scripted")),
         ("plain", b""),
     ):
-        broker.change(lambda catalog, now, name=name, spec=spec: catalog.create_topic(name, now, spec=spec))  # type: ignore[misc]  # bound now
+        broker.change(partial(_make, name, spec))
+
+
+def _make(name: str, spec: bytes, catalog: Catalog, now: int) -> Event:
+    if name in catalog.topics:
+        return catalog.update_topic(name, spec, None, now)
+    return catalog.create_topic(name, now, spec=spec)

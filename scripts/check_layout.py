@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.broker.core": PURE | PURE_KERNEL | {"penstock.journal.core"},
     "penstock.broker.name_patterns": ANY | KERNEL | {"pyarrow"},
     # the operations, once for all APIs
-    "penstock.api": ANY | KERNEL | BROKER | {"penstock", "penstock.access", "penstock.wire"},
+    "penstock.api": ANY | KERNEL | BROKER | {"penstock", "penstock.access", "penstock.schemas", "penstock.wire"},
     # the HTTP port, and the HTTP client of router and push
     "penstock.http": ANY | KERNEL | {"penstock.access", "aiohttp"},
     "penstock.http.client": ANY | KERNEL,
@@ -138,12 +138,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # documented import paths of what has moved
     "penstock.work": frozenset({"penstock.values.queue"}),
     "penstock.broker.arrow": frozenset({"penstock.log.arrow"}),
-    # to be removed: the rules of topics and subscriptions belong in the broker
-    "penstock.api.embedded": ANY | KERNEL | {"penstock", "penstock.api", "penstock.broker", "penstock.google.rules"},
 }
 
 # Rows that may name packages below them: the public names, the test kit, and documented import paths of what has moved.
-OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.arrow", "penstock.api.embedded"})
+OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.arrow"})
 
 IMPURE_BUILTINS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})
 MEANINGLESS_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "base", "manager"})

@@ -65,7 +65,7 @@ class Operations(QueueOperations, SchemaOperations):
         """
         name = self._name(Verb.MANAGE, topic, "topic")
         if schema is not None:
-            await self._create_topic_with_schema(topic, schema, encoding, retention)
+            await self._change(self._topic_with_schema(name, topic, schema, encoding, retention))
         else:
             span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
 

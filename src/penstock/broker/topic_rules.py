@@ -35,6 +35,7 @@ from penstock.values.message import StoredMessage
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.schemas import Schema
     from penstock.transforms import Chain
 
 log = logging.getLogger("penstock.broker")
@@ -111,6 +112,12 @@ class TopicRules:
             raise outcomes[0]
         return outcomes[0]
 
+    async def check_scripts(self, project: str, scripts: tuple[Script, ...]) -> None:
+        """Refuse functions that do not compile."""
+        if scripts:
+            # Of a project one at a time: what was never run before may well be slow.
+            await self.scripts.run(project, MAX_WAIT, chain_of, scripts)
+
     def accepted_revisions(self, use: SchemaUse) -> list[SchemaRevision]:
         """The revisions of its schema that a topic accepts, the newest first."""
         body = self._broker.catalog.documents.get(f"{SCHEMA_PREFIX}{use.schema}")
@@ -171,16 +178,10 @@ def _passed(form: TopicForm, revisions: Sequence[SchemaRevision], given: Sequenc
 
 def _fitting(data: bytes, encoding: str, revisions: Sequence[SchemaRevision]) -> SchemaRevision:
     """The newest revision that a message fits."""
-    try:
-        from penstock.schemas import Encoding, SchemaKind, compile_schema  # noqa: PLC0415  # few programs need it
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("google"):
-            raise
-        raise schemas_unavailable() from None
     problem: InvalidArgument | None = None
     for revision in revisions:
         try:
-            compile_schema(SchemaKind(revision.kind), revision.definition).validate(data, Encoding(encoding))
+            check_message(revision.kind, revision.definition, data, encoding)
         except InvalidArgument as error:
             problem = problem or error
         else:
@@ -188,9 +189,25 @@ def _fitting(data: bytes, encoding: str, revisions: Sequence[SchemaRevision]) ->
     raise problem or InvalidArgument("the topic accepts no revision of its schema")
 
 
-def schemas_unavailable() -> FailedPrecondition:
-    """What refuses messages whose schema cannot be checked, rather than take them unchecked."""
-    return FailedPrecondition("schemas need protobuf, which is not installed here", hint="pip install 'penstock[server]'")
+def compiled_schema(kind: str, definition: str) -> Schema:
+    """What checks messages. Takes time for a new definition. FailedPrecondition where protobuf is not installed."""
+    try:
+        from penstock.schemas import SchemaKind, compile_schema  # noqa: PLC0415  # few programs need it
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("google"):
+            raise
+        raise FailedPrecondition(
+            "schemas need protobuf, which is not installed here", hint="pip install 'penstock[server]'"
+        ) from None
+    return compile_schema(SchemaKind(kind), definition)
+
+
+def check_message(kind: str, definition: str, data: bytes, encoding: str) -> None:
+    """InvalidArgument for a message that does not fit a schema. Blocks."""
+    schema = compiled_schema(kind, definition)
+    from penstock.schemas import Encoding  # noqa: PLC0415  # it is there: the line above has used it
+
+    schema.validate(data, Encoding(encoding))
 
 
 def _marked(message: StoredMessage, revision: SchemaRevision, encoding: str) -> StoredMessage:

@@ -8,10 +8,10 @@ from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.broker.publish import publish_async
 from penstock.google import messages
-from penstock.google.core import limits, names, topics
+from penstock.google.core import limits, topics
 from penstock.google.core.publishing import PUBLISH
-from penstock.google.inspection import Inspection
 from penstock.google.resources import Message, Resources
+from penstock.values import resource_names as names
 from penstock.values.message import Message as NewMessage
 
 _NOTHING: dict[str, str] = {}
@@ -20,10 +20,9 @@ _NOTHING: dict[str, str] = {}
 class Publisher:
     """The calls of the service, by their names in lower case."""
 
-    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._broker = resources.broker
-        self._inspection = inspection
 
     async def publish(self, request: Any, caller: Principal) -> Message:
         """Publish messages, all or none; returns when they are durable."""
@@ -47,7 +46,7 @@ class Publisher:
         name = self._resources.admit(caller, Verb.MANAGE, request.name, names.TOPICS, "name")
         topic = topics.new_topic(request)
         self._check_schema(caller, topic)
-        await self._inspection.check(topic)
+        await self._resources.check_rules(topic)
         limits.check_topic(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         key = self._resources.key(name)
@@ -65,7 +64,7 @@ class Publisher:
         key = self._resources.key(name)
         wanted = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
         self._check_schema(caller, wanted)
-        await self._inspection.check(wanted)
+        await self._resources.check_rules(wanted)
         made: list[Message] = []
 
         def update(catalog: Catalog, now: int) -> Any:

@@ -18,18 +18,19 @@ from penstock.access import Action, Principal, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
-from penstock.broker.core.stored_forms import SCHEMA_PREFIX
+from penstock.broker.core.stored_forms import IAM_PREFIX, SCHEMA_PREFIX, scripts_of, topic_form
 from penstock.broker.core.stream import Stream
 from penstock.broker.descriptions import subscription_spec
 from penstock.durations import micros
-from penstock.errors import FailedPrecondition
+from penstock.errors import SchemaNotFound
 from penstock.google import messages
-from penstock.google.core import names, push, subscriptions
+from penstock.google.core import push, subscriptions
 from penstock.google.core.destinations import destination
 from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
 from penstock.journal.core.checkpoint import Position
 from penstock.journal.core.events import Event
+from penstock.values import resource_names as names
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
 from penstock.values.subscription import SubscriptionSpec
@@ -37,8 +38,6 @@ from penstock.values.subscription import SubscriptionSpec
 PACE = 30_000
 """How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
 
-IAM_PREFIX = "iam:"
-"""In front of a resource's name: the name of the document that holds its access policy."""
 MAX_FORMS = 10_000
 """How many parsed resources are kept."""
 
@@ -179,13 +178,19 @@ class Resources:
             pushed = self._pushed[queue.spec] = is_pushed(self.form_of(queue))
         return pushed
 
-    def check_pulled(self, queue: Queue) -> None:
-        """Refuse to pull from a subscription that pushes."""
-        if self.pushes(queue):
-            raise FailedPrecondition(
-                f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
-                hint="clear its push_config with ModifyPushConfig first",
-            )
+    async def check_rules(self, resource: Message) -> None:
+        """Refuse a Topic or Subscription whose schema does not exist or whose transforms do not compile."""
+        with self.broker.lock:
+            rules = self.broker.rules
+        schema = resource.schema_settings.schema if "schema_settings" in resource.DESCRIPTOR.fields_by_name else ""
+        if schema:
+            if schema != names.DELETED_SCHEMA and f"{SCHEMA_PREFIX}{schema}" not in self.broker.catalog.documents:
+                raise SchemaNotFound(schema)
+            use = topic_form(resource.SerializeToString()).schema
+            assert use is not None, "it names a schema"
+            rules.accepted_revisions(use)
+        scripts = scripts_of(one.SerializeToString() for one in resource.message_transforms)
+        await rules.check_scripts(names.parse_any(resource.name, "name").project, scripts)
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

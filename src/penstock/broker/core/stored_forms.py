@@ -6,13 +6,17 @@ broker needs a few of their fields and reads those itself: a program without sch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
+from penstock.values.subscription import SubscriptionSpec
 
+IAM_PREFIX = "iam:"
+"""In front of a resource's name: the name of the document that holds its access policy."""
 SCHEMA_PREFIX = "schema:"
 """In front of a schema's name: the name of the document that holds its revisions."""
 DELETED_SCHEMA = "_deleted-schema_"
@@ -20,6 +24,8 @@ DELETED_SCHEMA = "_deleted-schema_"
 ENCODINGS = {1: "JSON", 2: "BINARY"}
 KINDS = {1: "PROTOCOL_BUFFER", 2: "AVRO"}
 
+_ACTIVE = 1
+"""The state of a topic that works."""
 _VARINT, _DELIMITED, _GROUP = 0, 2, 3
 _SIZES = {1: 8, 5: 4}
 
@@ -53,13 +59,24 @@ class TopicForm(msgspec.Struct, frozen=True):
         return self.schema is not None or bool(self.scripts)
 
 
+class SubscriptionForm(msgspec.Struct, frozen=True):
+    """What a subscription asks of its deliveries."""
+
+    pushes: bool = False
+    """Whether they go to an endpoint."""
+    scripts: tuple[Script, ...] = ()
+    """The functions that they pass; none that is disabled."""
+
+
 class SchemaRevision(msgspec.Struct, frozen=True):
     """One revision of a schema."""
 
     name: str
     kind: str
+    """AVRO or PROTOCOL_BUFFER."""
     definition: str
     revision_id: str
+    created_at: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -70,10 +87,45 @@ def topic_form(spec: bytes) -> TopicForm:
     return TopicForm(uses[-1] if uses else None, _scripts(topic.forms(13)))
 
 
+@lru_cache(maxsize=4096)
+def subscription_form(spec: bytes) -> SubscriptionForm:
+    """What the stored settings of a subscription say."""
+    subscription = _Form(msgspec.msgpack.decode(spec, type=SubscriptionSpec).form)
+    pushes = any(config.text(1) for config in subscription.forms(4))
+    return SubscriptionForm(pushes, tuple(one for one in _scripts(subscription.forms(25)) if not one.disabled))
+
+
 @lru_cache(maxsize=256)
 def schema_revisions(body: bytes) -> tuple[SchemaRevision, ...]:
     """The revisions of a stored schema, in the order of their commits."""
-    return tuple(SchemaRevision(one.text(1), KINDS[one.number(2)], one.text(3), one.text(4)) for one in _Form(body).forms(1))
+    return tuple(
+        SchemaRevision(one.text(1), KINDS[one.number(2)], one.text(3), one.text(4), sum(map(_micros, one.forms(6))))
+        for one in _Form(body).forms(1)
+    )
+
+
+def stored_revisions(revisions: Iterable[SchemaRevision]) -> bytes:
+    """What is stored of a schema; the opposite of `schema_revisions`."""
+    numbers = {kind: number for number, kind in KINDS.items()}
+    return b"".join(
+        _message(
+            1,
+            _string(1, one.name)
+            + _number(2, numbers[one.kind])
+            + _string(3, one.definition)
+            + _string(4, one.revision_id)
+            + _message(6, _span(one.created_at)),
+        )
+        for one in revisions
+    )
+
+
+def stored_topic(name: str, use: SchemaUse, retention: int | None) -> bytes:
+    """What is stored of a topic with a schema; `retention` is in microseconds."""
+    encodings = {encoding: number for number, encoding in ENCODINGS.items()}
+    schema = _message(6, _string(1, use.schema) + _number(2, encodings[use.encoding]))
+    period = b"" if retention is None else _message(8, _span(retention))
+    return _string(1, name) + schema + period + _number(9, _ACTIVE)
 
 
 def accepted_revisions(revisions: Sequence[SchemaRevision], use: SchemaUse) -> list[SchemaRevision]:
@@ -88,6 +140,11 @@ def accepted_revisions(revisions: Sequence[SchemaRevision], use: SchemaUse) -> l
         wanted = f"a revision no newer than last_revision_id ({use.last_revision})"
         raise InvalidArgument.of("schema_settings.first_revision_id", use.first_revision, wanted)
     return list(reversed(revisions[start:end]))
+
+
+def scripts_of(transforms: Iterable[bytes]) -> tuple[Script, ...]:
+    """The JavaScript among transforms."""
+    return _scripts([_Form(body) for body in transforms])
 
 
 def _scripts(transforms: list[_Form]) -> tuple[Script, ...]:
@@ -133,6 +190,37 @@ class _Form:
 
     def forms(self, field: int) -> list[_Form]:
         return [_Form(body) for body in self._bytes.get(field, ())]
+
+
+def _micros(stamp: _Form) -> int:
+    """A Timestamp."""
+    return stamp.number(1) * SECOND + stamp.number(2) // 1_000
+
+
+def _span(micros: int) -> bytes:
+    """A Timestamp or a Duration."""
+    return _number(1, micros // SECOND) + _number(2, micros % SECOND * 1_000)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _packed(field << 3 | _VARINT) + _packed(value) if value else b""
+
+
+def _string(field: int, text: str) -> bytes:
+    return _message(field, text.encode()) if text else b""
+
+
+def _message(field: int, body: bytes) -> bytes:
+    return _packed(field << 3 | _DELIMITED) + _packed(len(body)) + body
+
+
+def _packed(value: int) -> bytes:
+    made = bytearray()
+    while value >= 0x80:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:

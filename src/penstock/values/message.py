@@ -207,13 +207,25 @@ def _check_request(messages: Sequence[Message], limits: PublishLimits, request_b
 
 def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_LIMITS) -> tuple[dict[str, str], int]:
     """A copy of the attributes and their size in bytes, or the reason why they cannot be taken."""
-    if not isinstance(attributes, Mapping):
+    if type(attributes) is not dict and not isinstance(attributes, Mapping):
         raise InvalidArgument.of(name, attributes, "a mapping of str to str")
     if limits.max_attributes is not None and len(attributes) > limits.max_attributes:
         raise InvalidArgument(f"{name} has {len(attributes)} entries, expected at most {limits.max_attributes}")
     size = 0
     copy: dict[str, str] = {}
     for key, value in attributes.items():
+        if (
+            type(key) is str is type(value)
+            and 0 < len(key) <= MAX_ATTRIBUTE_KEY_BYTES
+            and len(value) <= MAX_ATTRIBUTE_VALUE_BYTES
+            and key.isascii()
+            and value.isascii()
+            and not key.startswith(RESERVED_PREFIX)
+        ):
+            # As most are. What follows is dear, because it names what is wrong.
+            size += len(key) + len(value)
+            copy[key] = value
+            continue
         if not isinstance(key, str) or not key:
             raise InvalidArgument.of(f"an attribute key of {name}", key, "a non-empty string")
         if key.startswith(RESERVED_PREFIX) and not (limits.open_prefix and key.startswith(limits.open_prefix)):

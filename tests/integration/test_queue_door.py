@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
@@ -20,16 +20,13 @@ from penstock import Broker
 from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.durations import SECOND
-from penstock.errors import FailedPrecondition
 from penstock.http import TokenGate
 from penstock.queue_api import Queues, Resp3Door, RpcDoor, SocketLimits, routes
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
-from penstock.values.descriptions import StreamDescription
 from penstock.values.queue import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
-
-Guard = Callable[[StreamDescription], None]
+from tests.topic_rules import make_topics
 
 
 @dataclass
@@ -57,10 +54,10 @@ def envelope(command: object, payload: object) -> bytes:
 
 
 @asynccontextmanager
-async def place(data_dir: Path | None = None, guard: Guard | None = None, **options: Any) -> AsyncIterator[Place]:
+async def place(data_dir: Path | None = None, **options: Any) -> AsyncIterator[Place]:
     with Broker(data_dir=data_dir) as broker:
         aio = AsyncBroker(broker)
-        queues = Queues(aio, guard=guard)
+        queues = Queues(aio)
         async with serving(routes(queues), **options) as (_, port), connected(port) as client:
             yield Place(client, queues, port, broker)
         aio.close()
@@ -656,39 +653,40 @@ async def test_a_token_does_what_its_verb_allows_and_nothing_else(tmp_path: Path
                 assert (answer.status == 403) == (wanted != verb), (verb, command, answer)
 
 
-def no_room_for_rules(stream: StreamDescription) -> None:
-    if stream.name == "ruled":
-        raise FailedPrecondition("topic 'ruled' has a schema")
-
-
 @pytest.mark.parametrize("is_durable", [False, pytest.param(True, marks=pytest.mark.long)])
 @scenario
-async def test_a_topic_with_rules_of_another_door_is_not_published_to(is_durable: bool, tmp_path: Path) -> None:
-    async with place(tmp_path if is_durable else None, no_room_for_rules) as here:
-        for room in ("ruled", "free"):
-            await here.do("stream.create", room=room)
-        for command, payload in (
-            ("pubsub.publish", {"topic": "ruled", "payload": 1}),
-            ("stream.publish", {"room": "ruled", "event": "e", "data": 1}),
-        ):
-            refused = await here.ask(command, **payload)
-            assert (refused.status, refused.json()["code"]) == (400, "failed_precondition")
-            assert refused.json()["error"] == "topic 'ruled' has a schema"
-        assert (await here.do("stream.stats", room="ruled"))["event_count"] == 0
-        await here.do("pubsub.publish", topic="free", payload=1)
-        await here.do("stream.publish", room="free", event="e", data=1)
+async def test_the_schema_and_the_transforms_of_a_topic_are_applied(is_durable: bool, tmp_path: Path) -> None:
+    async with place(tmp_path if is_durable else None) as here:
+        await asyncio.to_thread(make_topics, here.queues.broker.broker)
+
+        def asked(command: str, topic: str, value: object) -> dict[str, object]:
+            if command == "pubsub.publish":
+                return {"topic": topic, "payload": value}
+            return {"room": topic, "event": "e", "data": value}
+
+        for command in ("pubsub.publish", "stream.publish"):
+            for topic, value, code in (("checked", {"id": 1}, "invalid_argument"), ("scripted", "fail", "transform_failed")):
+                refused = await here.ask(command, **asked(command, topic, value))
+                assert (refused.status, refused.json()["code"]) == (400, code), refused
+            await here.do(command, **asked(command, "checked", {"id": "x"}))
+            await here.do(command, **asked(command, "scripted", "a"))
+        dropped = await here.do("pubsub.publish", topic="scripted", payload="drop")
+        assert int(dropped["message_id"], 16) == 0
+        refused = await here.ask("stream.publish", room="scripted", event="e", data="drop")
+        assert (refused.status, refused.json()["code"]) == (400, "failed_precondition")
+        read = await here.do("stream.consume", room="scripted", from_offset=0)
+        assert [event["data"] for event in read["events"]] == ["A", "A"]
+        assert (await here.do("stream.stats", room="checked"))["event_count"] == 2
 
 
 # ── RESP3 and SynapRPC ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @asynccontextmanager
-async def binary(
-    kind: type[Resp3Door | RpcDoor], guard: Guard | None = None, **options: Any
-) -> AsyncIterator[tuple[Queues, int]]:
+async def binary(kind: type[Resp3Door | RpcDoor], **options: Any) -> AsyncIterator[tuple[Queues, int]]:
     with Broker() as broker:
         aio = AsyncBroker(broker)
-        queues = Queues(aio, guard=guard)
+        queues = Queues(aio)
         door = kind(queues, **options)
         port = await door.start("127.0.0.1", 0)
         try:
@@ -932,22 +930,25 @@ async def test_a_client_that_does_not_say_who_it_is_is_cut(kind: type[Resp3Door 
 
 
 @scenario
-async def test_a_topic_with_rules_of_another_door_is_not_published_to_over_resp3() -> None:
-    async with binary(Resp3Door, no_room_for_rules) as (_, port), connected(port) as client:
-        await resp_ask(client, b"SCREATE", b"ruled")
-        for words in ((b"PUBLISH", b"ruled", b"1"), (b"SPUBLISH", b"ruled", b"e", b"1")):
-            assert await resp_ask(client, *words) == b"-ERR topic 'ruled' has a schema"
+async def test_the_schema_of_a_topic_is_applied_over_resp3() -> None:
+    async with binary(Resp3Door) as (queues, port), connected(port) as client:
+        await asyncio.to_thread(make_topics, queues.broker.broker)
+        for words in ((b"PUBLISH", b"checked", b"1"), (b"SPUBLISH", b"checked", b"e", b"1")):
+            assert (await resp_ask(client, *words)).startswith(b"-ERR message does not match its schema")
 
 
 SECRET = "a-payload-that-must-not-be-seen"
 
 
 @scenario
-async def test_an_unknown_error_of_a_command_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(_: StreamDescription) -> None:
+async def test_an_unknown_error_of_a_command_is_logged_without_its_text(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
         raise RuntimeError(SECRET)
 
-    async with binary(Resp3Door, broken) as (_, port), connected(port) as client:
+    monkeypatch.setattr("penstock.queue_api.topics.publish_async", broken)
+    async with binary(Resp3Door) as (_, port), connected(port) as client:
         await resp_ask(client, b"SCREATE", b"room")
         assert await resp_ask(client, b"PUBLISH", b"room", b"1") == b"-ERR an error inside the server"
     assert "command 'PUBLISH' failed with RuntimeError at" in caplog.text

@@ -15,12 +15,13 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import Consumer
 from penstock.broker.descriptions import subscription_metadata, topic_metadata
 from penstock.broker.positions import seek, take_snapshot
+from penstock.broker.publish import publish
 from penstock.broker.settlement import ACK, NACK, Settlement, extension, new_deadline, settle_any, settle_one
 from penstock.durations import instant, micros
 from penstock.errors import InvalidArgument
 from penstock.ids import ack_prefix
 from penstock.journal.core.events import Event
-from penstock.values.message import Message, accept, check_name
+from penstock.values.message import Message, check_name
 from penstock.values.policy import MAX_COUNT, Policy, SubscriptionOptions, as_plain, check_count, subscription_policy
 from penstock.values.subscription import (
     Explanation,
@@ -124,8 +125,7 @@ class MessageQueue(Face):
 
     def publish(self, topic_name: str, messages: Sequence[Message]) -> list[str]:
         """Publish messages, all or none, and return their ids. With a data directory they are on disk when it returns."""
-        now = self.broker.clock.now()
-        return self.broker.publish(Catalog.topic, topic_name, accept(messages, now), now).message_ids()
+        return publish(self.broker, Catalog.topic, topic_name, messages).message_ids()
 
     def pull(self, subscription_name: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""

@@ -20,8 +20,8 @@ from penstock.api.service import Service
 from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer, Find, Sink
-from penstock.broker.core.stream import Stream
 from penstock.broker.positions import take_snapshot
+from penstock.broker.publish import originated, publish_async
 from penstock.broker.settlement import ACK, Settlement, new_deadline, settle_of
 from penstock.durations import DAY, SECOND, micros, to_datetime
 from penstock.errors import (
@@ -38,7 +38,7 @@ from penstock.errors import (
 from penstock.ids import parse_message_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import SnapshotDescription, StreamDescription
-from penstock.values.message import Batch, Message, accept, check_producer, check_text, summarize
+from penstock.values.message import Message, check_text
 from penstock.values.policy import SubscriptionOptions, check_count
 from penstock.values.projects import check_project
 from penstock.values.queue import NewMessage
@@ -74,7 +74,7 @@ class Operations(QueueOperations, SchemaOperations):
         """
         name = self._name(Verb.MANAGE, topic, "topic")
         if schema is not None:
-            await self._create_topic_with_schema(topic, schema, encoding, retention)
+            await self._change(self._topic_with_schema(name, topic, schema, encoding, retention))
         else:
             span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
 
@@ -102,17 +102,12 @@ class Operations(QueueOperations, SchemaOperations):
     async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
         """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
         name = self._name(Verb.PUBLISH, topic, "topic")
-        batch = _originated(accept(messages, self._aio.broker.clock.now()), origin)
-        with self._aio.broker.lock:
-            stream = self._aio.broker.catalog.topic(name)
-        if self._service.rules.inspects(stream):
-            return await self._publish_inspected(stream, batch)
-        return (await self._aio.publish(Catalog.topic, name, batch)).message_ids()
+        return (await publish_async(self._aio, Catalog.topic, name, messages, origin=origin)).message_ids()
 
     async def enqueue(self, queue: str, messages: list[NewMessage], origin: tuple[str, int] | None = None) -> list[str]:
         """Publish messages to a work queue, all or none; otherwise as `publish`."""
         name = self._name(Verb.PUBLISH, queue, "queue")
-        batch = _originated(self._service.queues.manager.batch(name, messages, self._aio.broker.clock.now()), origin)
+        batch = originated(self._service.queues.manager.batch(name, messages, self._aio.broker.clock.now()), origin)
         return (await self._aio.publish(Catalog.work_stream, name, batch)).message_ids()
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -366,23 +361,6 @@ class Operations(QueueOperations, SchemaOperations):
         """Call what may wait for the disk."""
         return await self._service.queues.blocking(function, *args, **kwargs)
 
-    async def _publish_inspected(self, stream: Stream, batch: Batch) -> list[str]:
-        """Publish what the topic's schema and transforms leave; one that is dropped still gets an id, which nothing has."""
-        passed = await self._service.rules.passed(stream, batch.messages)
-        places = [index for index, message in enumerate(passed) if message is not None]
-        given = [f"{0:030x}"] * len(passed)
-        if places:
-            kept = summarize([message for message in passed if message is not None])
-            if batch.producers is not None:
-                # What makes a repeat known: of a batch as a whole the first message bears it, whichever that is now.
-                first = batch.producers[0] if batch.is_whole else batch.producers[places[0]]
-                kept.producers = [first, *(batch.producers[index] for index in places[1:])]
-                kept.is_whole = batch.is_whole
-            ids = (await self._aio.publish(Catalog.topic, stream.name, kept)).message_ids()
-            for index, message_id in zip(places, ids, strict=True):
-                given[index] = message_id
-        return given
-
     def _found_topic(self, name: str, topic: str) -> TopicMetadata:
         found = self._now(self._topics.get_topic, name)
         if found is None:
@@ -431,13 +409,6 @@ class Operations(QueueOperations, SchemaOperations):
             letters = self._plain(options.dead_letter_policy.dead_letter_topic)
             options = replace(options, dead_letter_policy=replace(options.dead_letter_policy, dead_letter_topic=letters))
         return replace(found, name=self._plain(found.name), topic=self._plain(found.topic), options=options)
-
-
-def _originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
-    if origin is not None and batch.producers is None:
-        batch.producers = [check_producer(*origin, "origin"), *[None] * (len(batch.messages) - 1)]
-        batch.is_whole = True
-    return batch
 
 
 def _shown(key: str, value: str) -> str:

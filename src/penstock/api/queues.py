@@ -21,7 +21,6 @@ from penstock.broker.descriptions import delivery
 from penstock.broker.work_queues import Failures
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
 from penstock.journal.core.events import Event
-from penstock.values.descriptions import StreamDescription
 from penstock.values.message import check_name
 from penstock.values.policy import QueueConfig
 from penstock.values.projects import Projects, check_project
@@ -40,17 +39,10 @@ MAX_NAME = 256
 
 
 class Queues:
-    """All work queues of a broker. `of` gives those of one project to one caller.
+    """All work queues of a broker. `of` gives those of one project to one caller."""
 
-    Where another door gives topics rules that its publishers must keep (a schema), it gives a `guard` that refuses such topics.
-    """
-
-    def __init__(
-        self, broker: AsyncBroker, projects: Projects | None = None, *, guard: Callable[[StreamDescription], None] | None = None
-    ) -> None:
+    def __init__(self, broker: AsyncBroker, projects: Projects | None = None) -> None:
         self.broker = broker
-        self.guard = guard
-        """Raises FailedPrecondition for a topic that may not be published to from here. It is called under the broker's lock."""
         self.projects = projects or Projects()
         self.manager = QueueManager(broker=broker.broker)
         self.scoped = lru_cache(maxsize=4096)(self._scoped)

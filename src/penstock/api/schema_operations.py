@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable
 
-from penstock.access import Principal
+from penstock.access import Principal, Verb
 from penstock.api.service import Service
+from penstock.broker.catalog import Catalog
+from penstock.durations import DAY, SECOND, micros, to_datetime
+from penstock.errors import InvalidArgument
+from penstock.journal.core.events import Event
+from penstock.values.resource_names import SCHEMAS, TOPICS, Name, check_revision, parse
+from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision, SchemaUse, stored_topic
 from penstock.wire.results import SchemaInfo
+
+MIN_RETENTION, MAX_RETENTION = 600 * SECOND, 31 * DAY
+"""Of a topic with a schema, which Google's clients can see and change."""
 
 
 class SchemaOperations:
-    """What one caller may ask of the schemas of one project. The schemas themselves ask whether the caller may."""
+    """What one caller may ask of the schemas of one project."""
 
     _service: Service
     principal: Principal
@@ -18,44 +27,83 @@ class SchemaOperations:
 
     async def create_schema(self, schema: str, kind: str, definition: str) -> SchemaInfo:
         """Create a schema with its first revision; `kind` is AVRO or PROTOCOL_BUFFER."""
-        made = await self._service.rules.schemas.create(self.principal, self._full(schema, "schemas"), kind, definition)
-        return self._shown(made)
+        name = self._schema(Verb.MANAGE, schema)
+        return self._shown(await self._service.schemas.create(name, _kind(kind), definition))
 
     async def get_schema(self, schema: str, revision: str | None = None) -> SchemaInfo:
         """The newest revision of a schema, or the named one."""
-        return self._shown(await self._service.rules.schemas.get(self.principal, self._full(schema, "schemas"), revision))
+        name = self._schema(Verb.READ, schema)
+        return self._shown(self._service.schemas.one(name, revision and check_revision(revision, "revision")))
 
     async def list_schemas(self) -> list[SchemaInfo]:
         """The schemas of the project, each with its newest revision."""
-        return [self._shown(one) for one in await self._service.rules.schemas.listed(self.principal, self.project)]
+        self.principal.check(Verb.READ, self.project)
+        named = [parse(one, SCHEMAS, "schema") for one in self._service.schemas.names(self.project)]
+        mine = [name for name in named if self.principal.may(Verb.READ, self.project, name.id)]
+        return [self._shown(self._service.schemas.one(name)) for name in mine]
 
     async def list_schema_revisions(self, schema: str) -> list[SchemaInfo]:
         """The revisions of a schema, the newest first."""
-        found = await self._service.rules.schemas.revisions(self.principal, self._full(schema, "schemas"))
-        return [self._shown(one) for one in found]
+        found = self._service.schemas.revisions(self._schema(Verb.READ, schema))
+        newest_first = sorted(found, key=lambda one: (-one.created_at, one.revision_id))
+        return [self._shown(one) for one in newest_first]
 
     async def commit_schema(self, schema: str, definition: str) -> SchemaInfo:
         """Add a revision that messages of the one before can live with."""
-        return self._shown(await self._service.rules.schemas.commit(self.principal, self._full(schema, "schemas"), definition))
+        return self._shown(await self._service.schemas.commit(self._schema(Verb.MANAGE, schema), definition))
 
     async def delete_schema(self, schema: str) -> None:
         """Forget a schema; topics that use it refuse messages from then on."""
-        await self._service.rules.schemas.delete(self.principal, self._full(schema, "schemas"))
+        await self._service.schemas.delete(self._schema(Verb.MANAGE, schema))
 
     async def validate_schema(self, kind: str, definition: str) -> None:
         """InvalidArgument for a definition that could not be stored."""
-        await self._service.rules.schemas.validate(self.principal, self.project, kind, definition)
+        self.principal.check(Verb.READ, self.project)
+        await self._service.schemas.validate(_kind(kind), definition)
 
     async def validate_message(self, schema: str, data: bytes, encoding: str) -> None:
         """InvalidArgument for a message that does not fit the newest revision of a schema."""
-        await self._service.rules.schemas.validate_message(self.principal, self._full(schema, "schemas"), data, encoding)
+        found = self._service.schemas.one(self._schema(Verb.READ, schema))
+        await self._service.schemas.validate_message(found.kind, found.definition, data, _encoding(encoding))
 
-    async def _create_topic_with_schema(self, topic: str, schema: str, encoding: str, retention: float | None) -> None:
-        name, of = self._full(topic, "topics"), self._full(schema, "schemas")
-        await self._service.rules.schemas.create_topic(self.principal, name, of, encoding, retention)
+    def _topic_with_schema(
+        self, key: str, topic: str, schema: str, encoding: str, retention: float | None
+    ) -> Callable[[Catalog, int], Event]:
+        """What creates a topic whose messages must fit a schema; `key` is the broker's name of it."""
+        name = parse(self._full(topic, TOPICS), TOPICS, "topic")
+        # What a schema refuses tells what is in it, so callers that name it must be allowed to read it.
+        use = SchemaUse(str(self._schema(Verb.READ, schema)), _encoding(encoding))
+        least, most = MIN_RETENTION / SECOND, MAX_RETENTION / SECOND
+        span = None if retention is None else micros(retention, "retention", minimum=least, maximum=most)
+        self._service.schemas.revisions(use.schema)
+
+        def create(catalog: Catalog, now: int) -> Event:
+            self._service.projects.check_room("topics", key, catalog.topics)
+            return catalog.create_topic(key, now, spec=stored_topic(str(name), use, span), retention=span)
+
+        return create
+
+    def _schema(self, verb: Verb, schema: str) -> Name:
+        """The full name of a schema that the caller may do this to."""
+        name = parse(self._full(schema, SCHEMAS), SCHEMAS, "schema")
+        self.principal.check(verb, name.project, name.id, kind="schema")
+        return name
 
     def _full(self, name: str, kind: str) -> str:
         return name if name.startswith("projects/") else f"projects/{self.project}/{kind}/{name}"
 
-    def _shown(self, schema: SchemaInfo) -> SchemaInfo:
-        return msgspec.structs.replace(schema, name=schema.name.removeprefix(f"projects/{self.project}/schemas/"))
+    def _shown(self, schema: SchemaRevision) -> SchemaInfo:
+        name = schema.name.removeprefix(f"projects/{self.project}/schemas/")
+        return SchemaInfo(name, schema.kind, schema.definition, schema.revision_id, to_datetime(schema.created_at))
+
+
+def _kind(kind: str) -> str:
+    if kind not in KINDS.values():
+        raise InvalidArgument.of("kind", kind, "'AVRO' or 'PROTOCOL_BUFFER'")
+    return kind
+
+
+def _encoding(encoding: str) -> str:
+    if encoding not in ENCODINGS.values():
+        raise InvalidArgument.of("encoding", encoding, "'JSON' or 'BINARY'")
+    return encoding

@@ -5,8 +5,10 @@ from __future__ import annotations
 from penstock.api.feed import Feeds
 from penstock.api.message_queue import MessageQueue
 from penstock.api.queues import Queues
-from penstock.api.rules import LateRules, Rules
+from penstock.api.schemas import Schemas
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.consumer import DeliveryRules
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.values.projects import Projects
 
 
@@ -17,7 +19,7 @@ class Service:
         self,
         aio: AsyncBroker,
         projects: Projects | None = None,
-        rules: Rules | None = None,
+        rules: DeliveryRules | None = None,
         *,
         queues: Queues | None = None,
         version: str,
@@ -25,7 +27,8 @@ class Service:
     ) -> None:
         self.aio = aio
         self.projects = projects or Projects()
-        self.rules = rules or LateRules()
+        self.rules = rules or SubscriptionRules(aio.broker)
+        self.schemas = Schemas(aio)
         self.queues = queues or Queues(aio, self.projects)
         self.topics = MessageQueue(broker=aio.broker)
         self.feeds = Feeds(aio, self.rules)
@@ -37,4 +40,3 @@ class Service:
         """End every feed and every wait."""
         self.feeds.stop()
         self.queues.close()
-        self.rules.close()

@@ -143,6 +143,11 @@ class AsyncBroker:
         broker.hand_in(find, name, batch, partial(self._finish, future))
         return (await future).placed()
 
+    def ticket(self, stream: Stream, batch: Batch) -> tuple[Ticket, asyncio.Future[Ticket]]:
+        """A publish for the broker to commit, and what becomes done with it."""
+        future: asyncio.Future[Ticket] = self._loop.create_future()
+        return Ticket(stream, batch, partial(self._finish, future)), future
+
     def join(self, number: int, waiter: Waiter) -> None:
         """Have a consumer look whenever something may be deliverable in a queue."""
         turns = self._turns.get(number)

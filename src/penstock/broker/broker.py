@@ -30,6 +30,7 @@ from penstock.broker.core.stream import Stream
 from penstock.broker.cursors import Cursors
 from penstock.broker.history import Row, life, life_of
 from penstock.broker.timer import Timer
+from penstock.broker.topic_rules import TopicRules
 from penstock.broker.waiters import Bells
 from penstock.broker.window import Window, pieces
 from penstock.broker.writer import Placed, Ticket
@@ -98,6 +99,10 @@ class Broker:
             self.journal.close()
             raise
         self._commits = Commits(self)
+        self.publish_now = self._commits.publish_now
+        """Publish to a stream of a broker in memory, with the lock held."""
+        self.rules = TopicRules(self)
+        """The schemas and transforms of topics."""
         if self._watch.jump is not None or clock_watch.DOCUMENT in self.catalog.documents:
             self._mind_jump(self.clock.now())
         self._timer = Timer(self) if self.clock.runs else None
@@ -134,6 +139,15 @@ class Broker:
                 raise BrokerClosed
             stream = find(self.catalog, name)
         self._commits.submit(Ticket(stream, batch, done, mark))
+
+    def append(self, ticket: Ticket) -> None:
+        """Have a publish committed: by the writer, or at once in memory. Call it without the lock."""
+        if self.is_durable:
+            self._commits.submit(ticket)
+            return
+        with self.lock:
+            self.check_open()
+            self._commits.commit_now([ticket], self.clock.now())
 
     def when_durable(self, done: Callable[[Ticket], None]) -> None:
         """Have `done` called, by the writer, when everything so far is durable. Only for a durable broker."""
@@ -314,6 +328,7 @@ class Broker:
         forks.disown(self)
         if self._timer is not None:
             self._timer.stop()
+        self.rules.close()
         try:
             self._commits.close()
         finally:

@@ -36,6 +36,8 @@ MAX_WINDOW = 2_000
 ENOUGH = 250
 """So many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
+DROPPED = f"{0:030x}"
+"""The id of a message that a transform dropped."""
 
 
 class Placed(msgspec.Struct, gc=False):
@@ -48,9 +50,16 @@ class Placed(msgspec.Struct, gc=False):
     places: list[Place | None] | None = None
     position: int = 0
     """In a work queue: the 1-based place of the last message among those that were ready."""
+    dropped: list[int] | None = None
+    """Which messages of the request a transform dropped; they are not counted in `count`."""
 
     def message_ids(self) -> list[str]:
-        """The id of every message, in order."""
+        """The id of every message, in order. One that was dropped has an id too, as in Google's API; nothing has that id."""
+        if self.dropped is not None:
+            ids = msgspec.structs.replace(self, dropped=None).message_ids() if self.count else []
+            for index in self.dropped:
+                ids.insert(index, DROPPED)
+            return ids
         if self.places is None:
             if self.count == 1:
                 return [message_id(self.at, self.stream, self.first)]
@@ -67,7 +76,7 @@ class Ticket:
     A `mark` is a document that is kept together with the messages or not at all: how far somebody is with what they publish.
     """
 
-    __slots__ = ("_done", "_lock", "at", "batch", "error", "first", "mark", "places", "position", "stream")
+    __slots__ = ("_done", "_lock", "at", "batch", "dropped", "error", "first", "mark", "places", "position", "stream")
 
     def __init__(
         self,
@@ -84,6 +93,7 @@ class Ticket:
         self.places: list[Place | None] | None = None
         """Where messages of an idempotent producer were already, None for new ones."""
         self.position = 0
+        self.dropped: list[int] | None = None
         self.error: PenstockError | None = None
         self._done = done
         self._lock = threading.Lock()
@@ -102,6 +112,13 @@ class Ticket:
         else:
             self._done(self)
 
+    def is_finished_within(self, seconds: float) -> bool:
+        """Whether the outcome is known after at most this time. Only for a ticket that a thread waits for."""
+        if not self._lock.acquire(timeout=seconds):
+            return False
+        self._lock.release()
+        return True
+
     def wait(self) -> None:
         """Return when it is durable, or raise why it is not."""
         with self._lock:
@@ -113,7 +130,8 @@ class Ticket:
         self.wait()
         assert self.batch is not None, "only a publish has places"
         assert self.stream is not None, "only a publish has places"
-        return Placed(self.stream.number, self.first, self.at, len(self.batch.messages), self.places, self.position)
+        count = len(self.batch.messages)
+        return Placed(self.stream.number, self.first, self.at, count, self.places, self.position, self.dropped)
 
 
 class Writer:

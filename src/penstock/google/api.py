@@ -6,28 +6,25 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.access import Principal
+from penstock.api.schemas import Schemas
 from penstock.broker.aio import AsyncBroker
-from penstock.errors import FailedPrecondition
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.google import messages, wire
 from penstock.google.core.endpoints import Endpoints
 from penstock.google.expiry import Janitor
 from penstock.google.fast_calls import FastCalls
 from penstock.google.grpc_port import GrpcDoor, GrpcLimits
 from penstock.google.iam import IamPolicies
-from penstock.google.inspection import Inspection
 from penstock.google.oidc import TokenIssuer
 from penstock.google.publisher import Publisher
 from penstock.google.push import Pushers
 from penstock.google.resources import Resources
 from penstock.google.rest import rest_routes
-from penstock.google.rules import PubSubRules
 from penstock.google.schema_service import SchemaService
-from penstock.google.schemas import PubSubSchemas
 from penstock.google.streaming import Streams
 from penstock.google.subscriber import Subscriber
 from penstock.http import Gate, Route
 from penstock.http.monitoring.samples import Sample
-from penstock.values.descriptions import TopicSettings
 from penstock.values.projects import Projects
 
 
@@ -47,17 +44,16 @@ class PubSubDoor:
     ) -> None:
         self._resources = resources = Resources(aio, projects)
         schemas = SchemaService(resources)
-        self._inspection = inspection = Inspection(resources, schemas)
-        self._publisher = Publisher(resources, inspection)
-        self.rules = PubSubRules(resources, inspection, PubSubSchemas(schemas, self._publisher))
-        """For what reaches the broker by another way and is to keep what this door was told."""
+        self.rules = SubscriptionRules(aio.broker, resources.in_use)
+        """What deliveries by every other API have to observe, too: use keeps a subscription from expiring."""
+        self._publisher = Publisher(resources)
         endpoints = Endpoints(push_allow, public_only=push_public_only)
-        self._subscriber = Subscriber(resources, inspection, endpoints)
-        self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, schemas)]
+        self._subscriber = Subscriber(resources, self.rules, endpoints)
+        self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, Schemas(aio))]
         self._janitor = Janitor(resources)
         self._issuer = TokenIssuer(resources, url)
-        self._pushers = Pushers(resources, inspection, self._issuer, endpoints)
-        streams = Streams(resources, self._subscriber, inspection)
+        self._pushers = Pushers(resources, self.rules, self._issuer, endpoints)
+        streams = Streams(resources, self._subscriber, self.rules)
         self._grpc = GrpcDoor(
             self._services,
             streams,
@@ -79,15 +75,6 @@ class PubSubDoor:
         """End streams, finish what runs within the grace."""
         await self._janitor.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
-        self._inspection.close()
-
-    def guard(self, stream: TopicSettings) -> None:
-        """Refuse a topic to doors that apply no rules when its messages have to pass a schema or transforms."""
-        if stream.spec and self._inspection.is_needed(self._resources.topic(stream)):
-            raise FailedPrecondition(
-                f"topic {stream.name!r} has a schema or transforms, which are not applied here",
-                hint="publish to it by the Pub/Sub API, over gRPC or REST, or by Penstock's own client",
-            )
 
     def routes(self) -> list[Route]:
         """The REST form of the API, for the HTTP port, and what endpoints check push tokens with."""

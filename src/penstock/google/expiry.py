@@ -11,11 +11,11 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.descriptions import subscription_spec
 from penstock.errors import PenstockError
-from penstock.google.core import names
 from penstock.google.core.periods import DAYS
 from penstock.google.core.subscriptions import expires_after
 from penstock.google.resources import Resources
 from penstock.journal.core.events import Event
+from penstock.values import resource_names as names
 
 log = logging.getLogger("penstock.pubsub")
 

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.access import Principal
 from penstock.google import messages
-from penstock.google.core.publishing import MAX_REQUEST_BYTES
+from penstock.google.core.publishing import PUBLISH
 from penstock.google.publisher import Publisher
 from penstock.google.subscriber import Subscriber
 
@@ -122,7 +122,8 @@ class FastCalls:
         # The limit is on the request as protobuf, whose size is known only by making it. As JSON it is always larger, so what
         # is within the limit here is within it there.
         size = len(body) + len(name)
-        request = _read(body, _PUBLISH) if size <= MAX_REQUEST_BYTES else None
+        assert PUBLISH.max_request_bytes is not None, "it has a limit"
+        request = _read(body, _PUBLISH) if size <= PUBLISH.max_request_bytes else None
         if request is None:
             return None
         request.topic = name

@@ -9,20 +9,21 @@ from hashlib import sha256
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.api.schemas import Schemas
 from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.errors import Aborted
 from penstock.google import messages
-from penstock.google.core import names
 from penstock.google.core.limits import check_policy
-from penstock.google.resources import IAM_PREFIX, KINDS, Message, Resources
-from penstock.google.schema_service import SchemaService
+from penstock.google.resources import KINDS, Message, Resources
+from penstock.values import resource_names as names
+from penstock.values.stored_forms import IAM_PREFIX
 
 
 class IamPolicies:
     """The calls of the service, by their names in lower case."""
 
-    def __init__(self, resources: Resources, schemas: SchemaService) -> None:
+    def __init__(self, resources: Resources, schemas: Schemas) -> None:
         self._resources = resources
         self._schemas = schemas
 

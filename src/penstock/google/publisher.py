@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.access import Principal, Verb
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
+from penstock.broker.publish import publish_async
 from penstock.google import messages
-from penstock.google.core import limits, names, topics
-from penstock.google.core.publishing import accepted
-from penstock.google.inspection import Inspection
+from penstock.google.core import limits, topics
+from penstock.google.core.publishing import PUBLISH
 from penstock.google.resources import Message, Resources
-from penstock.values.message import StoredMessage, summarize
+from penstock.values import resource_names as names
+from penstock.values.message import Message as NewMessage
+
+_NOTHING: dict[str, str] = {}
 
 
 class Publisher:
     """The calls of the service, by their names in lower case."""
 
-    def __init__(self, resources: Resources, inspection: Inspection) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._broker = resources.broker
-        self._inspection = inspection
 
     async def publish(self, request: Any, caller: Principal) -> Message:
         """Publish messages, all or none; returns when they are durable."""
@@ -31,30 +33,21 @@ class Publisher:
         """The same, with the size of the request already known and the bare ids as the answer."""
         resources = self._resources
         name = resources.admit(caller, Verb.PUBLISH, request.topic, names.TOPICS, "topic")
+        given = [
+            # Every look at a field of a protobuf message makes an object, and a comparison of one is slow.
+            NewMessage(message.data, dict(attributes) if (attributes := message.attributes) else _NOTHING, message.ordering_key)
+            for message in request.messages
+        ]
         key = resources.key(name)
-        batch = accepted(request.messages, size, self._broker.clock.now())
-        with self._broker.lock:
-            stream = self._broker.catalog.topic(key)
-            topic = resources.topic(stream) if stream.spec else None
-        if topic is not None and self._inspection.is_needed(topic):
-            return await self._publish_inspected(topic, stream, batch.messages)
-        return (await resources.publish(key, batch)).message_ids()
-
-    async def _publish_inspected(self, topic: Message, stream: Stream, given: list[StoredMessage]) -> list[str]:
-        """Publish what the topic's schema and transforms leave of the messages; one that is dropped still gets an id."""
-        passed = await self._inspection.publish(topic, given)
-        kept = [message for message in passed if message is not None]
-        ids = (await self._resources.publish(stream.name, summarize(kept))).message_ids() if kept else []
-        fresh = iter(ids)
-        # Google answers with an id for a message that a transform filtered out, too; nothing has that id.
-        return [next(fresh) if message is not None else f"{0:030x}" for message in passed]
+        placed = await publish_async(resources.aio, Catalog.topic, key, given, PUBLISH, request_bytes=size)
+        return placed.message_ids()
 
     async def create_topic(self, request: Any, caller: Principal) -> Message:
         """Create a topic."""
         name = self._resources.admit(caller, Verb.MANAGE, request.name, names.TOPICS, "name")
         topic = topics.new_topic(request)
         self._check_schema(caller, topic)
-        await self._inspection.check(topic)
+        await self._resources.check_rules(topic)
         limits.check_topic(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         key = self._resources.key(name)
@@ -72,7 +65,7 @@ class Publisher:
         key = self._resources.key(name)
         wanted = topics.update_topic(self._topic(key), request.topic, request.update_mask.paths)
         self._check_schema(caller, wanted)
-        await self._inspection.check(wanted)
+        await self._resources.check_rules(wanted)
         made: list[Message] = []
 
         def update(catalog: Catalog, now: int) -> Any:
@@ -94,29 +87,26 @@ class Publisher:
         """The topics of a project."""
         project = names.parse_project(request.project, "project")
         caller.check(Verb.READ, project)
-        with self._broker.lock:
-            catalog = self._broker.catalog
-            keys, token = self._resources.listed(caller, catalog.topics, request, listing=f"topics of {project}", project=project)
-            shown = [self._resources.topic(catalog.topics[key]) for key in keys]
+        found = {topic.name: topic for topic in lookup.topics(self._broker)}
+        keys, token = self._resources.listed(caller, found, request, listing=f"topics of {project}", project=project)
+        shown = [self._resources.topic(found[key]) for key in keys]
         return messages.ListTopicsResponse(topics=shown, next_page_token=token)
 
     async def list_topic_subscriptions(self, request: Any, caller: Principal) -> Message:
         """The names of the subscriptions attached to a topic."""
         name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
-        with self._broker.lock:
-            attached = [queue.name for queue in self._broker.catalog.topic(self._resources.key(name)).queues]
-            keys, token = self._resources.listed(caller, attached, request, listing=f"subscriptions of {name}")
+        topic = lookup.topic(self._broker, self._resources.key(name)).name
+        attached = [queue.name for queue in lookup.subscriptions(self._broker, topic)]
+        keys, token = self._resources.listed(caller, attached, request, listing=f"subscriptions of {name}")
         shown = [str(self._resources.name(names.SUBSCRIPTIONS, key)) for key in keys]
         return messages.ListTopicSubscriptionsResponse(subscriptions=shown, next_page_token=token)
 
     async def list_topic_snapshots(self, request: Any, caller: Principal) -> Message:
         """The names of the snapshots of a topic."""
         name = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
-        with self._broker.lock:
-            catalog = self._broker.catalog
-            number = catalog.topic(self._resources.key(name)).number
-            of_topic = [key for key, position in catalog.snapshots.items() if position.stream == number]
-            keys, token = self._resources.listed(caller, of_topic, request, listing=f"snapshots of {name}")
+        topic = lookup.topic(self._broker, self._resources.key(name)).name
+        of_topic = [snapshot.name for snapshot in lookup.snapshots(self._broker) if snapshot.topic == topic]
+        keys, token = self._resources.listed(caller, of_topic, request, listing=f"snapshots of {name}")
         shown = [str(self._resources.name(names.SNAPSHOTS, key)) for key in keys]
         return messages.ListTopicSnapshotsResponse(snapshots=shown, next_page_token=token)
 
@@ -141,5 +131,4 @@ class Publisher:
             self._resources.admit(caller, Verb.READ, schema, names.SCHEMAS, "schema_settings.schema")
 
     def _topic(self, key: str) -> Message:
-        with self._broker.lock:
-            return self._resources.topic(self._broker.catalog.topic(key))
+        return self._resources.topic(lookup.topic(self._broker, key))

@@ -23,22 +23,22 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import StreamConsumer
 from penstock.broker.settlement import ACK, nack, new_deadline
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
 from penstock.google import messages
-from penstock.google.core import names
 from penstock.google.core.endpoints import Endpoints
 from penstock.google.core.periods import timestamp
 from penstock.google.core.push import push_request
 from penstock.google.core.push_window import PushWindow
-from penstock.google.inspection import Inspection
 from penstock.google.oidc import TokenIssuer
 from penstock.google.push_client import Answer, Outcome, PushClient
 from penstock.google.resources import Message, Resources
 from penstock.http import where
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.ids import message_id
+from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.values.policy import MAX_COUNT
@@ -77,9 +77,9 @@ _ENDED = {
 class Pushers:
     """The workers of all push subscriptions. Start once, on the loop; stop is always safe."""
 
-    def __init__(self, resources: Resources, inspection: Inspection, issuer: TokenIssuer, endpoints: Endpoints) -> None:
+    def __init__(self, resources: Resources, rules: SubscriptionRules, issuer: TokenIssuer, endpoints: Endpoints) -> None:
         self.resources = resources
-        self.inspection = inspection
+        self.rules = rules
         self.issuer = issuer
         self.endpoints = endpoints
         self.is_stopping = False
@@ -170,8 +170,8 @@ class Pushers:
 class _PushRules:
     """The rules of deliveries that are pushed: transforms, and nothing else."""
 
-    def __init__(self, inspection: Inspection) -> None:
-        self.transforms, self.ready = inspection.transforms, inspection.ready
+    def __init__(self, rules: SubscriptionRules) -> None:
+        self.transforms, self.ready = rules.transforms, rules.ready
 
     def check_pulled(self, queue: QueueDescription) -> None:
         """It is pushed, which is right."""
@@ -190,7 +190,7 @@ class _Worker(StreamConsumer):
             Catalog.subscription,
             key,
             self,
-            rules=_PushRules(pushers.inspection),
+            rules=_PushRules(pushers.rules),
             identity=CONSUMER,
             prefetch=MAX_COUNT,
             prefetch_bytes=MAX_BYTES,

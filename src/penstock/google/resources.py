@@ -19,31 +19,26 @@ from penstock.broker import lookup
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.descriptions import subscription_spec
-from penstock.broker.writer import Placed
 from penstock.durations import micros
-from penstock.errors import FailedPrecondition
+from penstock.errors import SchemaNotFound
 from penstock.google import messages
-from penstock.google.core import names, push, subscriptions
+from penstock.google.core import push, subscriptions
 from penstock.google.core.destinations import destination
 from penstock.google.core.paging import page
 from penstock.google.core.periods import timestamp
 from penstock.journal.core.events import Event
+from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription, SnapshotDescription, TopicSettings
-from penstock.values.message import Batch
 from penstock.values.policy import Policy, SubscriptionOptions, subscription_policy
 from penstock.values.projects import Projects
+from penstock.values.stored_forms import IAM_PREFIX, SCHEMA_PREFIX, scripts_of, topic_form
 from penstock.values.subscription import SubscriptionSpec
 
 PACE = 30_000
 """How long a message rests before its next delivery when no retry policy is set: a client that fails at once must not spin."""
 
-IAM_PREFIX = "iam:"
-"""In front of a resource's name: the name of the document that holds its access policy."""
 MAX_FORMS = 10_000
 """How many parsed resources are kept."""
-
-SCHEMA_PREFIX = "schema:"
-"""In front of a schema's name: the name of the document that holds its revisions."""
 
 KINDS = {names.TOPICS: "topic", names.SUBSCRIPTIONS: "subscription", names.SNAPSHOTS: "snapshot", names.SCHEMAS: "schema"}
 
@@ -186,13 +181,17 @@ class Resources:
             pushed = self._pushed[queue.spec] = is_pushed(self.form_of(queue))
         return pushed
 
-    def check_pulled(self, queue: QueueDescription) -> None:
-        """Refuse to pull from a subscription that pushes."""
-        if self.pushes(queue):
-            raise FailedPrecondition(
-                f"subscription {queue.name!r} pushes to an endpoint and cannot be pulled",
-                hint="clear its push_config with ModifyPushConfig first",
-            )
+    async def check_rules(self, resource: Message) -> None:
+        """Refuse a Topic or Subscription whose schema does not exist or whose transforms do not compile."""
+        schema = resource.schema_settings.schema if "schema_settings" in resource.DESCRIPTOR.fields_by_name else ""
+        if schema:
+            if schema != names.DELETED_SCHEMA and lookup.document(self.broker, f"{SCHEMA_PREFIX}{schema}") is None:
+                raise SchemaNotFound(schema)
+            use = topic_form(resource.SerializeToString()).schema
+            assert use is not None, "it names a schema"
+            self.broker.rules.accepted_revisions(use)
+        scripts = scripts_of(one.SerializeToString() for one in resource.message_transforms)
+        await self.broker.rules.check_scripts(names.parse_any(resource.name, "name").project, scripts)
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,10 +229,6 @@ class Resources:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waits for it has it; when nobody does, it is nobody's business
-
-    async def publish(self, topic: str, batch: Batch) -> Placed:
-        """Publish to a topic by the broker's name."""
-        return await self.aio.publish(Catalog.topic, topic, batch)
 
     def settings(self, subscription: Message, topic: str) -> tuple[Policy, bytes]:
         """What the broker keeps of a subscription: its policy, and the settings as they were given."""

@@ -19,10 +19,10 @@ from penstock.access import Principal, Verb
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import CHECK_SECONDS, StreamConsumer
 from penstock.broker.settlement import ACK, GIVE_BACK, new_deadline
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.errors import InvalidArgument, PenstockError, SubscriptionNotFound, Unavailable
 from penstock.google import messages, wire
 from penstock.google.core.streaming import StreamChange, StreamOpening, changed, opened
-from penstock.google.inspection import Inspection
 from penstock.google.resources import Resources
 from penstock.google.subscriber import Subscriber
 from penstock.values.descriptions import QueueDescription
@@ -47,10 +47,10 @@ Write = Callable[[bytes], Awaitable[None]]
 class Streams:
     """All open streams."""
 
-    def __init__(self, resources: Resources, subscriber: Subscriber, inspection: Inspection) -> None:
+    def __init__(self, resources: Resources, subscriber: Subscriber, rules: SubscriptionRules) -> None:
         self.resources = resources
         self.subscriber = subscriber
-        self.inspection = inspection
+        self.rules = rules
         self._open: set[_Stream] = set()
         self._numbers = itertools.count(1)
         # The names of consumers are written down, so those of the next run must be others.
@@ -105,7 +105,7 @@ class _Stream:
             Catalog.subscription,
             self._key,
             self,
-            rules=streams.inspection,
+            rules=streams.rules,
             identity=consumer,
             ack_deadline=opening.ack_deadline,
             prefetch=opening.max_messages,

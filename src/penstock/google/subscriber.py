@@ -10,15 +10,16 @@ from penstock.broker import lookup, positions
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
 from penstock.broker.settlement import ACK, Refuse, Settled, Settlement, new_deadline, settle_of
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.durations import SECOND
 from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 from penstock.google import messages, wire
-from penstock.google.core import limits, names, snapshots, subscriptions
+from penstock.google.core import limits, snapshots, subscriptions
 from penstock.google.core.consuming import acknowledged, modified, pull_limit
 from penstock.google.core.endpoints import Endpoints
 from penstock.google.core.periods import instant
-from penstock.google.inspection import Inspection
 from penstock.google.resources import Message, Resources
+from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription
 
 PULL_WAIT = SECOND
@@ -52,11 +53,11 @@ class Confirmed:
 class Subscriber:
     """The calls of the service, by their names in lower case."""
 
-    def __init__(self, resources: Resources, inspection: Inspection, endpoints: Endpoints | None = None) -> None:
+    def __init__(self, resources: Resources, rules: SubscriptionRules, endpoints: Endpoints | None = None) -> None:
         self._resources = resources
         self._broker = resources.broker
         self._aio = resources.aio
-        self._inspection = inspection
+        self._rules = rules
         self._confirmed = Confirmed()
         self._endpoints = endpoints or Endpoints()
 
@@ -71,7 +72,7 @@ class Subscriber:
         key = self._consumed(request, caller)
         want = pull_limit(request)
         wait = 0 if request.return_immediately else PULL_WAIT
-        consumer = AsyncConsumer(self._aio, Catalog.subscription, key, rules=self._inspection)
+        consumer = AsyncConsumer(self._aio, Catalog.subscription, key, rules=self._rules)
         ready = await consumer.next(want, wait, PULL_BYTES)
         queue = consumer.queue
         self._resources.touch(queue.number)
@@ -141,7 +142,7 @@ class Subscriber:
         self._endpoints.check(subscription)
         topic = self._resources.admit(caller, Verb.READ, request.topic, names.TOPICS, "topic")
         self._check_letters(caller, subscription)
-        await self._inspection.check(subscription)
+        await self._resources.check_rules(subscription)
         key, topic_key = self._resources.key(name), self._resources.key(topic)
         policy, spec = self._resources.settings(subscription, topic_key)
 
@@ -287,7 +288,7 @@ class Subscriber:
         if wanted.push_config.push_endpoint and wanted.push_config != known.push_config:
             caller.check(Right.PUSH, name.project, name.id, kind="subscription")
         self._endpoints.check(wanted)
-        await self._inspection.check(wanted)
+        await self._resources.check_rules(wanted)
 
         def update(catalog: Catalog, now: int) -> Any:
             # Again, and of what is there now: another update may have come between.

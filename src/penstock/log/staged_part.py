@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.broker.topic_rules import TopicRules, has_rules
 from penstock.errors import CorruptLog, InvalidArgument
 from penstock.log import arrow_rows
 from penstock.log.arrow_rows import Target
 from penstock.log.arrow_sizes import check_unpacked
 from penstock.values.message import Batch, StoredMessage, joined
-
-if TYPE_CHECKING:
-    from penstock.log.staging import PublishRules
 
 Turn = tuple[Target, Batch]
 """What goes to one stream at one time."""
@@ -31,7 +28,7 @@ def check_part(
     now: int,
     *,
     stream: str | None,
-    rules: PublishRules | None,
+    rules: TopicRules,
     limit: int,
 ) -> tuple[int, dict[str, int]]:
     """(rows, rows by stream) of a part whose rows may all be published. Where rules change rows, the file then holds those.
@@ -47,7 +44,7 @@ def check_part(
         for name, own, places in arrow_rows.grouped(columns, stream, rows):
             if name not in known:
                 known[name] = find(name)
-                is_inspected = is_inspected or (rules is not None and rules.inspects(known[name].stream))
+                is_inspected = is_inspected or has_rules(known[name].stream)
 
             def row(place: int, first: int = rows, places: pa.Array | None = places) -> int:
                 return first + (place if places is None else places[place].as_py())
@@ -55,13 +52,13 @@ def check_part(
             arrow_rows.check(own, known[name], row)
             counts[name] = counts.get(name, 0) + len(own["value"])
         rows += batch.num_rows
-    if rules is None or not is_inspected:
+    if not is_inspected:
         return rows, counts
     return _rewritten(path, known, now, stream, rules)
 
 
 def _rewritten(
-    path: Path, known: dict[str, Target], now: int, stream: str | None, rules: PublishRules
+    path: Path, known: dict[str, Target], now: int, stream: str | None, rules: TopicRules
 ) -> tuple[int, dict[str, int]]:
     """Replace a part by what the rules of its topics make of it."""
     counts = dict.fromkeys(known, 0)
@@ -73,7 +70,7 @@ def _rewritten(
                 kept: list[tuple[str, list[StoredMessage]]] = []
                 for name, own, _ in arrow_rows.grouped(arrow_rows.plain(batch), stream, 0):
                     messages = arrow_rows.messages(own, known[name], now).messages
-                    if rules.inspects(known[name].stream):
+                    if has_rules(known[name].stream):
                         messages = [one for one in rules.passed(known[name].stream, messages) if one is not None]
                     kept.append((name, messages))
                     counts[name] += len(messages)

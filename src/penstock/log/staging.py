@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from penstock.broker.topic_rules import TopicRules
 from penstock.errors import (
     CorruptLog,
     FailedPrecondition,
@@ -35,8 +36,6 @@ from penstock.errors import (
 )
 from penstock.journal.directory import make_directory, replace_file, sync_directory
 from penstock.log.write_ledger import STAGED_FOR
-from penstock.values.descriptions import StreamDescription
-from penstock.values.message import StoredMessage
 
 if TYPE_CHECKING:
     from penstock.log.arrow_rows import Target
@@ -55,16 +54,6 @@ class StagingLimits:
     max_part_bytes: int = 1024 * MEBIBYTE
     max_bytes: int = 32 * 1024 * MEBIBYTE
     max_writes: int = 10_000
-
-
-class PublishRules(Protocol):
-    """What must hold for messages of some topics: schemas and transforms. Called in threads."""
-
-    def inspects(self, stream: StreamDescription) -> bool:
-        """Whether what is published to a topic must be looked at first."""
-
-    def passed(self, stream: StreamDescription, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message, None for one that is dropped; an error refuses them all."""
 
 
 class PartInfo(msgspec.Struct, array_like=True, frozen=True):
@@ -372,7 +361,7 @@ class Upload:
             self._size += len(data)
             self._file.write(data)
 
-    def settle(self, find: Callable[[str], Target], now: int, *, stream: str | None, rules: PublishRules | None) -> PartInfo:
+    def settle(self, find: Callable[[str], Target], now: int, *, stream: str | None, rules: TopicRules) -> PartInfo:
         """Check every row, and put the part in its place. `find` returns the target of a name, or raises."""
         from penstock.log import staged_part  # noqa: PLC0415  # pyarrow is an extra
 

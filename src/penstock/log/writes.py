@@ -41,7 +41,6 @@ from penstock.log.staging import (
     Manifest,
     ManifestPart,
     PartInfo,
-    PublishRules,
     StagedWrite,
     Staging,
     StagingLimits,
@@ -88,10 +87,9 @@ class Writes:
     Without a data directory what is staged lives in a temporary one, as long as this does.
     """
 
-    def __init__(self, broker: Broker, *, rules: PublishRules | None = None, limits: StagingLimits | None = None) -> None:
+    def __init__(self, broker: Broker, *, limits: StagingLimits | None = None) -> None:
         self._broker = broker
         self._ledgers = Documents(broker, PREFIX)
-        self._rules = rules
         path: str | None = getattr(broker.journal, "path", None) if broker.is_durable else None
         self._temporary = Path(tempfile.gettempdir(), f"penstock-{secrets.token_hex(8)}") if path is None else None
         self.staging = Staging(self._temporary or Path(path or "") / "staged", limits)
@@ -133,7 +131,7 @@ class Writes:
 
         if stream is not None:
             find(stream)
-        return upload.settle(find_target, self._broker.clock.now(), stream=stream, rules=self._rules)
+        return upload.settle(find_target, self._broker.clock.now(), stream=stream, rules=self._broker.rules)
 
     def commit(
         self,

@@ -5,22 +5,21 @@ A room and a topic are the same thing here: what is published to either can be r
 
 from __future__ import annotations
 
-from functools import partial
-
 import msgspec
 
 from penstock.access import Verb
 from penstock.api.queues import ProjectQueues
 from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
-from penstock.broker.core.stream import Stream
+from penstock.broker.publish import dropped, publish_async
 from penstock.broker.window import read
+from penstock.broker.writer import Placed
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from penstock.journal.core.events import Event
 from penstock.queue_api.replies import EventPublished, Events, PublishedToTopic, RoomEvent, RoomStats
 from penstock.values.descriptions import StreamDescription
-from penstock.values.message import Message, accept
+from penstock.values.message import Message
 
 EVENT = "event"
 """The attribute that holds the kind of an event."""
@@ -41,15 +40,16 @@ class ProjectTopics:
         """Publish a JSON value to a topic that exists."""
         name = self._name(Verb.PUBLISH, topic)
         subscriptions = self._found(name, topic).subscriptions
-        batch = accept([Message(data=_encoded(payload, "payload"))], self._broker.broker.clock.now())
-        placed = await self._broker.publish(partial(self._writable, topic), name, batch)
+        placed = await self._publish(topic, name, Message(data=_encoded(payload, "payload")))
         return PublishedToTopic(message_id=placed.message_ids()[0], topic=topic, subscribers_matched=subscriptions)
 
     async def publish_event(self, room: str, event: str, data: object) -> EventPublished:
         """Append an event to a room that exists."""
         name = self._name(Verb.PUBLISH, room)
-        batch = accept([Message(data=_encoded(data, "data"), attributes={EVENT: event})], self._broker.broker.clock.now())
-        placed = await self._broker.publish(partial(self._writable, room), name, batch)
+        message = Message(data=_encoded(data, "data"), attributes={EVENT: event})
+        placed = await self._publish(room, name, message)
+        if placed.dropped is not None:
+            raise dropped(room)
         return EventPublished(offset=placed.first, room=room)
 
     async def create(self, room: str) -> bool:
@@ -128,15 +128,12 @@ class ProjectTopics:
         except TopicNotFound:
             raise TopicNotFound(topic) from None
 
-    def _writable(self, topic: str, catalog: Catalog, name: str) -> Stream:
-        """A topic that may be published to from here."""
+    async def _publish(self, topic: str, name: str, message: Message) -> Placed:
+        """Publish to a topic, by the broker's name; errors have the caller's name for it."""
         try:
-            stream = catalog.topic(name)
+            return await publish_async(self._broker, Catalog.topic, name, [message])
         except TopicNotFound:
             raise TopicNotFound(topic) from None
-        if self._queues.guard is not None:
-            self._queues.guard(stream.describe())
-        return stream
 
 
 RoomEvents = list[RoomEvent]

@@ -44,7 +44,7 @@ from penstock.http.sites import ANY_HOST
 from penstock.http.traffic import Traffic
 from penstock.hub.broker.host import HubHost
 from penstock.hub.server.routes import HubDoor
-from penstock.log.server import LogDoor, ThreadRules, has_arrow
+from penstock.log.server import LogDoor, has_arrow
 from penstock.log.writes import Writes
 from penstock.native import NativeDoor, NativeLimits
 from penstock.queue_api import Resp3Door, RpcDoor, SocketLimits
@@ -138,7 +138,7 @@ class Server:
             push_allow=settings.push_allow,
             push_public_only=settings.auth == "token",
         )
-        queues = Queues(aio, projects, guard=pubsub.guard)
+        queues = Queues(aio, projects)
         service = Service(aio, projects, pubsub.rules, queues=queues, version=__version__, log_api=has_arrow())
         self._rest.callback(service.close)
         guard = gate if keyring is not None or rates is not None else None
@@ -147,14 +147,14 @@ class Server:
             gate=guard,
             limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
         )
-        writes = await asyncio.to_thread(Writes, self.broker, rules=ThreadRules(pubsub.rules))
+        writes = await asyncio.to_thread(Writes, self.broker)
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
         logs = LogDoor(aio, projects, writes)
         self._rest.callback(logs.close)
         router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
         hub: HubDoor | None = None
         if settings.hub:
-            self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, rules=pubsub.rules, keyring=keyring)
+            self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, keyring=keyring)
             await self.hub.start()
             hub = HubDoor(self.hub.service, origins=settings.hub_origins)
         traffic = Traffic()

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from penstock.durations import instant, micros
-from penstock.errors import InvalidArgument, InvalidPriority
+from penstock.errors import FailedPrecondition, InvalidArgument, InvalidPriority
 
 MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 MAX_ATTRIBUTE_KEY_BYTES = 256
@@ -19,6 +20,26 @@ MAX_ORDERING_KEY_BYTES = 1024
 MAX_PRODUCER_ID_BYTES = 256
 DEFAULT_PRIORITY = 5
 RESERVED_PREFIX = "goog"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishLimits:
+    """The limits of one API on what is published through it, beside those that hold for every message."""
+
+    max_messages: int | None = None
+    """In one request."""
+    max_request_bytes: int | None = None
+    """Of a request as the API's protocol counts it."""
+    max_attributes: int | None = None
+    """Of one message."""
+    open_prefix: str | None = None
+    """Attribute keys with this prefix are accepted, although they start with the reserved one."""
+    one_key: bool = False
+    """Whether all messages of a request must have the same ordering key, or none."""
+
+
+NO_LIMITS = PublishLimits()
+"""For APIs that add no limits of their own: `MessageQueue`, the native protocol, the queue API and the hub."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -102,12 +123,19 @@ def joined(batches: list[Batch]) -> Batch:
     )
 
 
-def accept(messages: Sequence[Message], now: int) -> Batch:  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
-    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
+def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
+    messages: Sequence[Message], now: int, limits: PublishLimits = NO_LIMITS, request_bytes: int = 0
+) -> Batch:
+    """Check every message and turn them into what the log keeps; the first bad one refuses them all.
+
+    Nothing else checks what is published to a topic. `request_bytes`: see `PublishLimits.max_request_bytes`.
+    """
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
         raise InvalidArgument("messages is empty, wanted at least one message")
+    if limits is not NO_LIMITS:
+        _check_request(messages, limits, request_bytes)
     stored: list[StoredMessage] = []
     total, first, plain, keyed = 0, None, True, False
     producers: list[tuple[str, int] | None] | None = None
@@ -118,16 +146,14 @@ def accept(messages: Sequence[Message], now: int) -> Batch:  # noqa: PLR0912  # 
         if type(data) is not bytes:
             data = _bytes(data, index)
         size = len(data)
-        attributes: dict[str, str] | None = None
-        if message.attributes:
-            attributes, extra = check_attributes(message.attributes, f"messages[{index}].attributes")
+        given, attributes = message.attributes, None
+        if given:
+            attributes, extra = check_attributes(given, f"messages[{index}].attributes", limits)
             size += extra
+        elif type(given) is not dict and (not isinstance(given, Mapping) or given != {}):
+            raise InvalidArgument.of(f"messages[{index}].attributes", given, "a mapping of str to str")
         elif not size:
-            if not isinstance(message.attributes, Mapping):
-                raise InvalidArgument.of(f"messages[{index}].attributes", message.attributes, "a mapping of str to str")
             raise InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
-        elif message.attributes != {}:
-            raise InvalidArgument.of(f"messages[{index}].attributes", message.attributes, "a mapping of str to str")
         key = message.ordering_key
         if key != "":
             size += check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
@@ -159,16 +185,50 @@ def accept(messages: Sequence[Message], now: int) -> Batch:  # noqa: PLR0912  # 
     return Batch(stored, total, first if plain else None, keyed, producers)
 
 
-def check_attributes(attributes: object, name: str) -> tuple[dict[str, str], int]:
+def _check_request(messages: Sequence[Message], limits: PublishLimits, request_bytes: int) -> None:
+    """Check what an API limits of a request as a whole."""
+    if limits.max_messages is not None and len(messages) > limits.max_messages:
+        raise InvalidArgument(f"messages has {len(messages)} entries, expected 1 to {limits.max_messages}")
+    if limits.max_request_bytes is not None and request_bytes > limits.max_request_bytes:
+        raise InvalidArgument(
+            f"the request is {request_bytes} bytes long, expected at most {limits.max_request_bytes}",
+            hint="publish in smaller batches, or store large bodies elsewhere and send a reference",
+        )
+    if limits.one_key and len({message.ordering_key for message in messages}) > 1:
+        key = messages[0].ordering_key
+        for index, message in enumerate(messages):
+            if message.ordering_key != key:
+                raise FailedPrecondition(
+                    f"messages[{index}].ordering_key is {message.ordering_key[:80]!r} and messages[0].ordering_key is "
+                    f"{key[:80]!r}, expected one ordering key, or none, for all messages of a request",
+                    hint="publish each ordering key in requests of its own",
+                )
+
+
+def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_LIMITS) -> tuple[dict[str, str], int]:
     """A copy of the attributes and their size in bytes, or the reason why they cannot be taken."""
-    if not isinstance(attributes, Mapping):
+    if type(attributes) is not dict and not isinstance(attributes, Mapping):
         raise InvalidArgument.of(name, attributes, "a mapping of str to str")
+    if limits.max_attributes is not None and len(attributes) > limits.max_attributes:
+        raise InvalidArgument(f"{name} has {len(attributes)} entries, expected at most {limits.max_attributes}")
     size = 0
     copy: dict[str, str] = {}
     for key, value in attributes.items():
+        if (
+            type(key) is str is type(value)
+            and 0 < len(key) <= MAX_ATTRIBUTE_KEY_BYTES
+            and len(value) <= MAX_ATTRIBUTE_VALUE_BYTES
+            and key.isascii()
+            and value.isascii()
+            and not key.startswith(RESERVED_PREFIX)
+        ):
+            # As most are. What follows is dear, because it names what is wrong.
+            size += len(key) + len(value)
+            copy[key] = value
+            continue
         if not isinstance(key, str) or not key:
             raise InvalidArgument.of(f"an attribute key of {name}", key, "a non-empty string")
-        if key.startswith(RESERVED_PREFIX):
+        if key.startswith(RESERVED_PREFIX) and not (limits.open_prefix and key.startswith(limits.open_prefix)):
             raise InvalidArgument.of(
                 f"an attribute key of {name}", key, f"a key that does not start with {RESERVED_PREFIX!r}, which is reserved"
             )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock import Broker, MessageQueue
-from penstock.api.rules import Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
 from penstock.durations import DAY
@@ -69,7 +68,6 @@ class Desk:
         clock: Clock | None = None,
         limits: HubRules | None = None,
         window_bytes: int = 1 << 20,
-        rules: Callable[[AsyncBroker], Rules] | None = None,
     ) -> None:
         self.broker = Broker(data_dir=data_dir, clock=clock, window_bytes=window_bytes)
         self.topics = MessageQueue(broker=self.broker)
@@ -79,12 +77,10 @@ class Desk:
         self.skipped: list[Binding] = []
         self.expired: list[tuple[str, str]] = []
         self._limits = limits or HubRules()
-        self._rules = rules
 
     async def __aenter__(self) -> Self:
         self.aio = AsyncBroker(self.broker)
-        rules = self._rules(self.aio) if self._rules is not None else None
-        self.feed = BrokerFeed(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY, rules=rules)
+        self.feed = BrokerFeed(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY)
         self.durable = self.feed.start(
             self.bindings,
             self.everything,

@@ -10,20 +10,15 @@ import msgspec
 import pytest
 
 from penstock import Message
-from penstock.access import ANYONE
-from penstock.api.rules import LateRules, Rules
-from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
-from penstock.errors import InvalidArgument, PenstockError, TopicNotFound, Unavailable
-from penstock.google.rules import pubsub_rules
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, TopicNotFound, TransformFailed
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.testing import ManualClock
-from penstock.values.descriptions import TopicSettings
-from penstock.values.message import StoredMessage, accept
-from penstock.values.projects import Projects
+from penstock.values.message import accept
 from tests.integration.hub.feed_desk import ALICE, Desk, Inbox, in_loop, said
+from tests.topic_rules import make_topics
 
 WEEK = 7 * 86_400
 
@@ -344,88 +339,25 @@ def test_who_is_told_of_a_write_and_fails_keeps_nobody_else_waiting(place: Path 
     in_loop(scenario())
 
 
-def test_a_schema_of_the_topic_holds_for_clients_too(place: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.broker.follower.RETRY_SECONDS", 0.01)
-
+def test_the_rules_of_a_topic_hold_for_clients_too(place: Path | None) -> None:
     async def scenario() -> None:
-        async with Desk(place, rules=_rules) as desk:
-            schemas = _rules(desk.aio).schemas
-            text = '{"type": "record", "name": "Note", "fields": [{"name": "text", "type": "string"}]}'
-            await schemas.create(ANYONE, "projects/penstock/schemas/note", "AVRO", text)
-            await asyncio.to_thread(desk.topics.unregister_topic, "orders")
-            await schemas.create_topic(ANYONE, "projects/penstock/topics/orders", "projects/penstock/schemas/note", "JSON", None)
-            outcomes: dict[str, Position | PenstockError] = {}
-            for text in ('{"text": "one"}', '"wrong"', '{"text": "two"}'):
-                message = msgspec.structs.replace(said("orders"), data=text.encode())
-                desk.feed.append(desk.binding, message, partial(outcomes.__setitem__, text))
-            await desk.inbox.until(2)
-            await desk.until(lambda: len(outcomes) == 3)
+        async with Desk(place, Binding("checked/#", "checked"), Binding("scripted/#", "scripted")) as desk:
+            await asyncio.to_thread(desk.topics.unregister_topic, "checked")
+            await asyncio.to_thread(desk.topics.unregister_topic, "scripted")
+            await asyncio.to_thread(make_topics, desk.broker)
+            outcomes: dict[bytes, Position | PenstockError] = {}
+            given = (b'{"id": "one"}', b'"wrong"', b'{"id": "two"}'), (b'"a"', b'"drop"', b'"fail"', b'"b"')
+            for binding, texts in zip(desk.bindings, given, strict=True):
+                for text in texts:
+                    message = msgspec.structs.replace(said(binding.stream), data=text)
+                    desk.feed.append(binding, message, partial(outcomes.__setitem__, text))
+            await desk.until(lambda: len(outcomes) == 7)
 
-            assert isinstance(outcomes.pop('"wrong"'), InvalidArgument)
-            epoch = desk.binding.epoch
-            assert outcomes == {'{"text": "one"}': Position(epoch, 0), '{"text": "two"}': Position(epoch, 1)}
-
-    in_loop(scenario())
-
-
-class SlowRules(LateRules):
-    """Looks at messages for as long as a test wants."""
-
-    def __init__(self, aio: AsyncBroker) -> None:
-        super().__init__()
-        self.inspecting = True
-        self.begun, self.end = asyncio.Event(), asyncio.Event()
-
-    def inspects(self, stream: TopicSettings) -> bool:
-        return self.inspecting
-
-    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        self.begun.set()
-        await self.end.wait()
-        return [*given]
-
-
-class BrokenRules(LateRules):
-    """Has a fault."""
-
-    def inspects(self, stream: TopicSettings) -> bool:
-        return True
-
-    async def passed(self, stream: TopicSettings, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        raise RuntimeError("a secret")
-
-
-def test_a_message_that_cannot_even_be_looked_at_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with Desk(None, rules=lambda _: BrokenRules()) as desk:
-            outcomes: list[Position | PenstockError] = []
-            for _ in range(2):
-                desk.feed.append(desk.binding, said("orders"), outcomes.append)
-            await desk.until(lambda: len(outcomes) == 2)
-            assert all(isinstance(outcome, Unavailable) for outcome in outcomes)
-
-    in_loop(scenario())
-    assert "RuntimeError" in caplog.text
-    assert "a secret" not in caplog.text
-
-
-def test_a_message_that_need_not_be_looked_at_does_not_overtake_one_that_is(place: Path | None) -> None:
-    async def scenario() -> None:
-        made: list[SlowRules] = []
-
-        def rules(aio: AsyncBroker) -> Rules:
-            made.append(SlowRules(aio))
-            return made[0]
-
-        async with Desk(place, rules=rules) as desk:
-            desk.feed.append(desk.binding, said("orders", "first"), lambda _: None)
-            await made[0].begun.wait()
-            made[0].inspecting = False
-            desk.feed.append(desk.binding, said("orders", "second"), lambda _: None)
-            await asyncio.to_thread(desk.broker.sync)
-            made[0].end.set()
-
-            assert await desk.inbox.until(2) == ["first", "second"]
+            assert isinstance(outcomes[b'"wrong"'], InvalidArgument)
+            assert isinstance(outcomes[b'"drop"'], FailedPrecondition)
+            assert isinstance(outcomes[b'"fail"'], TransformFailed)
+            placed = [outcomes[text] for text in (b'{"id": "one"}', b'{"id": "two"}', b'"a"', b'"b"')]
+            assert [one.offset for one in placed if isinstance(one, Position)] == [0, 1, 0, 1]
 
     in_loop(scenario())
 
@@ -472,7 +404,3 @@ def test_what_is_not_in_the_log_as_a_whole_is_not_read(place: Path | None) -> No
 
 def _as_of(binding: Binding, epoch: str) -> Binding:
     return Binding(binding.pattern, binding.stream, epoch=epoch)
-
-
-def _rules(aio: AsyncBroker) -> Rules:
-    return pubsub_rules(aio, Projects())

@@ -1,4 +1,4 @@
-"""Rules that another door made are kept by whoever reaches the broker, or what has them is refused: never forgotten."""
+"""The rules of topics and subscriptions hold for everybody who reaches the broker, or what has them is refused."""
 
 import asyncio
 import subprocess
@@ -10,28 +10,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Broker, Message, MessageQueue, SubscriptionOptions
+from penstock import Broker, Message, SubscriptionOptions
 from penstock.access import ANYONE
 from penstock.api.embedded import embedded_service
 from penstock.api.operations import Operations
-from penstock.api.rules import LateRules, has_form
 from penstock.api.service import Service
+from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
-    PenstockError,
     SchemaNotFound,
     TopicNotFound,
 )
 from penstock.google import messages
 from penstock.google.core.endpoints import Endpoints
-from penstock.google.inspection import Inspection
 from penstock.google.publisher import Publisher
 from penstock.google.resources import Resources
-from penstock.google.schema_service import SchemaService
 from penstock.google.subscriber import Subscriber
 from penstock.testing import ManualClock
+from penstock.values.stored_forms import subscription_form
 from penstock.values.subscription import SubscriptionSpec
 from penstock.wire.frames import Limits
 from tests.unit.api.feed_stand import Basket
@@ -52,9 +50,9 @@ class Door:
 
     def __init__(self, service: Service) -> None:
         self.resources = resources = Resources(service.aio, service.projects)
-        self._inspection = Inspection(resources, SchemaService(resources))
-        self._publisher = Publisher(resources, self._inspection)
-        self._subscriber = Subscriber(resources, self._inspection, Endpoints(["example.com"], public_only=False))
+        self._publisher = Publisher(resources)
+        rules = SubscriptionRules(resources.broker, resources.in_use)
+        self._subscriber = Subscriber(resources, rules, Endpoints(["example.com"], public_only=False))
 
     async def create_topic(self, **fields: Any) -> None:
         await self._publisher.create_topic(messages.Topic(name="projects/penstock/topics/orders", **fields), ANYONE)
@@ -306,12 +304,13 @@ assert not {"google.protobuf", "grpc", "aiohttp", "penstock.google"} & set(sys.m
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_without_protobuf_what_has_rules_is_refused_and_the_extra_is_named(tmp_path: Path) -> None:
+def test_without_protobuf_transforms_work_and_what_needs_a_schema_is_refused(tmp_path: Path) -> None:
     async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic()
-        await door.create_subscription()
-        await operations.create_topic("plain")
-        await operations.create_subscription("plain-sub", "plain", SubscriptionOptions())
+        await door.create_topic(message_transforms=javascript(SHOUT))
+        await door.create_subscription(push_config=PUSH)
+        await operations.create_subscription("pulled", "orders", SubscriptionOptions())
+        await operations.create_schema("order", "AVRO", AVRO)
+        await operations.create_topic("checked", schema="order")
 
     scenario(play, Broker(data_dir=tmp_path))
     program = f"""
@@ -331,50 +330,30 @@ async def refused(work):
 
 async def main():
     async with PubSub(data_dir={str(tmp_path)!r}) as pubsub:
-        await pubsub.topic("plain").publish_message(b"x")
-        assert len(await pubsub.subscription("plain-sub").pull()) == 1
-        await refused(pubsub.topic("orders").publish_message(b"x"))
-        await refused(pubsub.subscription("sub").pull())
-        await refused(pubsub.schemas())
-        await refused(pubsub.schema("order").create("AVRO", "{{}}"))
-        await refused(pubsub.topic("more").create(schema="order"))
+        await pubsub.topic("orders").publish_message(b"x")
+        [message] = await pubsub.subscription("pulled").pull()
+        assert message.data == b"X", message.data
+        try:
+            await pubsub.subscription("sub").pull()
+        except FailedPrecondition as error:
+            assert "pushes" in str(error), error
+        else:
+            raise AssertionError("it was not refused")
+        assert [one.name for one in await pubsub.schemas()] == ["order"]
+        await refused(pubsub.topic("checked").publish_message(b"x"))
+        await refused(pubsub.schema("more").create("AVRO", "{{}}"))
 
 asyncio.run(main())
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_rules_are_loaded_once_and_closed_once_loaded() -> None:
-    calls: list[str] = []
-
-    class Loaded:
-        schemas = "schemas"
-
-        def close(self) -> None:
-            calls.append("close")
-
-    def load() -> Any:
-        calls.append("load")
-        return Loaded()
-
-    rules: Any = LateRules(load)
-    rules.close()
-    assert rules.schemas == rules.schemas == "schemas"
-    rules.close()
-    assert calls == ["load", "close"]
-
-
-def test_a_broker_without_a_door_refuses_schemas() -> None:
-    with pytest.raises(PenstockError, match="protobuf"):
-        _ = LateRules().schemas
-
-
-def test_only_what_the_door_made_has_a_form() -> None:
+def test_a_subscription_says_what_it_asks_of_deliveries() -> None:
     spec = SubscriptionSpec("orders", SubscriptionOptions())
-    assert not has_form(msgspec.msgpack.encode(spec))
-    spec.form = b"x"
-    assert has_form(msgspec.msgpack.encode(spec))
-    with MessageQueue() as queue:
-        queue.register_topic("orders")
-        queue.register_subscription("sub", "orders")
-        assert not has_form(queue.broker.catalog.subscription("sub").spec)
+    plain = subscription_form(msgspec.msgpack.encode(spec))
+    assert (plain.pushes, plain.scripts) == (False, ())
+    off = messages.MessageTransform(disabled=True, javascript_udf=messages.JavaScriptUDF(function_name="f", code=SHOUT))
+    spec.form = messages.Subscription(push_config=PUSH, message_transforms=[off, *javascript(DROP)]).SerializeToString()
+    form = subscription_form(msgspec.msgpack.encode(spec))
+    assert form.pushes
+    assert [one.code for one in form.scripts] == [DROP]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from penstock.access import ANYONE
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core import names
 from penstock.google.fast_calls import FastCalls, pulled
 from penstock.google.messages.methods import Binding
 from penstock.google.rest_docs import ID, PROJECT, SCHEMA_ID
 from penstock.google.transcoding import Style, Template, read_query, read_request, write_answer
+from penstock.values import resource_names as names
 
 TOPIC = "projects/p/topics/abc"
 PUBLISH = Template.of(messages.METHODS["/google.pubsub.v1.Publisher/Publish"].bindings[0])

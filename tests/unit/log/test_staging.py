@@ -25,6 +25,7 @@ from penstock.errors import (
     QueueFull,
     ResourceExhausted,
     TopicNotFound,
+    TransformFailed,
 )
 from penstock.journal.journal import Commit
 from penstock.log import staged_part
@@ -32,8 +33,8 @@ from penstock.log.staging import StagingLimits
 from penstock.log.write_ledger import PREFIX, REMEMBERED_FOR
 from penstock.log.writes import CommitResult, Writes
 from penstock.testing import ManualClock
-from penstock.values.descriptions import StreamDescription
 from penstock.values.message import StoredMessage
+from tests.topic_rules import SCRIPT, topic_spec
 from tests.unit.log.desk import Desk, body_of, opened, rows
 
 MIB = 1024 * 1024
@@ -443,31 +444,18 @@ def test_a_damaged_part_is_found_at_the_start(tmp_path: Path) -> None:
 
 
 def test_rules_of_a_topic_hold_for_staged_rows(desk: Desk) -> None:
-    class Upper:
-        """Drops what is short, refuses what is bad, and writes the rest in capitals."""
+    spec = topic_spec(code=SCRIPT, name="u")
+    desk.broker.change(lambda catalog, now: catalog.update_topic("u", spec, None, now))
+    batch = rows(value=["aa", "drop", "cc", "dd"], stream=["u", "u", "t", "u"], ttl=[9.0, 9.0, None, None])
 
-        def inspects(self, stream: StreamDescription) -> bool:
-            return stream.name == "u"
-
-        def passed(self, stream: StreamDescription, given: list[StoredMessage]) -> list[StoredMessage | None]:
-            if any(message.data == b"bad" for message in given):
-                raise InvalidArgument("a message does not fit the schema")
-            for message in given:
-                message.data = message.data.upper()
-            return [message if len(message.data) > 1 else None for message in given]
-
-    ruled = Desk(desk.broker, rules=Upper())
-    batch = rows(value=["aa", "b", "cc", "dd"], stream=["u", "u", "t", "u"], ttl=[9.0, 9.0, None, None])
-
-    assert ruled.stage("w", "p", batch).streams == {"u": 2, "t": 1}
-    with pytest.raises(InvalidArgument, match="does not fit the schema"):
-        ruled.stage("w", "q", rows(value=["bad"]), stream="u")
-    assert ruled.commit("w", "p") == CommitResult(3, is_repeat=False)
-    assert (ruled.values("u"), ruled.values("t")) == ([b"AA", b"DD"], [b"cc"])
-    first = ruled.broker.message(ruled.broker.catalog.topic("u"), 0)
+    assert desk.stage("w", "p", batch).streams == {"u": 2, "t": 1}
+    with pytest.raises(TransformFailed):
+        desk.stage("w", "q", rows(value=["fail"]), stream="u")
+    assert desk.commit("w", "p") == CommitResult(3, is_repeat=False)
+    assert (desk.values("u"), desk.values("t")) == ([b"AA", b"DD"], [b"cc"])
+    first = desk.broker.message(desk.broker.catalog.topic("u"), 0)
     assert first is not None
     assert first.expires_at == first.publish_at + 9 * SECOND
-    ruled.writes.close()
 
 
 def test_large_messages_go_in_small_slices(desk: Desk) -> None:

@@ -7,13 +7,17 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
 from penstock import Broker, DeadLetterPolicy, FlowControl, Message, ReceivedMessage, RetryPolicy, SubscriptionOptions
 from penstock.broker.core.queue import Queue
+from penstock.broker.core.stream import Stream
+from penstock.broker.writer import Placed
 from penstock.testing import Report, Simulation, SimulationFailed
+from penstock.values.message import Batch
 
 OPTIONS = {
     "plain": SubscriptionOptions(),
@@ -108,22 +112,27 @@ class Acking(Broker):
         return super().settle(*[*given, verb])
 
 
+def _altered(honest: Callable[[Stream, Batch, int], Placed], stream: Stream, batch: Batch, now: int, **fields: Any) -> Placed:
+    for message in batch.messages:
+        for name, value in fields.items():
+            setattr(message, name, value)
+    return honest(stream, batch, now)
+
+
 class Hasty(Broker):
     """Knows no ordering keys."""
 
-    def publish(self, *args: Any) -> Any:
-        for message in args[2].messages:
-            message.key = ""
-        return super().publish(*args)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.publish_now = partial(_altered, self.publish_now, key="")
 
 
 class Garbling(Broker):
     """Gives every message the same payload."""
 
-    def publish(self, *args: Any) -> Any:
-        for message in args[2].messages:
-            message.data = b"lorem ipsum"
-        return super().publish(*args)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.publish_now = partial(_altered, self.publish_now, data=b"lorem ipsum")
 
 
 class Deaf(Broker):

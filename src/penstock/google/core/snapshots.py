@@ -9,8 +9,8 @@ from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google import messages
 from penstock.google.core.labels import check_labels
 from penstock.google.core.masks import updated
-from penstock.google.core.names import SNAPSHOTS, parse
 from penstock.google.core.periods import DAYS, HOURS, instant, spoken, timestamp
+from penstock.values.resource_names import SNAPSHOTS, parse
 
 MUTABLE = frozenset({"labels", "expire_time"})
 LIFETIME = 7 * DAYS

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgument
 from penstock.google.core.consuming import modified_deadline
-from penstock.google.core.names import SUBSCRIPTIONS, Name, parse
 from penstock.google.core.periods import SECONDS
 from penstock.google.core.subscriptions import MAX_ACK_DEADLINE, MIN_ACK_DEADLINE
+from penstock.values.resource_names import SUBSCRIPTIONS, Name, parse
 
 FIRST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 

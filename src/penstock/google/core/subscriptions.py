@@ -8,13 +8,13 @@ from typing import Any
 
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core import names
 from penstock.google.core.destinations import check_destination, destination
 from penstock.google.core.labels import check_labels
 from penstock.google.core.masks import updated
 from penstock.google.core.periods import DAYS, MAX_RETENTION, MIN_RETENTION, SECONDS, period, spoken
 from penstock.google.core.showable import check_showable
 from penstock.google.core.transforms import check_transforms
+from penstock.values import resource_names as names
 from penstock.values.filter import Filter
 from penstock.values.policy import DeadLetterPolicy, Overflow, RetryPolicy, SubscriptionOptions
 

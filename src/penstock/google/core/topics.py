@@ -10,12 +10,12 @@ from typing import Any
 
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core import names
 from penstock.google.core.labels import check_labels
 from penstock.google.core.masks import updated
 from penstock.google.core.periods import MAX_RETENTION, MIN_RETENTION, period
 from penstock.google.core.showable import check_showable
 from penstock.google.core.transforms import check_transforms
+from penstock.values import resource_names as names
 
 MUTABLE = frozenset(
     {

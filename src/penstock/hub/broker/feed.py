@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from penstock.api.rules import Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.follower import read_part
@@ -46,15 +45,15 @@ class BrokerFeed:
     """The logs behind a hub. Make it inside the running loop. Topics are those of the default project.
 
     `retention` is how long the hub's own topics keep messages, `expiry` how long a durable subscription waits for its actor, both
-    in microseconds. `rules` are the schemas and transforms of topics.
+    in microseconds.
     """
 
-    def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int, rules: Rules | None = None) -> None:
+    def __init__(self, aio: AsyncBroker, *, limits: HubRules, retention: int, expiry: int) -> None:
         self._aio, self._broker = aio, aio.broker
         self._limits, self._retention = limits, retention
         # A broker in memory begins anew with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
-        self._appends = Appends(aio, run=self._run, rules=rules, make=self._make_own)
+        self._appends = Appends(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
         self._readers: dict[Binding, LogReader] = {}
         self._tails: list[Tail] = []

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from penstock import __version__
 from penstock.access import Keyring
-from penstock.api.rules import Rules
 from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
 from penstock.config import Settings
@@ -39,7 +38,6 @@ class HubHost:
         *,
         clock: Clock,
         projects: Projects | None = None,
-        rules: Rules | None = None,
         keyring: Keyring | None = None,
     ) -> None:
         self._aio = aio
@@ -53,7 +51,6 @@ class HubHost:
             limits=limits,
             retention=round(settings.hub_history_retention * SECOND),
             expiry=round(settings.hub_durable_expiry * SECOND),
-            rules=rules,
         )
         self.hub = Hub(
             limits,

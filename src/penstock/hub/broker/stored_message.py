@@ -35,8 +35,8 @@ from penstock.hub.core.publishing import RESERVED
 from penstock.hub.core.rules import MAX_DEPTH
 from penstock.hub.core.topic import covers, is_topic, overlaps
 from penstock.ids import message_id
-from penstock.values.message import Batch, StoredMessage, accept
 from penstock.values.message import Message as NewMessage
+from penstock.values.message import StoredMessage
 
 log = logging.getLogger("penstock.hub")
 
@@ -68,12 +68,12 @@ def epoch_of(stream: _Stream, run: str) -> str:
     return f"{stream.number:x}-{stream.created_at:x}{run}"
 
 
-def to_store(message: Message, now: int) -> Batch:
-    """A message of the hub as the log takes it; InvalidArgument when it does not."""
+def to_publish(message: Message) -> NewMessage:
+    """A message of the hub as it is published to its topic."""
     attributes = {TOPIC: message.topic or "", TYPE: message.type, SENDER: message.sender, ID: message.message_id}
     if message.expires_at is not None:
         attributes[EXPIRES] = str(message.expires_at // 1000)
-    return accept([NewMessage(message.data, attributes)], now)
+    return NewMessage(message.data, attributes)
 
 
 def data_of(data: bytes) -> bytes:

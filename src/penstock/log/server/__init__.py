@@ -2,6 +2,5 @@
 
 from penstock.log.server.api import LogDoor
 from penstock.log.server.reading import has_arrow
-from penstock.log.server.writing import ThreadRules
 
-__all__ = ["LogDoor", "ThreadRules", "has_arrow"]
+__all__ = ["LogDoor", "has_arrow"]

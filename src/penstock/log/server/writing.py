@@ -15,7 +15,6 @@ import msgspec
 from aiohttp import web
 
 from penstock.access import Verb
-from penstock.api.rules import Rules
 from penstock.broker.broker import Broker
 from penstock.errors import InvalidArgument
 from penstock.http import Body, Operation, Parameter, Refusal, Reply, Request, Route, json_response
@@ -26,8 +25,6 @@ from penstock.log.server.reading import ARROW, in_arrow
 from penstock.log.server.scope import Scope
 from penstock.log.staging import Upload, names
 from penstock.log.writes import CommitResult, Writer, Writes
-from penstock.values.descriptions import StreamDescription
-from penstock.values.message import StoredMessage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,22 +51,6 @@ class StagedWriteInfo(msgspec.Struct):
     bytes: int
     age_seconds: float
     streams: list[str]
-
-
-class ThreadRules:
-    """The rules of topics for threads, which wait for what the loop does."""
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._loop = asyncio.get_running_loop()
-
-    def inspects(self, stream: StreamDescription) -> bool:
-        """Whether what is published to a topic must be looked at first."""
-        return self._rules.inspects(stream)
-
-    def passed(self, stream: StreamDescription, given: list[StoredMessage]) -> list[StoredMessage | None]:
-        """What is published of each message."""
-        return asyncio.run_coroutine_threadsafe(self._rules.passed(stream, given), self._loop).result()
 
 
 class WriteDoor:

@@ -7,8 +7,8 @@ import pytest
 from penstock.errors import InvalidArgument
 from penstock.google import messages
 from penstock.google.core import consuming, streaming
-from penstock.google.core.names import Name
 from penstock.google.core.streaming import StreamChange, changed, opened
+from penstock.values.resource_names import Name
 
 NAME = "projects/p/subscriptions/orders"
 SECOND = 1_000_000

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import FailedPrecondition, InvalidArgument
+from penstock.errors import InvalidArgument
 from penstock.google import messages
 from penstock.google.core import schemas
-from penstock.google.core.names import check_revision
 
 NAME = "projects/p/schemas/order"
 AVRO, PROTO = messages.Schema.Type.Value("AVRO"), messages.Schema.Type.Value("PROTOCOL_BUFFER")
@@ -47,15 +46,6 @@ def test_a_commit_keeps_name_and_type() -> None:
         schemas.check_commit(schema(), schema(definition=""))
 
 
-def test_revision_ids_are_8_digits_of_their_own() -> None:
-    taken: set[str] = set()
-    for _ in range(100):
-        revision = schemas.revision_id(NAME, "{}", 7, taken)
-        assert check_revision(revision, "revision_id") not in taken
-        taken.add(revision)
-    assert schemas.revision_id(NAME, "{}", 7, ()) in taken, "the same commit has the same id"
-
-
 def test_a_basic_view_has_no_definition(subtests: pytest.Subtests) -> None:
     rows: list[tuple[int, int, bool]] = [
         (0, schemas.FULL, True),
@@ -75,12 +65,6 @@ def test_an_unknown_view_is_refused() -> None:
         schemas.viewed(schema(), 3, unset=schemas.FULL)
 
 
-def test_the_last_revision_cannot_be_deleted() -> None:
-    schemas.check_revision_deletable(2, NAME)
-    with pytest.raises(FailedPrecondition, match="only this revision"):
-        schemas.check_revision_deletable(1, NAME)
-
-
 def test_revisions_are_listed_with_the_newest_first() -> None:
     revisions = [
         schema(revision_id="0000000b", revision_create_time={"seconds": 1}),
@@ -91,17 +75,3 @@ def test_revisions_are_listed_with_the_newest_first() -> None:
     listed = sorted(revisions, key=schemas.revision_key)
 
     assert [each.revision_id for each in listed] == ["0000000c", "0000000a", "0000000b"]
-
-
-def test_a_topic_accepts_a_range_of_revisions_the_newest_first(subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str, str]] = [("", "", "cba"), ("b", "", "cb"), ("", "b", "ba"), ("b", "b", "b"), ("a", "c", "cba")]
-    for first, last, accepted in rows:
-        with subtests.test(first=first, last=last):
-            assert schemas.accepted_revisions(["a", "b", "c"], first, last) == list(accepted)
-
-
-def test_a_range_that_holds_nothing_is_refused(subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, str]] = [("x", ""), ("", "x"), ("c", "b")]
-    for first, last in rows:
-        with subtests.test(first=first, last=last), pytest.raises(InvalidArgument, match="schema_settings"):
-            schemas.accepted_revisions(["a", "b", "c"], first, last)

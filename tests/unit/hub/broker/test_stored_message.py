@@ -6,12 +6,12 @@ import base64
 
 import pytest
 
-from penstock.hub.broker.stored_message import LogReader, data_of, to_store
+from penstock.hub.broker.stored_message import LogReader, data_of, to_publish
 from penstock.hub.core.address import EVERYONE, HUB
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.message import Message
 from penstock.hub.core.messages import Position
-from penstock.values.message import StoredMessage
+from penstock.values.message import StoredMessage, accept
 
 ALICE = "@(browser/alice)"
 SERVICE = "@(penstock/orders)"
@@ -27,7 +27,7 @@ def test_a_message_of_the_hub_comes_back_as_it_was() -> None:
     message = Message(
         type="note", sender=ALICE, data=b'{"a": [1]}', message_id="id", published_at=7, expires_at=5_000, topic="orders/eu"
     )
-    (stored,) = to_store(message, 7).messages
+    (stored,) = accept([to_publish(message)], 7).messages
 
     back = LogReader(Binding("orders/#", "orders", epoch="e"), 1024).message(stored, 3, 9)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.google.core import names
-from penstock.google.core.names import SCHEMAS, SUBSCRIPTIONS, TOPICS, Name
+from penstock.values import resource_names as names
+from penstock.values.resource_names import SCHEMAS, SUBSCRIPTIONS, TOPICS, Name
 
 GOOD_IDS = ["abc", "a" + "b" * 254, "A-_.~+%9", "Goog", "gooo", "a%2Fb", "xgoog"]
 BAD_IDS = ["", "ab", "a" * 256, "1abc", "-abc", "googabc", "goog", "a bc", "abc/", "abcé", "abc\n", "abc@1", "äbc", "ab\x00c"]

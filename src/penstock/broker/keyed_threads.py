@@ -1,0 +1,138 @@
+"""Threads for code that users wrote: the calls of one key run one at a time, so that a slow one delays only its own key."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
+
+from penstock.errors import BrokerClosed, PenstockError, ResourceExhausted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Call:
+    """A call that runs, or waits for its turn. `work` must not raise; `refuse` is called instead of it, if it never runs."""
+
+    __slots__ = ("_key", "_refuse", "_threads", "work")
+
+    def __init__(
+        self, threads: KeyedThreads, key: Hashable, work: Callable[[], None], refuse: Callable[[PenstockError], None]
+    ) -> None:
+        self._threads = threads
+        self._key = key
+        self.work = work
+        self._refuse = refuse
+
+    def give_up(self, max_wait: float = 0) -> None:
+        """Refuse the call if it still waits for earlier ones, which it did for `max_wait` seconds; otherwise do nothing."""
+        if self._threads.remove(self._key, self):
+            self._refuse(
+                ResourceExhausted(
+                    f"earlier messages of this topic took more than {max_wait:g} s in its schema or transforms",
+                    hint="try again, publish less at once, or make the transforms faster",
+                )
+            )
+
+    def end(self) -> None:
+        """Refuse a call that will not run because the broker is closed."""
+        self._refuse(BrokerClosed())
+
+
+class KeyedThreads:
+    """Runs blocking calls, those of one key one at a time and in order. Safe to use from every thread."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        self._waiting: dict[Hashable, deque[Call]] = {}
+        """By key, what waits while another call of the key runs."""
+
+    def start(self, key: Hashable, work: Callable[[], None], refuse: Callable[[PenstockError], None]) -> Call:
+        """Have `work` called when the earlier calls of its key have returned."""
+        call = Call(self, key, work, refuse)
+        with self._lock:
+            waiting = self._waiting.get(key)
+            if waiting is not None:
+                waiting.append(call)
+                return call
+            self._waiting[key] = deque()
+        self._submit(key, call)
+        return call
+
+    def is_busy(self, key: Hashable) -> bool:
+        """Whether a call of this key runs or waits."""
+        return key in self._waiting
+
+    def remove(self, key: Hashable, call: Call) -> bool:
+        """Forget a call that waits for its turn; False when it runs or has run."""
+        with self._lock, suppress(KeyError, ValueError):
+            self._waiting[key].remove(call)
+            return True
+        return False
+
+    async def run(self, key: Hashable, max_wait: float | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function returns. ResourceExhausted when its turn does not come within `max_wait` seconds.
+
+        A caller that is cancelled leaves at once; the next call of the key runs when the function has returned.
+        """
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # a caller that leaves must not keep the outcome from being set
+
+        def work() -> None:
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001  # it is the caller's
+                future.set_exception(error)
+
+        call = self.start(key, work, future.set_exception)
+        timer = None if max_wait is None else asyncio.get_running_loop().call_later(max_wait, call.give_up, max_wait)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            call.give_up()  # does something only for a caller that was cancelled
+
+    def close(self) -> None:
+        """Refuse what waits and what comes; what runs finishes by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            left = [call for waiting in self._waiting.values() for call in waiting]
+            for waiting in self._waiting.values():
+                waiting.clear()
+        for call in left:
+            call.end()
+
+    def _submit(self, key: Hashable, call: Call) -> None:
+        try:
+            running = self._pool.submit(self._run, key, call)
+        except RuntimeError:  # it is closed
+            with self._lock:
+                left = [call, *self._waiting.pop(key)]
+            for one in left:
+                one.end()
+            return
+        running.add_done_callback(lambda done: _end(call, done))
+
+    def _run(self, key: Hashable, call: Call) -> None:
+        try:
+            call.work()
+        finally:
+            with self._lock:
+                waiting = self._waiting[key]
+                following = waiting.popleft() if waiting else None
+                if following is None:
+                    del self._waiting[key]
+            if following is not None:
+                self._submit(key, following)
+
+
+def _end(call: Call, done: Future[None]) -> None:
+    if done.cancelled():
+        call.end()

@@ -1,0 +1,162 @@
+"""The one way into a topic: check the messages, apply the topic's schema and transforms, hand them to the writer.
+
+`publish` waits in a thread, `publish_async` in an event loop, and `publish_then` calls back. Which of them it is decides how a
+publish is handed in: a thread that waits may commit by itself, and a loop is woken once for all that were committed together.
+
+Messages that have to pass a schema or transforms do so in threads, in the order in which they were published to their topic,
+and reach the log in that order. Nothing else waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
+from penstock.broker.catalog import Catalog
+from penstock.broker.core.stream import Stream
+from penstock.broker.keyed_threads import Call
+from penstock.broker.topic_rules import MAX_WAIT, Passed
+from penstock.broker.writer import Placed, Ticket
+from penstock.errors import FailedPrecondition, PenstockError
+from penstock.values.message import NO_LIMITS, Batch, Message, PublishLimits, accept, check_producer, summarize
+
+Find = Callable[[Catalog, str], Stream]
+"""What finds a stream by its name, such as `Catalog.topic`."""
+
+
+def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], limits: PublishLimits = NO_LIMITS) -> Placed:
+    """Publish messages, all or none; returns where they are when they are safe. Blocks."""
+    now = broker.clock.now()
+    batch = accept(messages, now, limits)
+    if now >= broker.next_due:
+        broker.catch_up()
+    with broker.lock:
+        broker.check_open()
+        stream = find(broker.catalog, name)
+        if stream.spec and broker.rules.needed(stream):
+            ticket = Ticket(stream, batch)
+            call = _start(broker, ticket, stream, batch)
+        elif broker.is_durable:
+            ticket, call = Ticket(stream, batch), None
+        else:
+            return broker.publish_now(stream, batch, now)
+    if call is None:
+        broker.append(ticket)
+    elif not ticket.is_finished_within(MAX_WAIT):
+        call.give_up(MAX_WAIT)
+    return ticket.placed()
+
+
+async def publish_async(
+    aio: AsyncBroker,
+    find: Find,
+    name: str,
+    messages: Sequence[Message],
+    limits: PublishLimits = NO_LIMITS,
+    *,
+    origin: tuple[str, int] | None = None,
+    request_bytes: int = 0,
+) -> Placed:
+    """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing."""
+    broker, now = aio.broker, aio.advance()
+    batch = originated(accept(messages, now, limits, request_bytes), origin)
+    call = None
+    with broker.lock:
+        broker.check_open()
+        stream = find(broker.catalog, name)
+        has_rules = bool(stream.spec) and broker.rules.needed(stream)
+        if not has_rules and not broker.is_durable:
+            return broker.publish_now(stream, batch, now)
+        ticket, future = aio.ticket(stream, batch)
+        if has_rules:
+            call = _start(broker, ticket, stream, batch)
+    if call is None:
+        broker.append(ticket)
+        return (await future).placed()
+    timer = asyncio.get_running_loop().call_later(MAX_WAIT, call.give_up, MAX_WAIT)
+    try:
+        return (await future).placed()
+    finally:
+        timer.cancel()
+        call.give_up()  # does something only for a caller that was cancelled
+
+
+def publish_then(
+    broker: Broker,
+    find: Find,
+    name: str,
+    messages: Sequence[Message],
+    done: Callable[[Ticket], None],
+) -> None:
+    """The same, and `done` is called with the ticket: in this thread or another. It must return at once and must not fail.
+
+    Messages wait for earlier ones of their topic as long as that takes: the caller limits how many it has under way.
+    """
+    now = broker.clock.now()
+    batch = accept(messages, now)
+    if now >= broker.next_due:
+        broker.advance(now)
+    with broker.lock:
+        broker.check_open()
+        stream = find(broker.catalog, name)
+        ticket = Ticket(stream, batch, done)
+        if stream.spec and broker.rules.needed(stream):
+            _start(broker, ticket, stream, batch)
+            return
+        if not broker.is_durable:
+            placed = broker.publish_now(stream, batch, now)
+            ticket.first, ticket.at = placed.first, placed.at
+    if broker.is_durable:
+        broker.append(ticket)
+    else:
+        ticket.finish()
+
+
+def originated(batch: Batch, origin: tuple[str, int] | None) -> Batch:
+    """A batch that a producer can repeat as a whole, if it says who and which one it is."""
+    if origin is not None and batch.producers is None:
+        batch.producers = [check_producer(*origin, "origin"), *[None] * (len(batch.messages) - 1)]
+        batch.is_whole = True
+    return batch
+
+
+def dropped(topic: str) -> FailedPrecondition:
+    """For APIs that answer with an offset: a message that a transform dropped has none."""
+    return FailedPrecondition(f"a transform of topic {topic!r} dropped the message", hint="see the topic's transforms")
+
+
+def _start(broker: Broker, ticket: Ticket, stream: Stream, batch: Batch) -> Call:
+    """Have a publish pass its topic's rules, then have it committed. Call it with the lock held."""
+
+    def done(outcome: Passed | PenstockError) -> None:
+        if isinstance(outcome, PenstockError):
+            ticket.error = outcome
+        else:
+            ticket.batch, ticket.dropped = _kept(batch, outcome)
+            if ticket.batch.messages:
+                try:
+                    broker.append(ticket)
+                except PenstockError as error:
+                    ticket.error = error
+                else:
+                    return
+        ticket.finish()
+
+    return broker.rules.start(stream, batch.messages, done)
+
+
+def _kept(batch: Batch, passed: Passed) -> tuple[Batch, list[int] | None]:
+    """What is left of a batch, and which of its messages were dropped."""
+    places = [index for index, message in enumerate(passed) if message is not None]
+    dropped = [index for index, message in enumerate(passed) if message is None] or None
+    if not places:
+        return Batch([], 0, None, False), dropped
+    kept = summarize([message for message in passed if message is not None])
+    if batch.producers is not None:
+        # What makes a repeat known: of a batch as a whole the first message has it, whichever that is now.
+        first = batch.producers[0] if batch.is_whole else batch.producers[places[0]]
+        kept.producers = [first, *(batch.producers[index] for index in places[1:])]
+        kept.is_whole = batch.is_whole
+    return kept, dropped

@@ -34,7 +34,6 @@ from penstock.values.stored_forms import SCHEMA_PREFIX
 from tests.topic_rules import AVRO, SCHEMA, make_topics, schema_body, topic_spec
 
 MIB = 1024 * 1024
-GOOGLE, ANY = "google", "any"
 ATTRIBUTES: dict[str, dict[str, str]] = {
     "100 attributes": {f"k{number}": "v" for number in range(100)},
     "101 attributes": {f"k{number}": "v" for number in range(101)},

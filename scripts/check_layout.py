@@ -149,8 +149,16 @@ OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.
 # that is given to `Broker.change` sees. What they need is in `broker/lookup.py`, `backlog.py`, `consumer.py`, `documents.py`,
 # `follower.py`, `log_view.py`, `positions.py`, `publish.py`, `settlement.py` and `work_queues.py`.
 OUTSIDE_THE_BROKER = frozenset(
-    {"penstock.api", "penstock.google", "penstock.hub.broker", "penstock.log", "penstock.native", "penstock.queue_api"}
-    | {"penstock.router"}
+    {
+        "penstock.api",
+        "penstock.cli",
+        "penstock.client",
+        "penstock.google",
+        "penstock.hub.broker",
+        "penstock.log",
+        "penstock.native",
+    }
+    | {"penstock.queue_api", "penstock.router", "penstock.server", "penstock.worker"}
 )
 OF_THE_BROKER_ALONE = frozenset({"lock", "present", "catalog"})
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from penstock.api.message_queue import MessageQueue
 from penstock.api.queue_manager import QueueManager
+from penstock.broker import lookup
 from penstock.broker.broker import Broker
 from penstock.errors import NotFound
 from penstock.http.monitoring.samples import Collector, Metric, Sample
@@ -103,9 +104,9 @@ def broker_collector(broker: Broker, projects: Projects | None = None, max_serie
 
     def collect() -> Iterator[Sample]:
         yield Sample(_HEALTHY, (), 1 if broker.health is None else 0)
-        with broker.present():
-            published = {name: _Topic(stream.next_offset) for name, stream in broker.catalog.topics.items()}
-            of_topics, of_queues = [*broker.catalog.subscriptions], [*broker.catalog.work_queues]
+        broker.catch_up()
+        published = {topic.name: _Topic(topic.next_offset) for topic in lookup.topics(broker)}
+        of_topics, of_queues = [queue.name for queue in lookup.subscriptions(broker)], lookup.work_queues(broker)
         yield from _samples(_TOPIC, [*published], published.__getitem__, names, max_series)
         yield from _samples(_SUBSCRIPTION, of_topics, subscriptions.stats, names, max_series)
         yield from _samples(_QUEUE, of_queues, queues.stats, names, max_series)

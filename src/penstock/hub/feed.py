@@ -7,8 +7,7 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 
 Appended = Callable[[Position | PenstockError], None]
 Forward = Callable[[Binding, Sequence[Message]], None]

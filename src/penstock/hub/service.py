@@ -21,8 +21,7 @@ from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import FAILED, STOPPING, Close
 from penstock.hub.core.effects import Append, Recover, Release, Retain, Settle, Verify, Wish
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.feed import Feed
 from penstock.hub.link import Link

@@ -15,8 +15,7 @@ from penstock.broker.writer import Ticket
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
 from penstock.hub.broker.stored_message import epoch_of, to_publish
 from penstock.hub.broker.tail import why
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.feed import Appended
 
 log = logging.getLogger("penstock.hub")

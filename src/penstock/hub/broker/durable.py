@@ -43,8 +43,8 @@ from penstock.errors import (
 from penstock.hub.broker.stored_message import TOPIC, LogReader
 from penstock.hub.broker.tail import PART, why
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.topic import covers, has_wildcard
+from penstock.hub.core.messages import Message
+from penstock.hub.core.names import covers, has_wildcard
 from penstock.hub.feed import Deliver
 from penstock.values.lease import Lease
 from penstock.values.policy import SubscriptionOptions

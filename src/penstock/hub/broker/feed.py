@@ -21,7 +21,7 @@ from penstock.hub.broker.durable import Delivery, DurableSubscriptions, Kept, Re
 from penstock.hub.broker.stored_message import LogReader, epoch_of
 from penstock.hub.broker.tail import PART, Tail, why
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Message
 from penstock.hub.core.rules import HubRules
 from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
 from penstock.journal.core import events

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.hub.core import messages as m
-from penstock.hub.core.address import HUB, MAX_ADDRESS
 from penstock.hub.core.close_codes import CLOSES
+from penstock.hub.core.names import HUB, MAX_ADDRESS
 from penstock.hub.core.refusal import Code
 from penstock.hub.core.rules import MAX_TOPIC
 from penstock.hub.server.error_reasons import REASONS

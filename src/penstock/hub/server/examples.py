@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock.hub.core import messages as m
-from penstock.hub.core.address import HUB
+from penstock.hub.core.names import HUB
 
 _UUID = "0b7e6a52-5c1c-4f4e-9d0a-6f2f6f3f8a11"
 _AGENT = "@(agent/billing)"

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from penstock.hub.core.messages import Position
-from penstock.hub.core.topic import has_wildcard
+from penstock.hub.core.names import has_wildcard
 
 MAX_EPOCHS = 10_000
 """Of how many histories the last offset is known. One that was forgotten can only bring something twice."""

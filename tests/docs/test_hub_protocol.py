@@ -17,9 +17,7 @@ from penstock.hub.core.connection import ABILITIES
 from penstock.hub.core.dialects import ORIGINAL, SPECIFIED, Dialect
 from penstock.hub.core.messages import Message
 from penstock.hub.core.refusal import Code
-from penstock.hub.server.asyncapi import REPLIES_TO, asyncapi
-from penstock.hub.server.error_reasons import REASONS
-from penstock.hub.server.examples import EXAMPLES
+from penstock.hub.server.asyncapi import EXAMPLES, REASONS, REPLIES_TO, asyncapi
 from tests.docs.pages import ROOT, blocks, table_rows
 
 PAGE = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")

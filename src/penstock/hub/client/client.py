@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
 from penstock.hub.client.address import checked_address, hub_url
-from penstock.hub.client.core.following import Gap
+from penstock.hub.client.core.subscription import Gap
 from penstock.hub.client.link import HubLink, Token
 from penstock.hub.client.messages import (
     MAX_WAITING,

@@ -30,7 +30,7 @@ from penstock.errors import (
     ServerUnreachable,
     Unavailable,
 )
-from penstock.hub.client.core.reconnecting import Pace, Returning, close_of, final_error
+from penstock.hub.client.core.reconnection import Pace, Returning, close_of, final_error
 from penstock.hub.client.messages import ConnectionNews
 from penstock.hub.client.request import EXPIRED, NAMES, R, Request, TooFast, error_of
 from penstock.hub.client.socket import Closed, HubSocket

@@ -12,9 +12,9 @@ from penstock.client import HubClient
 from penstock.config.settings import OPTIONS
 from penstock.hub.broker import stored_message
 from penstock.hub.client.messages import HubMessage, Presence
-from penstock.hub.core.claims import Claims
+from penstock.hub.core.identity import Claims
+from penstock.hub.core.names import covers
 from penstock.hub.core.rules import HubRules
-from penstock.hub.core.topic import covers
 from penstock.testing.server import LocalServer
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.docs.walk import SETTINGS, Walk

@@ -13,14 +13,11 @@ import pytest
 
 from penstock.hub.core import messages as m
 from penstock.hub.core.close_codes import CLOSES
-from penstock.hub.core.connecting import ABILITIES
-from penstock.hub.core.dialect import SPECIFIED, Dialect
-from penstock.hub.core.message import Message
-from penstock.hub.core.original import ORIGINAL
+from penstock.hub.core.connection import ABILITIES
+from penstock.hub.core.dialects import ORIGINAL, SPECIFIED, Dialect
+from penstock.hub.core.messages import Message
 from penstock.hub.core.refusal import Code
-from penstock.hub.server.asyncapi import REPLIES_TO, asyncapi
-from penstock.hub.server.error_reasons import REASONS
-from penstock.hub.server.examples import EXAMPLES
+from penstock.hub.server.asyncapi import EXAMPLES, REASONS, REPLIES_TO, asyncapi
 from tests.docs.pages import ROOT, blocks, table_rows
 
 PAGE = (ROOT / "docs" / "hub-protocol.md").read_text(encoding="utf-8")

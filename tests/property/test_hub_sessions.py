@@ -13,8 +13,7 @@ from penstock.durations import SECOND
 from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.effects import Append, Release, Retain
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
 from tests.property.strategies import effort, patience

@@ -9,7 +9,7 @@ from itertools import product
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.hub.core.topic import covers, is_pattern, is_topic, overlaps
+from penstock.hub.core.names import covers, is_pattern, is_topic, overlaps
 from penstock.hub.core.topic_table import TopicTable
 from tests.property.strategies import effort, patience
 

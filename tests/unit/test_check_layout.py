@@ -52,7 +52,7 @@ FORBIDDEN = [
     ("penstock.log.writes", "def f():\n    from penstock.broker.core import queue"),
     ("penstock.log.server.scope", "with self.broker.lock:\n    pass"),
     ("penstock.router.sources.local", "with self._broker.present() as now:\n    pass"),
-    ("penstock.hub.broker.tail", "self._broker.catalog.topics.get(name)"),
+    ("penstock.hub.broker.topic_log", "self._broker.catalog.topics.get(name)"),
     ("penstock.api.feed", "from penstock.broker.core.queue import Queue"),
     ("penstock.google.push", "def f():\n    from penstock.broker.core import queue"),
     ("penstock.queue_api.commands", "with queues.broker.lock:\n    pass"),

@@ -24,7 +24,7 @@ from penstock.errors import InvalidArgument, Unavailable
 if TYPE_CHECKING:
     from penstock.client import Position
     from penstock.hub.client.client import HubClient
-    from penstock.hub.client.core.following import Gap
+    from penstock.hub.client.core.subscription import Gap
     from penstock.hub.client.messages import ConnectionNews, HubMessage, HubMessages, Key, Presence
 
 T = TypeVar("T")

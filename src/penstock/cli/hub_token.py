@@ -12,7 +12,7 @@ from penstock.cli.wording import span
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
-from penstock.hub.core.claims import Demands, identity_of, parse_claims
+from penstock.hub.core.identity import Demands, identity_of, parse_claims
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.keys import KeyFile, secret_key
 

@@ -1,7 +1,7 @@
-"""The hub at work: reads connections, writes what the core has to say, and carries out its wishes. The rules are in `core`.
+"""Runs the hub: reads connections, writes the frames that the core produces, and performs its effects. The rules are in `core`.
 
-However many messages a turn of the event loop brings, each connection is written to once in it. Nothing is started for a message:
-a connection is read by the task it came with, and only one whose client does not read has a second one, which waits for it.
+However many messages a turn of the event loop brings, each connection is written to once in it. No task is started for a message:
+a connection is read by the task it came with, and only one whose client does not read has a second task, which waits for it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import FAILED, STOPPING, Close
 from penstock.hub.core.effects import Append, Recover, Release, Retain, Settle, Verify, Wish
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.feed import Feed
-from penstock.hub.link import Link
-from penstock.hub.socket import Socket
-from penstock.hub.verifier import Verifier
+from penstock.hub.core.session import Session
+from penstock.hub.ports import Feed, Retained, Socket, Verifier
 
 log = logging.getLogger("penstock.hub")
 
@@ -40,9 +37,103 @@ outbox holds, and whoever reads would be taken for one that does not."""
 MAX_APPENDING = 8 * 1024 * 1024
 """Bytes of one connection that may wait for a log; beyond that it is not read for a while."""
 
-
 Frame = str | Refusal | Close
 """What comes from a client: a text, why something is none that could be read, or why the connection has to end."""
+
+
+class Link:
+    """One connection: a session and its socket. Writes what waits for the session; a task is needed only for a slow reader."""
+
+    __slots__ = ("_failed", "_giving_up", "_leave_seconds", "_writing", "appending", "free", "retained", "session", "socket")
+
+    def __init__(
+        self, session: Session, socket: Socket, *, leave_seconds: float, failed: Callable[[Link, BaseException], None]
+    ) -> None:
+        self.session = session
+        self.socket = socket
+        self.appending = 0
+        """How many bytes of its publishes are on their way into a log."""
+        self.free: asyncio.Future[None] | None = None
+        """Waits for fewer of its publishes to be on their way into a log."""
+        self.retained: dict[str, Retained] = {}
+        """Its durable subscriptions that are being delivered, by pattern."""
+        self._leave_seconds = leave_seconds
+        self._failed = failed
+        self._writing: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
+
+    def write(self) -> None:
+        """Write what waits, as far as there is room; the rest follows. Then close the connection, if it is to be closed."""
+        session, socket = self.session, self.socket
+        outbox, close = session.outbox, session.closing
+        if self._writing is None:
+            while outbox and (room := socket.room()) > 0:
+                socket.write(outbox.take(room))
+            if outbox:
+                self._writing = asyncio.create_task(self._write_on())
+                self._writing.add_done_callback(self._written)
+        if close is not None:
+            if not outbox:
+                socket.close(close)
+            elif self._giving_up is None:
+                self._giving_up = asyncio.get_running_loop().call_later(self._leave_seconds, self._give_up)
+
+    async def written(self) -> None:
+        """Return when nothing waits any more, or nobody will write it."""
+        self.write()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    def has_appending(self, messages: int, size: int) -> bool:
+        """Whether so many of its publishes, or so many bytes of them, are on their way into a log."""
+        return self.session.appends >= messages or self.appending >= size
+
+    def end(self) -> None:
+        """The connection is gone: write nothing more. Safe twice."""
+        self.session.outbox.clear()
+        if self._writing is not None:
+            self._writing.cancel()
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        for pattern in [*self.retained]:
+            self.rest(pattern)
+
+    def rest(self, pattern: str) -> None:
+        """Deliver no more of a durable subscription here: it rests until its actor comes back for it."""
+        retained = self.retained.pop(pattern, None)
+        if retained is not None:
+            retained.close()
+
+    async def _write_on(self) -> None:
+        outbox, socket = self.session.outbox, self.socket
+        while outbox:
+            await socket.drained()
+            while outbox and (room := socket.room()) > 0:
+                socket.write(outbox.take(room))
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._writing = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._finish()
+        elif isinstance(error, ConnectionError):
+            self.session.outbox.clear()  # nobody is left to read it; whoever reads this connection sees its end as well
+        else:
+            self._failed(self, error)
+
+    def _finish(self) -> None:
+        """Write what has come since, and close if that is next."""
+        try:
+            self.write()
+        except Exception as error:  # noqa: BLE001  # called by the loop: there is nobody else to tell
+            self._failed(self, error)
+
+    def _give_up(self) -> None:
+        """A client that does not read what waits for it before the end does not get it."""
+        self.session.outbox.clear()
+        self._finish()
 
 
 class HubService:

@@ -11,8 +11,7 @@ from penstock.clock import Clock, steady
 from penstock.config import Settings
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.hub.core.claims import Demands, identity_of, parse_claims, unauthorized
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANYBODY, Demands, Identity, identity_of, parse_claims, unauthorized
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.jwks import Jwks
 from penstock.hub.keys import Header, KeyFile, Source, header_of, public_key, secret_key

@@ -8,4 +8,4 @@ from penstock.durations import SECOND
 @pytest.fixture(autouse=True)
 def _quick_to_return(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients whose connection breaks come back after a twentieth of the usual wait."""
-    monkeypatch.setattr("penstock.hub.client.core.reconnecting.MINIMUM", SECOND // 20)
+    monkeypatch.setattr("penstock.hub.client.core.reconnection.MINIMUM", SECOND // 20)

@@ -14,8 +14,7 @@ from penstock.durations import DAY
 from penstock.errors import PenstockError
 from penstock.hub.broker.feed import BrokerFeed
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.rules import HubRules
 
 ALICE = "@(browser/alice)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.hub.core.address import EVERYONE, HUB
+from penstock.hub.core.names import EVERYONE, HUB
 from tests.integration.hub.hostile_row import (
     ALIVE,
     ANONYMOUS,

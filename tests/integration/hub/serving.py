@@ -12,12 +12,11 @@ from penstock.http import HttpDoor, HttpLimits
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Feed
+from penstock.hub.ports import Feed, Verifier
 from penstock.hub.server.heartbeat import PERIOD_SECONDS
 from penstock.hub.server.routes import HubDoor
 from penstock.hub.service import HubService
 from penstock.hub.tokens import OpenVerifier
-from penstock.hub.verifier import Verifier
 
 
 @dataclass(frozen=True)

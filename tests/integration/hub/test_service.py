@@ -14,11 +14,10 @@ import pytest
 from penstock.errors import JournalUnavailable, PenstockError, Unavailable
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.identity import ANYBODY, Identity
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
+from penstock.hub.ports import Appended, Deliver, Expired, Forward, Skipped
 from penstock.testing import ManualClock
 from tests.integration.hub.serving import Serving, serving
 from tests.integration.hub.wire import TEXT, Wire, connected, frame, member, opened, raw

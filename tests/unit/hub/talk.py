@@ -12,8 +12,7 @@ from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Append, Release, Retain, Verify, Wish
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.identity import ANYBODY, Identity
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
 

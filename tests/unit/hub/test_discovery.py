@@ -10,8 +10,7 @@ import uuid
 
 import pytest
 
-from penstock.hub.core.discovery import MAX_WORK, glob_matcher, regex_matcher
-from penstock.hub.core.pattern_syntax import MAX_COUNT, MAX_NESTING, MAX_PATTERN, MAX_SIZE
+from penstock.hub.core.discovery import MAX_COUNT, MAX_NESTING, MAX_PATTERN, MAX_SIZE, MAX_WORK, glob_matcher, regex_matcher
 from penstock.hub.core.refusal import Refusal
 
 ADDRESS = "@(browser/client-7)"

@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from penstock.hub.core.claims import Demands
-from penstock.hub.core.identity import Identity
+from penstock.hub.core.identity import Demands, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.jwks import MAX_BYTES, Jwks
 from penstock.hub.keys import MAX_KEYS, key_set

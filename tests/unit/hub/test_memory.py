@@ -1,18 +1,12 @@
-"""What the core remembers by itself: publishes it has heard, positions of topics; and how deep a JSON text is nested."""
+"""What the hub keeps in memory: recent publishes, positions of topics."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.durations import SECOND
+from penstock.hub.core.memory import Positions, Seen
 from penstock.hub.core.messages import Position, Published
-from penstock.hub.core.nesting import is_deeper
-from penstock.hub.core.positions import Positions
-from penstock.hub.core.repeats import Seen
 
 ANSWER = Published("x", 1, delivered=True, timestamp=0)
 
@@ -92,45 +86,3 @@ def test_after_a_position_of_a_log_a_topic_begins_anew() -> None:
     assert (positions.peek("a"), positions.last("a")) == (Position("log", 7), Position("log", 7))
     assert positions.next("a") == Position("E.2", 0)
     assert positions.next("a") == Position("E.2", 1)
-
-
-# --- depth --------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_depth_of_a_text(subtests: pytest.Subtests) -> None:
-    rows: list[tuple[str, int]] = [
-        ("1", 0),
-        ('"[[[["', 0),
-        ('"\\"[[[["', 0),
-        ('"\\\\"', 0),
-        ("[]", 1),
-        ("{}", 1),
-        ('{"[": "]"}', 1),
-        ("[[],[],{}]", 2),
-        ('[{"a":[1,"]"]}]', 3),
-        ("[" * 50 + "]" * 50, 50),
-    ]
-    for text, depth in rows:
-        with subtests.test(text=text):
-            assert not is_deeper(text.encode(), depth)
-            assert depth == 0 or is_deeper(text.encode(), depth - 1)
-
-
-json_values = st.recursive(
-    st.none() | st.integers(0, 9) | st.text(alphabet='[]{}"\\a', max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='[]"\\', max_size=3), inner, max_size=3),
-    max_leaves=20,
-)
-
-
-def depth_of(value: object) -> int:
-    if isinstance(value, list):
-        return 1 + max(map(depth_of, value), default=0)
-    if isinstance(value, dict):
-        return 1 + max(map(depth_of, value.values()), default=0)
-    return 0
-
-
-@given(value=json_values, limit=st.integers(0, 6))
-def test_the_depth_is_that_of_the_value(value: object, limit: int) -> None:
-    assert is_deeper(json.dumps(value).encode(), limit) is (depth_of(value) > limit)

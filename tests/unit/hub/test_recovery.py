@@ -10,8 +10,7 @@ from penstock.durations import SECOND
 from penstock.hub.core import close_codes
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.effects import Recover, Retain, Settle
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session

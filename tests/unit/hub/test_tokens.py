@@ -14,8 +14,7 @@ import pytest
 from penstock.config import Settings
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition
-from penstock.hub.core.claims import LEEWAY
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANYBODY, LEEWAY, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.keys import header_of, public_key, secret_key
 from penstock.hub.tokens import MAX_TOKEN, JwtVerifier, OpenVerifier, jwt_verifier

@@ -41,11 +41,11 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.hub.broker.stored_message import TOPIC, LogReader
-from penstock.hub.broker.tail import PART, why
+from penstock.hub.broker.topic_log import PART, why
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.topic import covers, has_wildcard
-from penstock.hub.feed import Deliver
+from penstock.hub.core.messages import Message
+from penstock.hub.core.names import covers, has_wildcard
+from penstock.hub.ports import Deliver
 from penstock.values.lease import Lease
 from penstock.values.policy import SubscriptionOptions
 
@@ -349,7 +349,7 @@ def _is_over(message: Message, now: int) -> bool:
 
 
 class RetainedSubscription:
-    """A durable subscription of an actor to a pattern, delivered to one connection (`penstock.hub.feed.Retained`)."""
+    """A durable subscription of an actor to a pattern, delivered to one connection (`penstock.hub.ports.Retained`)."""
 
     def __init__(self, deliveries: Sequence[Delivery], closed: Callable[[RetainedSubscription], None]) -> None:
         self.deliveries = deliveries

@@ -1,4 +1,4 @@
-"""The logs of a hub as topics of the broker in this process (`penstock.hub.feed.Feed`)."""
+"""The logs of a hub as topics of the broker in this process (`penstock.hub.ports.Feed`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.follower import read_part
 from penstock.broker.lookup import find_topic
 from penstock.errors import PenstockError
-from penstock.hub.broker.appends import Appends
 from penstock.hub.broker.durable import Delivery, DurableSubscriptions, Kept, RetainedSubscription, Share
 from penstock.hub.broker.stored_message import LogReader, epoch_of
-from penstock.hub.broker.tail import PART, Tail, why
+from penstock.hub.broker.topic_log import PART, Appends, Tail, why
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
+from penstock.hub.core.messages import Message
 from penstock.hub.core.rules import HubRules
-from penstock.hub.feed import Appended, Deliver, Expired, Forward, Skipped
+from penstock.hub.ports import Appended, Deliver, Expired, Forward, Skipped
 from penstock.journal.core import events
 from penstock.values.descriptions import StreamDescription
 

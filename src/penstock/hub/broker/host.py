@@ -16,9 +16,9 @@ from penstock.hub.broker.tokens import KeyringVerifier
 from penstock.hub.core.binding import EVERYTHING, Binding
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.rules import HubRules
+from penstock.hub.ports import Verifier
 from penstock.hub.service import HubService
 from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
-from penstock.hub.verifier import Verifier
 from penstock.rate_limit import RateLimit
 from penstock.values.projects import Projects
 

@@ -25,15 +25,12 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.hub.core.address import EVERYONE, HUB, is_address
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.large_numbers import has_huge_number
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
-from penstock.hub.core.nesting import is_deeper
+from penstock.hub.core.json_limits import has_huge_number, is_deeper
+from penstock.hub.core.messages import Message, Position
+from penstock.hub.core.names import EVERYONE, HUB, covers, is_address, is_topic, overlaps
 from penstock.hub.core.publishing import RESERVED
 from penstock.hub.core.rules import MAX_DEPTH
-from penstock.hub.core.topic import covers, is_topic, overlaps
 from penstock.ids import message_id
 from penstock.values.message import Message as NewMessage
 from penstock.values.message import StoredMessage

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from penstock.access import Keyring, Principal, Verb
 from penstock.clock import Clock
 from penstock.errors import Unauthenticated, Unavailable
-from penstock.hub.core.claims import unauthorized
-from penstock.hub.core.identity import Identity
+from penstock.hub.core.identity import Identity, unauthorized
+from penstock.hub.core.names import has_wildcard
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.topic import has_wildcard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The client of the hub: publish and subscribe over a WebSocket that reconnects by itself."""
 
 from penstock.hub.client.client import HubClient
-from penstock.hub.client.core.following import Gap
+from penstock.hub.client.core.subscription import Gap
 from penstock.hub.client.messages import (
     ConnectionNews,
     HubActor,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from penstock.errors import InvalidArgument
-from penstock.hub.core.address import is_address
+from penstock.hub.core.names import is_address
 from penstock.wire.address import HINT as SERVER_HINT
 from penstock.wire.address import Address
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from penstock.errors import InvalidArgument, PenstockError, ServerUnreachable
 from penstock.hub.client.address import checked_address, hub_url
-from penstock.hub.client.core.following import Gap
+from penstock.hub.client.core.subscription import Gap
 from penstock.hub.client.link import HubLink, Token
 from penstock.hub.client.messages import (
     MAX_WAITING,
@@ -33,7 +33,7 @@ from penstock.hub.client.messages import (
 from penstock.hub.client.request import Broken
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
-from penstock.hub.core.topic import covers, is_pattern, is_topic
+from penstock.hub.core.names import covers, is_pattern, is_topic
 
 DEFAULT_SERVER = "http://127.0.0.1:8085"
 MESSAGE_TYPE = "message"

@@ -30,12 +30,11 @@ from penstock.errors import (
     ServerUnreachable,
     Unavailable,
 )
-from penstock.hub.client.core.reconnecting import Pace, Returning, close_of, final_error
+from penstock.hub.client.core.reconnection import Pace, Returning, close_of, final_error
 from penstock.hub.client.messages import ConnectionNews
 from penstock.hub.client.request import EXPIRED, NAMES, R, Request, TooFast, error_of
 from penstock.hub.client.socket import Closed, HubSocket
 from penstock.hub.core import close_codes
-from penstock.hub.core.address import HUB
 from penstock.hub.core.messages import (
     Command,
     Connect,
@@ -56,6 +55,7 @@ from penstock.hub.core.messages import (
     Subscribe,
     decode_envelope,
 )
+from penstock.hub.core.names import HUB
 
 Token = str | Callable[[], str | Awaitable[str]] | None
 """What a client shows: a text, or what a function gives each time that one is needed."""

@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.durations import to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
-from penstock.hub.client.core.following import Following, Gap
+from penstock.hub.client.core.subscription import Following, Gap
 from penstock.hub.core.messages import Envelope, Position, PresenceNews, Subscribed
 
 log = logging.getLogger("penstock.client")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Envelope
-from penstock.hub.core.repeats import Key
+from penstock.hub.core.memory import Key
+from penstock.hub.core.messages import Envelope, Message
 
 
 @dataclass(frozen=True, slots=True)

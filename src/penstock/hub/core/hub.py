@@ -13,22 +13,18 @@ import msgspec
 
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes as closing
-from penstock.hub.core import connecting, messages, messaging, publishing, registering, subscribing
-from penstock.hub.core import flow_control as flow
+from penstock.hub.core import connection, messages, publishing, registration, subscriptions
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.dialect import MakeId
+from penstock.hub.core.dialects import ORIGINAL, MakeId, read_connect_metadata
 from penstock.hub.core.effects import Append, Recover, Release, Retain, Verify, Wish
 from penstock.hub.core.identity import Identity
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import COMMANDS, Command, Envelope, Position, decode_envelope
+from penstock.hub.core.messages import COMMANDS, Command, Envelope, Message, Position, decode_envelope
 from penstock.hub.core.metrics import GONE
-from penstock.hub.core.original import ORIGINAL, read_connect_metadata
+from penstock.hub.core.names import overlaps
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.request import Ask
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.state import Floor
-from penstock.hub.core.topic import overlaps
+from penstock.hub.core.state import Ask, Floor
 
 PING = "ping"
 PONG = b'{"type":"pong"}'
@@ -36,28 +32,28 @@ PONG = b'{"type":"pong"}'
 Handler = Callable[[Floor, Ask[Any]], Wish | None]  # Any: each handler knows its own command
 
 HANDLERS: dict[type[Command], Handler] = {
-    messages.Connect: connecting.connect,
-    messages.Heartbeat: connecting.heartbeat,
-    messages.Disconnect: connecting.disconnect,
-    messages.RefreshToken: connecting.refresh,
-    messages.Register: registering.register,
-    messages.Renew: registering.renew,
-    messages.Unregister: registering.unregister,
-    messages.Discover: registering.discover,
-    messages.ListActors: registering.list_actors,
-    messages.Subscribe: subscribing.subscribe,
-    messages.Unsubscribe: subscribing.unsubscribe,
+    messages.Connect: connection.connect,
+    messages.Heartbeat: connection.heartbeat,
+    messages.Disconnect: connection.disconnect,
+    messages.RefreshToken: connection.refresh,
+    messages.Register: registration.register,
+    messages.Renew: registration.renew,
+    messages.Unregister: registration.unregister,
+    messages.Discover: registration.discover,
+    messages.ListActors: registration.list_actors,
+    messages.Subscribe: subscriptions.subscribe,
+    messages.Unsubscribe: subscriptions.unsubscribe,
     messages.Publish: publishing.publish,
-    messages.Ack: subscribing.ack,
-    messages.ListTopics: subscribing.list_topics,
-    messages.TopicInfo: subscribing.topic_info,
-    messages.Presence: subscribing.presence,
-    messages.Send: messaging.send,
-    messages.Broadcast: messaging.broadcast,
-    messages.Pause: flow.pause,
-    messages.Resume: flow.resume,
-    messages.QueueStats: flow.queue_stats,
-    messages.Metrics: flow.metrics,
+    messages.Ack: subscriptions.ack,
+    messages.ListTopics: subscriptions.list_topics,
+    messages.TopicInfo: subscriptions.topic_info,
+    messages.Presence: subscriptions.presence,
+    messages.Send: publishing.send,
+    messages.Broadcast: publishing.broadcast,
+    messages.Pause: connection.pause,
+    messages.Resume: connection.resume,
+    messages.QueueStats: connection.queue_stats,
+    messages.Metrics: connection.metrics,
 }
 
 SEARCHED: dict[type[Command], Callable[[Floor, Ask[Any]], int]] = {  # Any: as above
@@ -209,7 +205,7 @@ class Hub:
         if found is not None and found.protocol_version is not None:
             session.dialect = ORIGINAL
         if not is_connect:
-            connecting.begin(self.floor, session, request, now)
+            connection.begin(self.floor, session, request, now)
 
     def _check_sender(self, session: Session, request: Envelope, now: int) -> None:
         actor, expires_at = session.actor, session.identity.expires_at
@@ -225,14 +221,14 @@ class Hub:
                 resolution=f"send from {actor.address}, or leave it out: the hub stamps it",
             )
         if expires_at is not None and now >= expires_at and request.type not in {"hub:refresh_token", "hub:disconnect"}:
-            raise connecting.token_expired()
+            raise connection.token_expired()
 
     # --- what became of wishes ------------------------------------------------------------------------------------------------
 
     def verified(self, session: Session, wish: Verify, identity: Identity, now: int) -> None:
         """It is known whose token it was."""
         if session.is_open:
-            connecting.verified(self.floor, session, wish, identity, now)
+            connection.verified(self.floor, session, wish, identity, now)
 
     def unverified(self, session: Session, wish: Verify, refusal: Refusal, now: int) -> None:
         """Nobody may come in with that token: a session that was not connected yet ends, others keep their old one."""
@@ -261,27 +257,27 @@ class Hub:
 
     def recovering(self, session: Session, wish: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
         """A part of what was missed; as the first, None when not all of it is kept."""
-        subscribing.recovering(self.floor, session, wish, part, now, is_first=is_first)
+        subscriptions.recovering(self.floor, session, wish, part, now, is_first=is_first)
 
     def recovered(self, session: Session, now: int) -> None:
         """There are no more parts."""
-        subscribing.recovered(self.floor, session, now)
+        subscriptions.recovered(self.floor, session, now)
 
     def retained(self, session: Session, wish: Retain, now: int) -> bool:
         """A durable subscription stands; False when the session does not want it any more."""
-        return subscribing.retained(self.floor, session, wish, now)
+        return subscriptions.retained(self.floor, session, wish, now)
 
     def unretained(self, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
         """A durable subscription could not be made."""
-        subscribing.unretained(self.floor, session, wish, refusal, now)
+        subscriptions.unretained(self.floor, session, wish, refusal, now)
 
     def released(self, session: Session, wish: Release, now: int) -> None:
         """Durable subscriptions are over."""
         self.floor.made.difference_update((wish.address, pattern) for pattern in wish.patterns)
         if wish.request.type == "hub:unsubscribe":
-            subscribing.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
+            subscriptions.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
         else:
-            registering.unregistered(self.floor, session, wish.request, wish.address, now)
+            registration.unregistered(self.floor, session, wish.request, wish.address, now)
 
     def unreleased(self, session: Session, wish: Release, refusal: Refusal, now: int) -> None:
         """Durable subscriptions could not be ended: they go on, and may be ended later."""
@@ -328,7 +324,7 @@ class Hub:
 
     def deliver(self, session: Session, pattern: str, batch: Sequence[Message], now: int) -> None:
         """Send messages of a durable subscription."""
-        subscribing.deliver(self.floor, session, pattern, batch, now)
+        subscriptions.deliver(self.floor, session, pattern, batch, now)
 
     # --- time -----------------------------------------------------------------------------------------------------------------
 
@@ -341,12 +337,12 @@ class Hub:
                 if now - session.opened_at >= rules.connect_timeout:
                     floor.cut(session, closing.NOT_CONNECTED, now)
             elif session.is_open:
-                if now - session.heard_at >= rules.idle and not registering.is_lasting(session):
+                if now - session.heard_at >= rules.idle and not registration.is_lasting(session):
                     floor.cut(session, closing.SILENT, now)
                 elif session.outbox.is_stalled(now, rules.stall):
                     floor.cut(session, closing.SLOW_READER, now)
                 else:
-                    connecting.check_token(floor, session, now)
+                    connection.check_token(floor, session, now)
         self.numbers.turn(now)
 
     def stop(self, now: int) -> None:

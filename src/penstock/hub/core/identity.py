@@ -1,10 +1,20 @@
-"""Who somebody is, and what they may do: what a token says, once it has been checked."""
+"""Who a client is and what it may do, and how that is read from a token (JWT) whose signature has been verified.
+
+Times in a token are seconds since 1970, as in RFC 7519. The clocks of issuer and hub may differ by the leeway.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from penstock.hub.core.topic import covers
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from penstock.durations import SECOND
+from penstock.errors import short_repr
+from penstock.hub.core.names import EVERYONE, HUB, address_of, covers, is_address, is_pattern
+from penstock.hub.core.refusal import Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +60,137 @@ class Identity:
 
 ANYBODY = Identity()
 """Where nobody is asked for a token."""
+
+
+LEEWAY = 30 * SECOND
+
+Instant = Annotated[float, Meta(ge=0, le=1e11)]
+"""Up to the year 5138: an instant in milliseconds is refused, and not taken for a token that never expires."""
+Words = tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...]
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """The claims that count here. Others are passed over."""
+
+    iss: str | None = None
+    aud: str | tuple[str, ...] | None = None
+    exp: Instant | None = None
+    iat: Instant | None = None
+    nbf: Instant | None = None
+    sub: str | None = None
+    actor: str | None = msgspec.field(default=None, name="actorId")
+    publish: Words | UnsetType = UNSET
+    subscribe: Words | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demands:
+    """What is asked of a token."""
+
+    issuer: str
+    audience: str | None = None
+    max_age: int = 24 * 3_600 * SECOND
+    """How long ago it may have been issued, however late it expires."""
+
+
+def unauthorized(reason: str, message: str, resolution: str, *, retryable: bool = False, **details: object) -> Refusal:
+    """Why somebody is not let in."""
+    return Refusal("unauthorized", message, reason=reason, resolution=resolution, retryable=retryable, details=details)
+
+
+def parse_claims(payload: bytes) -> Claims:
+    """The claims of a token whose signature is right; a refusal when they cannot be read."""
+    try:
+        return _decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # ValueError: what is no UTF-8
+        why = str(error) if isinstance(error, msgspec.ValidationError) else "they are not a JSON object"
+        raise unauthorized(
+            "malformed_claims",
+            f"the claims of the token cannot be read: {why}",
+            "issue a token whose claims have the right types",
+        ) from None
+
+
+def identity_of(claims: Claims, demands: Demands, now: int) -> Identity:
+    """Whom these claims describe; a refusal when they are not for this hub, or not for this moment."""
+    if claims.iss != demands.issuer:
+        raise unauthorized(
+            "wrong_issuer",
+            f"the token was issued by {short_repr(claims.iss)}, wanted {demands.issuer!r}",
+            "bring a token of that issuer, or set hub_jwt_issuer to the one that issues them",
+        )
+    audiences = (claims.aud,) if isinstance(claims.aud, str) else claims.aud or ()
+    if demands.audience is not None and demands.audience not in audiences:
+        raise unauthorized(
+            "wrong_audience",
+            f"the token is for {short_repr(claims.aud)}, wanted {demands.audience!r}",
+            "bring a token that was issued for this hub",
+        )
+    expires_at = _end(claims, demands, now)
+    return Identity(
+        address=_address(claims),
+        publish=_patterns(claims, "publish"),
+        subscribe=_patterns(claims, "subscribe"),
+        expires_at=expires_at,
+    )
+
+
+def _end(claims: Claims, demands: Demands, now: int) -> int:
+    """Until when the token counts, leeway included."""
+    expires, issued = _required(claims, "exp"), _required(claims, "iat")
+    if now >= expires + LEEWAY:
+        raise unauthorized("expired_token", "the token has expired", "bring a new one", expiredAt=expires // 1000)
+    if now >= issued + demands.max_age + LEEWAY:
+        raise unauthorized(
+            "token_too_old",
+            f"the token was issued more than {demands.max_age // SECOND} s ago",
+            "bring a new one; how old it may be is set by hub_jwt_max_age",
+        )
+    if max(issued, _instant(claims.nbf or 0)) > now + LEEWAY:
+        raise unauthorized(
+            "token_not_yet_valid", "the token is valid in the future only", "wait, or set the clocks of issuer and hub right"
+        )
+    return min(expires, issued + demands.max_age) + LEEWAY
+
+
+def _required(claims: Claims, name: str) -> int:
+    value: float | None = getattr(claims, name)
+    if value is None:
+        raise unauthorized("missing_claim", f"the token has no {name}", "issue tokens that say iss, iat and exp", claim=name)
+    return _instant(value)
+
+
+def _instant(seconds: float) -> int:
+    return int(seconds * SECOND)
+
+
+def _address(claims: Claims) -> str:
+    """The actor, named by `actorId` or else by `sub`."""
+    named = claims.actor if claims.actor is not None else claims.sub
+    address = address_of(named or "")
+    if not is_address(address) or address in {HUB, EVERYONE}:
+        raise unauthorized(
+            "wrong_actor",
+            f"the token names {short_repr(named)}, wanted an actor" if named is not None else "the token names no actor",
+            "issue tokens whose actorId, or sub, is a kind and a name in lower case, such as browser/client-ui",
+        )
+    return address
+
+
+def _patterns(claims: Claims, name: str) -> tuple[str, ...] | None:
+    """What may be published or subscribed to: all when the token says nothing, and no more than it says."""
+    patterns: Words | UnsetType = getattr(claims, name)
+    if patterns is UNSET:
+        return None
+    for pattern in patterns:
+        if not is_pattern(pattern):
+            raise unauthorized(
+                "malformed_permissions",
+                f"{name} of the token has {short_repr(pattern)}, wanted topics or patterns",
+                "issue tokens with patterns such as orders/# or chat/+",
+                claim=name,
+            )
+    return patterns
+
+
+_decode = msgspec.json.Decoder(Claims).decode

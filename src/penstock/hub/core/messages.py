@@ -1,8 +1,8 @@
-"""Every message of the hub's protocol, once: what clients ask and what the hub answers, as the specification writes it.
+"""Every message of the hub's protocol, once: requests of clients and replies of the hub, as the specification writes them.
 
 The payload of a message is a class here and its wire name stands beside it, in COMMANDS or REPLIES. Decoders, the AsyncAPI
-document and the tables of the documentation are made from these two. Instants and spans on the wire are milliseconds. A field
-that is not in the specification is an addition, and never required.
+document and the tables of the documentation are made from these two. Times and durations on the wire are milliseconds. A field
+that is not in the specification is an addition, and never required. `Message` is what the hub forwards from one client to others.
 """
 
 from __future__ import annotations
@@ -495,3 +495,33 @@ REPLIES: dict[type[Reply], str] = {
 """What the hub says, beside the messages it forwards."""
 
 decode_envelope = msgspec.json.Decoder(Envelope).decode
+
+# --- forwarded messages -------------------------------------------------------------------------------------------------------
+
+_AROUND = 512
+"""What a forwarded message has beside its data and its names, in bytes, at most."""
+
+
+class Message(Struct, frozen=True, kw_only=True, gc=False):
+    """A message to a topic, to one actor or to all. `data` is JSON text that has been checked; it is forwarded as it is."""
+
+    type: str
+    sender: str
+    """The address of the actor that sent it, stamped by the hub."""
+    data: bytes
+    message_id: str
+    """Of the request that brought it; of a message that a service published, the broker's own."""
+    published_at: int
+    expires_at: int | None = None
+    topic: str | None = None
+    """None of a direct message."""
+    ack_id: str | None = None
+    """By which this one delivery is acknowledged, if it is one of a durable subscription."""
+    position: Position | None = None
+    metadata: bytes | None = None
+    """What the sender of a direct message said beside it: the inside of a JSON object, or None."""
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes in an outbox."""
+        return len(self.data) + len(self.type) + len(self.sender) + len(self.message_id) + len(self.topic or "") + _AROUND

@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from penstock.errors import short_repr
-from penstock.hub.core.address import is_address
 from penstock.hub.core.discovery import glob_matcher, regex_matcher
+from penstock.hub.core.json_limits import is_deeper
 from penstock.hub.core.messages import ActorFound, Discover, DiscoveryResult, ListActors, Register, Renew
-from penstock.hub.core.nesting import is_deeper
+from penstock.hub.core.names import is_address
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import DEFAULT_TTL, MAX_DEPTH, MAX_TTL, MIN_TTL, HubRules
 

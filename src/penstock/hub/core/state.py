@@ -1,26 +1,38 @@
-"""Where all sessions meet: what the handlers of requests share, and the only way to say something to a session."""
+"""The state that all sessions share: what handlers of requests read and change, and the only way to send to a session."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from penstock.hub.core import close_codes
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import Close
-from penstock.hub.core.dialect import Dialect, Parts
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Command, Disconnecting, Envelope, Error, PresenceNews, Reply, Unregistered
+from penstock.hub.core.dialects import Dialect, Parts
+from penstock.hub.core.memory import Positions, Seen
+from penstock.hub.core.messages import Command, Disconnecting, Envelope, Error, Message, PresenceNews, Reply, Unregistered
 from penstock.hub.core.metrics import Numbers
-from penstock.hub.core.positions import Positions
+from penstock.hub.core.names import covers, has_wildcard, overlaps
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registry import Registry
-from penstock.hub.core.repeats import Seen
-from penstock.hub.core.request import Ask, C
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.topic import covers, has_wildcard, overlaps
 from penstock.hub.core.topic_table import TopicTable
+
+C = TypeVar("C", bound=Command)
+
+
+class Ask(Struct, Generic[C]):
+    """One request of one session."""
+
+    session: Session
+    request: Envelope
+    command: C
+    now: int
+
 
 WHY = {
     close_codes.REPLACED: "another connection registered the same actor",

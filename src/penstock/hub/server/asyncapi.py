@@ -1,4 +1,8 @@
-"""The AsyncAPI document of the hub: made from the definitions of its messages, so nothing can be said and not be in it."""
+"""The AsyncAPI document of the hub, generated from the definitions of its messages, so that it is complete.
+
+It also has every `details.reason` of hub:error with its meaning, and one payload of every message as it is on the wire, which the
+page of the protocol shows too.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,208 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.hub.core import messages as m
-from penstock.hub.core.address import HUB, MAX_ADDRESS
 from penstock.hub.core.close_codes import CLOSES
+from penstock.hub.core.names import HUB, MAX_ADDRESS
 from penstock.hub.core.refusal import Code
 from penstock.hub.core.rules import MAX_TOPIC
-from penstock.hub.server.error_reasons import REASONS
-from penstock.hub.server.examples import CLIENT, EXAMPLES, FORWARDED, NOW, REQUEST_ID
+
+REASONS: dict[str, str] = {
+    # what came is not a request
+    "message_too_large": "the frame is larger than may be",
+    "binary_frame": "the frame is not text",
+    "invalid_json": "the frame is not JSON",
+    "invalid_envelope": "the frame is JSON, but has no type, or a field of another kind than it should",
+    "unknown_type": "there is no request of that type",
+    "invalid_payload": "a field of the payload is missing, or of another kind or size than it should",
+    "rate_limited": "the session sends more messages a second than it may",
+    # the session
+    "not_connected": "something else came before hub:connect, and a token is needed",
+    "already_connected": "hub:connect came again",
+    "version_mismatch": "the client speaks another major version",
+    "not_registered": "the session is nobody; only who is registered may do this",
+    "anonymous": "a durable subscription without an address of one's own",
+    "registration_expired": "the registration ran out",
+    "from_mismatch": "from is another actor's address",
+    # tokens
+    "missing_token": "there is no token",
+    "malformed_token": "the token is no JWT, or far too long",
+    "wrong_algorithm": "the token is not signed as the hub wants it",
+    "unknown_key": "the token names a key that nobody published",
+    "bad_signature": "the signature of the token is wrong",
+    "keys_unavailable": "the hub has no keys to check tokens with at the moment",
+    "malformed_claims": "the claims of the token cannot be read",
+    "missing_claim": "the token lacks a claim that is needed",
+    "wrong_issuer": "somebody else has issued the token",
+    "wrong_audience": "the token is not for this hub",
+    "expired_token": "the token has run out",
+    "token_too_old": "the token was issued too long ago",
+    "token_not_yet_valid": "the token is valid in the future only",
+    "invalid_token": "the token is none of the server's, or was revoked",
+    "tokens_unavailable": "the server cannot read its tokens at the moment",
+    "wrong_project": "the token is for another project",
+    "malformed_permissions": "publish or subscribe of the token has something that is no pattern",
+    "wrong_actor": "the token, or the session, is another actor's",
+    "not_permitted": "the token does not allow this topic, to send, or a broadcast",
+    # registration
+    "invalid_address": "the address of the actor is not one",
+    "reserved_address": "the address is the hub's own",
+    "already_registered": "the session is registered by another address",
+    "missing_capabilities": "capabilities is empty",
+    "too_many_capabilities": "there are more capabilities than may be",
+    "invalid_capability": "a capability is empty or too long",
+    "metadata_too_large": "metadata is too large",
+    "metadata_too_deep": "metadata is nested too deep",
+    "invalid_ttl": "the TTL is too short, too long or no number",
+    "registry_full": "no more actors may be registered",
+    "wrong_renewal_token": "renewalToken is not the newest one",
+    "invalid_pattern": "the pattern of an address is not one that is understood",
+    "pattern_too_costly": "the pattern of an address would take too long to look for",
+    # topics
+    "missing_topic": "there is no topic",
+    "invalid_topic": "the topic has other characters than it may, or is too long",
+    "wildcard_topic": "a publish to a pattern",
+    "too_many_levels": "a pattern with wildcards has more levels than it may",
+    "too_many_durable": "the hub has as many durable subscriptions as it may",
+    "too_many_subscriptions": "the actor has as many subscriptions as it may",
+    "too_many_topics": "more topics than are looked through begin with the prefix",
+    "unknown_subscription": "subscriptionId is none of this session",
+    "missing_ack_id": "hub:ack without an id",
+    # messages
+    "missing_type": "there is no payload.type",
+    "invalid_type": "payload.type is too long",
+    "reserved_type": "payload.type begins with hub:",
+    "too_deep": "payload.data, or metadata, is nested too deep",
+    "huge_number": "payload.data, or metadata, has a number beyond what a double holds",
+    "message_expired": "timestamp and ttl say that it is too late",
+    "missing_to": "hub:send without a recipient",
+    "not_reachable": "the connection of the recipient is gone",
+    "invalid_metadata": "metadata is not an object",
+    "broadcast_limit": "more actors would receive it than may",
+}
+"""Every `details.reason` of hub:error, and what it means. Errors of the broker behind the hub have their own."""
+
+
+_UUID = "0b7e6a52-5c1c-4f4e-9d0a-6f2f6f3f8a11"
+_AGENT = "@(agent/billing)"
+_POSITION = {"epoch": "6f1d2c9e", "offset": 41}
+
+NOW = 1_767_266_435_616
+CLIENT = "@(browser/client-ui)"
+REQUEST_ID = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"
+"""The id of the request that each reply in the examples answers."""
+
+EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
+    m.Connect: {"version": "1.0"},
+    m.Heartbeat: {"timestamp": NOW},
+    m.Disconnect: {"reason": "client_requested"},
+    m.RefreshToken: {"token": "<JWT>"},
+    m.Register: {"actorAddress": CLIENT, "capabilities": ["ui"], "metadata": {"room": "7"}, "ttl": 300_000},
+    m.Renew: {"actorAddress": CLIENT, "renewalToken": f"renewal-{_UUID}", "ttl": 300_000},
+    m.Unregister: {"actorAddress": CLIENT},
+    m.Discover: {"pattern": "agent/.*", "capabilities": ["billing"], "limit": 10},
+    m.ListActors: {"limit": 100, "offset": 0},
+    m.Subscribe: {"topic": "orders/#", "since": _POSITION},
+    m.Unsubscribe: {"topic": "orders/#"},
+    m.Publish: {"topic": "orders/eu", "type": "order:placed", "data": {"id": 1}},
+    m.Ack: {"ackIds": [f"ack-{_UUID}"]},
+    m.ListTopics: {"prefix": "orders/", "limit": 10},
+    m.TopicInfo: {"topic": "orders/eu"},
+    m.Presence: {"topic": "orders/#"},
+    m.Send: {"to": _AGENT, "type": "invoice:wanted", "data": {"order": 1}},
+    m.Broadcast: {"type": "notice", "data": "lunch", "targetCapability": "ui"},
+    m.Pause: {"reason": "the page is in the background"},
+    m.Resume: {},
+    m.QueueStats: {},
+    m.Metrics: {},
+    m.Connected: {
+        "sessionId": f"session-{_UUID}",
+        "actorIdentity": None,
+        "capabilities": ["registration", "messaging", "pubsub", "wildcards", "durable", "recovery", "presence", "flow-control"],
+        "serverTime": NOW,
+        "serverVersion": "0.1.0",
+        "maxMessageSize": 1_048_576,
+        "heartbeatInterval": 300_000,
+        "maxActors": 50_000,
+    },
+    m.HeartbeatAck: {"timestamp": NOW, "serverTime": NOW + 1},
+    m.DisconnectAck: {"sessionId": f"session-{_UUID}", "cleanedUp": True},
+    m.Disconnecting: {"reason": "server_shutdown", "message": "the server stops; connect again in a moment"},
+    m.TokenRefreshed: {"expiresAt": NOW + 3_600_000},
+    m.Registered: {"actorAddress": CLIENT, "renewalToken": f"renewal-{_UUID}", "expiresAt": NOW + 300_000, "version": 1},
+    m.Renewed: {"actorAddress": CLIENT, "expiresAt": NOW + 300_000, "newRenewalToken": f"renewal-{_UUID}"},
+    m.Unregistered: {"actorAddress": CLIENT, "unregisteredAt": NOW},
+    m.DiscoveryResult: {
+        "actors": [{"actorAddress": _AGENT, "capabilities": ["billing"], "metadata": {}, "registeredAt": NOW}],
+        "count": 1,
+        "hasMore": False,
+        "totalMatches": 1,
+    },
+    m.Subscribed: {"topic": "orders/#", "subscriptionId": f"sub-{_UUID}", "recovered": True, "position": _POSITION},
+    m.Unsubscribed: {"topic": "orders/#", "unsubscribedAt": NOW},
+    m.Published: {
+        "topic": "orders/eu",
+        "subscriberCount": 3,
+        "delivered": True,
+        "timestamp": NOW,
+        "messageId": REQUEST_ID,
+        "position": _POSITION,
+    },
+    m.Acked: {"acked": 1},
+    m.TopicList: {"topics": [{"topic": "orders/#", "subscriberCount": 2}], "total": 1, "hasMore": False},
+    m.TopicFacts: {
+        "topic": "orders/eu",
+        "subscriberCount": 2,
+        "exactCount": 0,
+        "history": True,
+        "position": _POSITION,
+        "boundTo": "orders",
+    },
+    m.PresenceNews: {"topic": "orders/#", "event": "join", "actors": [CLIENT], "timestamp": NOW},
+    m.Delivered: {"messageId": REQUEST_ID, "delivered": True, "timestamp": NOW},
+    m.UnknownActor: {"actorAddress": _AGENT, "message": "Actor not registered with Signal Hub"},
+    m.BroadcastDone: {
+        "messageId": REQUEST_ID,
+        "delivered": True,
+        "timestamp": NOW,
+        "deliveredCount": 12,
+        "failedCount": 0,
+    },
+    m.FlowChanged: {"paused": True, "queueDepth": 0},
+    m.QueueStatsResponse: {
+        "queueDepth": 12,
+        "queueBytes": 3_400,
+        "processingRate": 250.0,
+        "pauseThreshold": 10_000,
+        "resumeThreshold": 5_000,
+        "paused": False,
+    },
+    m.MetricsResponse: {
+        "messages_received": 120,
+        "messages_sent": 1_450,
+        "errors": 1,
+        "connections_opened": 4,
+        "connections_closed": 2,
+        "windowStart": NOW - 21_000,
+        "timestamp": NOW,
+    },
+    m.Error: {
+        "code": "internal_error",
+        "message": "topic is required",
+        "resolution": "publish to one topic; + and # are for subscriptions only",
+        "details": {"reason": "wildcard_topic", "retryable": False, "topic": "orders/#"},
+    },
+}
+
+FORWARDED: dict[str, Any] = {
+    "type": "order:placed",
+    "from": _AGENT,
+    "to": CLIENT,
+    "payload": {"id": 1},
+    "timestamp": NOW,
+    "metadata": {"forwarded": True, "via": HUB, "topic": "orders/eu", "messageId": REQUEST_ID, "offset": 41, "epoch": "6f1d2c9e"},
+}
+"""A message as a subscriber receives it."""
+
 
 PATH = "/ws"
 TITLE = "Penstock hub"

@@ -8,14 +8,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from penstock.hub.core.address import is_address
 from penstock.hub.core.close_codes import CLOSES
-from penstock.hub.core.dialect import SPECIFIED
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import COMMANDS, REPLIES, Command, Position, Reply, decode_envelope
-from penstock.hub.core.topic import is_pattern, is_topic
-from penstock.hub.server.asyncapi import REPLIES_TO, UNASKED, asyncapi
-from penstock.hub.server.examples import EXAMPLES
+from penstock.hub.core.dialects import SPECIFIED
+from penstock.hub.core.messages import COMMANDS, REPLIES, Command, Message, Position, Reply, decode_envelope
+from penstock.hub.core.names import is_address, is_pattern, is_topic
+from penstock.hub.server.asyncapi import EXAMPLES, REPLIES_TO, UNASKED, asyncapi
 
 DOCUMENT = asyncapi("1.2.3", "https://hub.example.org:8443")
 MESSAGES = DOCUMENT["components"]["messages"]

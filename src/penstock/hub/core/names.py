@@ -1,7 +1,8 @@
-"""The names of topics, and the patterns that subscriptions may use instead.
+"""The names of the hub: addresses of actors, topics, and the patterns that subscriptions may use instead of topics.
 
-A topic is 1 to 256 letters, digits, `_`, `-` and `/`. In a pattern a level may be `+`, any one level, and the last may be `#`,
-any number of further levels, none included: `orders/#` covers `orders` and `orders/eu/new`.
+An address is a kind and a name in lower case: `@(browser/client-ui)`. A topic is 1 to 256 letters, digits, `_`, `-` and `/`. In a
+pattern a level may be `+`, any one level, and the last may be `#`, any number of further levels, none included: `orders/#` covers
+`orders` and `orders/eu/new`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,25 @@ import re
 
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import MAX_TOPIC
+
+HUB = "@(cloudflare/signal-hub)"
+"""Who the hub is, by specification 002: the sender of its replies, and what forwarded messages came through."""
+EVERYONE = "@(broadcast/all)"
+"""Whom a broadcast is for, where a recipient has to be named."""
+MAX_ADDRESS = 256
+
+_ADDRESS = re.compile(r"@\([a-z0-9-]+/[a-z0-9-]+\)").fullmatch
+
+
+def is_address(text: str) -> bool:
+    """Whether this is the canonical address of an actor."""
+    return len(text) <= MAX_ADDRESS and _ADDRESS(text) is not None
+
+
+def address_of(kind_and_name: str) -> str:
+    """The address of an actor as a token names it: `browser/client-ui`, or the address itself."""
+    return kind_and_name if kind_and_name.startswith("@(") else f"@({kind_and_name})"
+
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9/_-]{{1,{MAX_TOPIC}}}").fullmatch
 _LEVEL = re.compile(r"[a-zA-Z0-9_-]*|\+").fullmatch

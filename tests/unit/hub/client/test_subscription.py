@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.hub.client.core import following as hub_following
-from penstock.hub.client.core.following import Following, Gap
+from penstock.hub.client.core import subscription as hub_subscription
+from penstock.hub.client.core.subscription import Following, Gap
 from penstock.hub.core.messages import Position
 
 LOG, OTHER = "log-1", "hub-1.7"
@@ -136,7 +136,7 @@ def test_a_message_without_a_position_is_always_taken() -> None:
 
 
 def test_however_many_histories_it_sees_it_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_following, "MAX_EPOCHS", 3)
+    monkeypatch.setattr(hub_subscription, "MAX_EPOCHS", 3)
     following = begun("#")
     for number in range(5):
         following.takes(at(9, f"hub-1.{number}"))

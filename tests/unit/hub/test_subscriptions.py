@@ -251,7 +251,7 @@ def test_who_may_not_see_everything_is_shown_the_topics_that_its_token_covers() 
 def test_no_more_topics_are_held_against_a_token_than_can_be(
     limit: str, most: int, patterns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"penstock.hub.core.subscribing.{limit}", most)
+    monkeypatch.setattr(f"penstock.hub.core.subscriptions.{limit}", most)
     talk = Talk()
     one = talk.connect(A)
     for topic in ("a/1", "a/2"):

@@ -1,10 +1,12 @@
-"""When a client of the hub comes back, and what it says when it does not."""
+"""When a client reconnects, which closes are final, and how fast it sends after a refusal for its rate."""
+
+from __future__ import annotations
 
 import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, PenstockError, Unauthenticated
-from penstock.hub.client.core.reconnecting import MAXIMUM, SETTLED, Returning, close_of, final_error
+from penstock.hub.client.core.reconnection import FORGOTTEN, MAXIMUM, SETTLED, Pace, Returning, close_of, final_error
 from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import CLOSES, Close
 
@@ -82,3 +84,39 @@ def test_what_is_final_says_what_to_do(subtests: pytest.Subtests) -> None:
             assert error is not None
             assert error.hint
             assert "Authorization" not in error.hint
+
+
+MILLISECOND = SECOND // 1_000
+
+
+def test_nobody_waits_before_anybody_was_refused() -> None:
+    pace = Pace()
+
+    assert [pace.turn(0) for _ in range(1_000)] == [0] * 1_000
+
+
+def test_those_that_were_refused_together_come_back_one_after_another() -> None:
+    pace = Pace()
+    for _ in range(3):
+        pace.refused(now=0, retry_after=5 * MILLISECOND, gap=MILLISECOND)
+
+    assert [pace.turn(0) for _ in range(3)] == [5 * MILLISECOND, 6 * MILLISECOND, 7 * MILLISECOND]
+
+
+def test_a_refusal_on_the_way_moves_nobody_forward() -> None:
+    pace = Pace()
+    pace.refused(now=0, retry_after=0, gap=10 * MILLISECOND)
+    pace.turn(0)
+    pace.turn(0)
+
+    pace.refused(now=MILLISECOND, retry_after=MILLISECOND, gap=10 * MILLISECOND)
+
+    assert pace.turn(MILLISECOND) == 19 * MILLISECOND
+
+
+def test_a_client_that_had_nothing_to_say_for_a_while_is_free_again() -> None:
+    pace = Pace()
+    pace.refused(now=0, retry_after=0, gap=MILLISECOND)
+    pace.turn(0)
+
+    assert [pace.turn(MILLISECOND + FORGOTTEN + 1) for _ in range(2)] == [0, 0]

@@ -1,4 +1,4 @@
-"""Subscriptions: how they begin, what was missed meanwhile, how they end, and what can be asked of topics."""
+"""Subscriptions: how they start, which missed messages are recovered, how they end, and queries about topics."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from penstock.hub.core.binding import EVERYTHING
 from penstock.hub.core.effects import Recover, Release, Retain, Settle
-from penstock.hub.core.message import Message
 from penstock.hub.core.messages import (
     Ack,
     Acked,
     Envelope,
     ListTopics,
+    Message,
     Position,
     Presence,
     PresenceNews,
@@ -27,13 +27,12 @@ from penstock.hub.core.messages import (
     Unsubscribe,
     Unsubscribed,
 )
+from penstock.hub.core.names import RESOLUTION, checked_pattern, checked_topic, covers, has_wildcard
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.registering import acting, registration_expired
-from penstock.hub.core.request import Ask
+from penstock.hub.core.registration import acting, registration_expired
 from penstock.hub.core.session import Session, Subscription
-from penstock.hub.core.state import Floor
-from penstock.hub.core.topic import RESOLUTION, checked_pattern, checked_topic, covers, has_wildcard
+from penstock.hub.core.state import Ask, Floor
 
 MAX_PREFIX = 256
 MAX_LOOKED_AT = 10_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hub.client.core.following import Following
+from penstock.hub.client.core.subscription import Following
 from penstock.hub.core.messages import Position
 
 EPOCH = "log"

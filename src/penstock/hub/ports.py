@@ -1,4 +1,7 @@
-"""What a hub needs of a log. A broker fulfils it (`penstock.hub.broker`); without one, no topic has a history."""
+"""What a hub needs from its host: connections, a verifier of tokens and, for topics with a history, logs.
+
+`penstock.hub.server` implements the connections, `penstock.hub.tokens` a verifier, `penstock.hub.broker` a verifier and the logs.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,42 @@ from typing import Protocol
 
 from penstock.errors import PenstockError
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
+from penstock.hub.core.close_codes import Close
+from penstock.hub.core.identity import Identity
+from penstock.hub.core.messages import Message, Position
+
+
+class Socket(Protocol):
+    """One WebSocket, seen from the side that sends. All methods belong to the event loop and return at once, save `drained`."""
+
+    def room(self) -> int:
+        """How many bytes may be written now without piling up inside the transport; 0 or less when it is full."""
+
+    def write(self, frames: Sequence[tuple[int, tuple[bytes, ...]]]) -> None:
+        """Write text frames, all of them by one call of the system: each its length in bytes and the parts it is made of."""
+
+    async def drained(self) -> None:
+        """Return when there is room again; ConnectionError when the connection is gone."""
+
+    def close(self, close: Close) -> None:
+        """Say why, and end the connection; cut it when that takes longer than a moment. Safe twice."""
+
+
+class Verifier(Protocol):
+    """Finds out whose token it is."""
+
+    async def verify(self, token: str | None, claimed: str | None) -> Identity:
+        """Who has this token; `Refusal` (unauthorized, with a precise reason) when nobody may come in with it.
+
+        `claimed` is the address that the client says it has, which only counts where no token is asked for.
+        """
+
+    def check(self, identity: Identity) -> None:
+        """Return if somebody who was let in may stay; `Refusal` when not. Asked of everybody every second, so it costs nothing.
+
+        That a token runs out is for the hub to see: `Identity.expires_at`.
+        """
+
 
 Appended = Callable[[Position | PenstockError], None]
 Forward = Callable[[Binding, Sequence[Message]], None]

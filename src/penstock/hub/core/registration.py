@@ -1,9 +1,8 @@
-"""Who is known by which address: registration, renewal, discovery."""
+"""Which actor is known by which address: registration, renewal, discovery."""
 
 from __future__ import annotations
 
 from penstock.hub.core import close_codes
-from penstock.hub.core.address import EVERYONE, HUB, is_address
 from penstock.hub.core.effects import Release
 from penstock.hub.core.messages import (
     Discover,
@@ -16,11 +15,11 @@ from penstock.hub.core.messages import (
     Unregister,
     Unregistered,
 )
+from penstock.hub.core.names import EVERYONE, HUB, is_address
 from penstock.hub.core.refusal import Code, Refusal
 from penstock.hub.core.registry import NEVER, Actor
-from penstock.hub.core.request import Ask, C
 from penstock.hub.core.session import Session
-from penstock.hub.core.state import Floor
+from penstock.hub.core.state import Ask, C, Floor
 
 MAX_CLAIMED = 256
 """A longer `from` that is nobody's address is not remembered."""

@@ -1,4 +1,8 @@
-"""Writing to logs without a task for each message: the broker's writer tells what is safe, many at once, the loop hears it."""
+"""The broker's topics as logs of the hub: following them, and appending to them.
+
+Whatever is published to the topic of a binding, by any API, is forwarded to the hub once and in order. Appending needs no task
+for each message: the broker's writer reports what is durable, many messages at once, and the event loop picks it up.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,79 @@ from functools import partial
 
 from penstock.broker.aio import AsyncBroker, Nudge
 from penstock.broker.catalog import Catalog
+from penstock.broker.follower import LogFollower, Part
 from penstock.broker.publish import dropped, publish_then
 from penstock.broker.writer import Ticket
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
-from penstock.hub.broker.stored_message import epoch_of, to_publish
-from penstock.hub.broker.tail import why
-from penstock.hub.core.message import Message
-from penstock.hub.core.messages import Position
-from penstock.hub.feed import Appended
+from penstock.hub.broker.stored_message import LogReader, epoch_of, to_publish
+from penstock.hub.core.binding import Binding
+from penstock.hub.core.messages import Message, Position
+from penstock.hub.ports import Appended, Forward, Skipped
+from penstock.values.descriptions import StreamDescription
+from penstock.values.message import StoredMessage
 
 log = logging.getLogger("penstock.hub")
+
+PART = Part(max_messages=256, max_bytes=256 * 1024)
+"""How much is taken from a log at once: less than may wait for one connection, so that no reader is cut off for it."""
+
+
+class Tail(LogFollower):
+    """Follows the topic of one binding, and keeps its epoch and offset up to date. All methods belong to the event loop.
+
+    `replaced` is called with the binding, and whether the topic exists, when it was deleted and when it is created again.
+    """
+
+    def __init__(
+        self,
+        aio: AsyncBroker,
+        reader: LogReader,
+        forward: Forward,
+        skipped: Skipped,
+        *,
+        run: str,
+        replaced: Callable[[Binding, bool], None],
+    ) -> None:
+        super().__init__(aio, reader.binding.stream, PART)
+        self._reader, self._binding = reader, reader.binding
+        self._forward, self._skipped, self._run, self._replaced = forward, skipped, run, replaced
+        self.missed = 0
+        """How many messages had left the log before they were forwarded."""
+
+    def attached(self, stream: StreamDescription, offset: int) -> None:
+        """Give the binding the epoch of its log."""
+        self._binding.epoch, self._binding.next_offset = epoch_of(stream, self._run), offset
+
+    def deliver(self, stream: int, first: int, messages: list[StoredMessage]) -> None:
+        """Forward what belongs to topics of the binding."""
+        read = self._reader.message
+        found = [read(stored, stream, offset) for offset, stored in enumerate(messages, first)]
+        # What a service wrote into the log of other topics is in no history: subscribers that were away could not recover it.
+        is_of_here = self._reader.is_log_of
+        news = [message for message in found if message is not None and is_of_here(message.topic or "")]
+        if news:
+            self._forward(self._binding, news)
+        self._binding.next_offset = first + len(messages)  # also behind what was skipped
+
+    def lost(self, count: int, offset: int) -> None:
+        """Report messages that left the log before they were forwarded: no subscriber has a gap without notice."""
+        self._binding.next_offset = offset
+        self.missed += count
+        log.error("%d messages of topic %r left the log before the hub could forward them", count, self.topic)
+        self._skipped(self._binding)
+
+    def replaced(self, *, exists: bool) -> None:
+        """Report that the topic was deleted, or created again."""
+        self._replaced(self._binding, exists)
+
+    def failed(self, error: BaseException) -> None:
+        """Log why the topic cannot be read."""
+        log.error("the log of topic %r cannot be read, will try again: %s", self.topic, why(error))
+
+
+def why(error: BaseException) -> str:
+    """Return what the server's log may say about an error: the text of an unforeseen one may hold a payload."""
+    return str(error) if isinstance(error, PenstockError) else type(error).__name__
 
 
 class Appends:

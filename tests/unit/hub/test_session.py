@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hub.core.outbox import Outbox
+from penstock.hub.core.session import Outbox
 
 
 def frame(length: int) -> tuple[int, tuple[bytes, ...]]:

@@ -1,9 +1,10 @@
-"""How a session begins, shows that it lives, and ends."""
+"""How a session starts, stays alive and ends, how fast its client is sent messages, and how much waits for it."""
 
 from __future__ import annotations
 
+from penstock.durations import SECOND
 from penstock.hub.core import close_codes
-from penstock.hub.core.address import is_address
+from penstock.hub.core.dialects import ORIGINAL
 from penstock.hub.core.effects import Verify
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import (
@@ -12,18 +13,23 @@ from penstock.hub.core.messages import (
     Disconnect,
     DisconnectAck,
     Envelope,
+    FlowChanged,
     Heartbeat,
     HeartbeatAck,
+    Metrics,
+    Pause,
+    QueueStats,
+    QueueStatsResponse,
     RefreshToken,
+    Resume,
     TokenRefreshed,
 )
-from penstock.hub.core.original import ORIGINAL
+from penstock.hub.core.names import is_address
 from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
-from penstock.hub.core.registering import join
-from penstock.hub.core.request import Ask
+from penstock.hub.core.registration import join
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.state import Floor
+from penstock.hub.core.state import Ask, Floor
 
 VERSIONS = {True: "0", False: "1"}
 """The major version of the protocol in the original's dialect, and in the specification's."""
@@ -161,3 +167,44 @@ def token_expired() -> Refusal:
         reason="expired_token",
         resolution=f"send hub:refresh_token with a new token within {TOKEN_GRACE // 1_000_000} s, or the connection is closed",
     )
+
+
+def pause(floor: Floor, ask: Ask[Pause]) -> None:
+    """Hold messages back; replies still come."""
+    session = ask.session
+    if not session.is_paused:
+        session.is_paused = True
+        session.holds += 1
+    floor.reply(ask, FlowChanged(paused=True, queue_depth=len(session.held)))
+
+
+def resume(floor: Floor, ask: Ask[Resume]) -> None:
+    """Send what was held back, and go on."""
+    session, now = ask.session, ask.now
+    floor.reply(ask, FlowChanged(paused=False, queue_depth=len(session.held)))
+    if session.is_paused:
+        session.is_paused = False
+        session.holds -= 1
+        floor.let_go(session, now)
+
+
+def queue_stats(floor: Floor, ask: Ask[QueueStats]) -> None:
+    """Say what waits for this connection."""
+    session, now = ask.session, ask.now
+    seconds = max((now - session.opened_at) / SECOND, 1)
+    most = floor.rules.max_outbox_messages
+    stats = QueueStatsResponse(
+        queue_depth=len(session.outbox) + len(session.held),
+        queue_bytes=session.outbox.bytes + session.held.bytes,
+        processing_rate=round(session.sent / seconds, 3),
+        pause_threshold=most,
+        resume_threshold=most // 2,
+        paused=session.is_paused,
+    )
+    floor.reply(ask, stats)
+
+
+def metrics(floor: Floor, ask: Ask[Metrics]) -> None:
+    """Say what the hub has done in the minute that runs."""
+    now = ask.now
+    floor.reply(ask, floor.numbers.minute(now))

@@ -1,9 +1,9 @@
-"""How far a subscription of the hub has come: what to resume it with, what came twice, and whether something may be missing.
+"""How far a subscription of the hub has come: where to resume it, which messages are duplicates, and whether some may be missing.
 
 A position is an offset in a history that an epoch names. A topic with a log shares the history of its log with other topics; a
-topic without one has a history of its own, of which the hub only knows where it is. So within an epoch offsets only ever grow,
-and one number for each epoch tells what was seen. A subscription can be resumed in one epoch alone: where it has seen several,
-the others may have a hole, and that is said.
+topic without one has its own history, of which the hub only knows the current position. Within an epoch offsets only grow, so one
+number for each epoch is enough to know what was received. A subscription can be resumed in one epoch only: if it has seen
+several, messages of the others may be missing, and a `Gap` reports that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from penstock.hub.core.messages import Position
-from penstock.hub.core.topic import has_wildcard
+from penstock.hub.core.names import has_wildcard
 
 MAX_EPOCHS = 10_000
 """Of how many histories the last offset is known. One that was forgotten can only bring something twice."""

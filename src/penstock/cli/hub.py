@@ -14,10 +14,9 @@ from penstock.cli.arguments import duration
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.hub_session import add_hub
 from penstock.cli.hub_session import run as run_with_hub
-from penstock.cli.output import complain, printable, say, say_json, say_json_line, table, when
+from penstock.cli.input import lines
+from penstock.cli.output import complain, count, printable, say, say_json, say_json_line, table, when
 from penstock.cli.session import describe
-from penstock.cli.stdin import lines
-from penstock.cli.wording import count
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from penstock.cli.arguments import whole
 from penstock.cli.command import Verbs
 from penstock.cli.hub_session import add_hub
 from penstock.cli.hub_session import run as run_with_hub
-from penstock.cli.output import complain, paint, printable, say, say_json_line
-from penstock.cli.wording import count, span
+from penstock.cli.output import complain, count, paint, printable, say, say_json_line, span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unavailable

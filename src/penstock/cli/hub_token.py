@@ -6,9 +6,8 @@ import argparse
 
 from penstock.cli.arguments import duration
 from penstock.cli.command import Verbs
-from penstock.cli.output import complain, say
+from penstock.cli.output import complain, say, span
 from penstock.cli.settings import add_flags, settings_of
-from penstock.cli.wording import span
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument

@@ -11,9 +11,8 @@ from penstock.cli import pipeline_options as options
 from penstock.cli import pipeline_replay, pipeline_show
 from penstock.cli.arguments import size
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, say, say_json
+from penstock.cli.output import complain, count, octets, say, say_json
 from penstock.cli.pipeline_queries import run_queries, spark_session
-from penstock.cli.wording import count, octets
 from penstock.errors import InvalidArgument
 
 

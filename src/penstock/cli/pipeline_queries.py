@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
-from penstock.cli.output import complain, redraw, redraw_lines, say, say_json_line
+from penstock.cli.output import clipped, complain, count, redraw, redraw_lines, say, say_json_line, short, span
 from penstock.cli.pipeline_options import spark_of
-from penstock.cli.wording import clipped, count, short, span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import Unavailable

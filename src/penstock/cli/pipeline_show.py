@@ -8,9 +8,8 @@ from datetime import datetime
 
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser
-from penstock.cli.output import say, say_json, table
+from penstock.cli.output import say, say_json, span, table
 from penstock.cli.pipeline_options import add_lake, lake_of
-from penstock.cli.wording import span
 
 COLUMNS = (
     "WINDOW",

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration
 from penstock.cli.command import Parser
-from penstock.cli.output import has_colours, printable, say, say_json_line
+from penstock.cli.output import has_colours, printable, say, say_json_line, span
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
 from penstock.cli.top_screen import Screen
 from penstock.cli.top_view import GAP, Sample, Sort, body, frame, ordered, sample, totals
-from penstock.cli.wording import span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unavailable

@@ -14,8 +14,7 @@ from penstock.cli.arguments import duration, instant, whole
 from penstock.cli.command import Parser
 from penstock.cli.input import add_yes, confirm
 from penstock.cli.output import count, facts, moment, octets, say, say_json, span
-from penstock.cli.pipeline_options import add_lake, add_log, add_spark, check, lake_of, log_of
-from penstock.cli.pipeline_queries import spark_session
+from penstock.cli.pipeline_run import add_lake, add_log, add_spark, check, lake_of, log_of, spark_session
 from penstock.clock import SystemClock
 from penstock.durations import SECOND, to_datetime
 from penstock.durations import instant as micros_of

@@ -156,7 +156,7 @@ def check(target: Target | None = None, streams: str | None = None, names: Seque
     check_packages()
     check_java()
     if target is not None:
-        from penstock.pipeline.reachability import check_log  # noqa: PLC0415
+        from penstock.pipeline.job import check_log  # noqa: PLC0415
 
         check_log(target, streams, names)
 
@@ -187,7 +187,7 @@ def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], p
 def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[Meter]:
     """Run queries to their end; again from the start when Spark lost patience with a worker: each row counts once anyway."""
     from penstock.pipeline.failure import in_our_words, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
-    from penstock.pipeline.watch import watch  # noqa: PLC0415
+    from penstock.pipeline.progress import watch  # noqa: PLC0415
 
     for left in reversed(range(STARTS)):
         if stop.is_set():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.command import Parser
-from penstock.cli.grammar import entries
+from penstock.cli.completion import entries
 from penstock.cli.main import COMMANDS, EXIT_CODES, parser_of
 from penstock.cli.settings import add_flags
 from tests.docs.pages import ROOT, prose, table_rows

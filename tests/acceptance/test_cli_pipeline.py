@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from penstock.cli import pipeline_queries
-from penstock.cli.pipeline_queries import Screen, document, line, sum_up, told_to_stop
+from penstock.cli import pipeline_run
+from penstock.cli.pipeline_run import Screen, document, line, sum_up, told_to_stop
 from penstock.durations import SECOND
 from penstock.pipeline.progress import Meter, Report
 from tests.acceptance.command import Penstock
@@ -66,7 +66,7 @@ def test_elsewhere_than_on_a_terminal_a_line_comes_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0]
-    monkeypatch.setattr(pipeline_queries, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pipeline_run, "monotonic", lambda: now[0])
     with Screen(is_json=False) as screen:
         for now[0] in (SECOND, 6 * SECOND, 7 * SECOND, 12 * SECOND):
             screen.show([meter(10)])

@@ -12,7 +12,7 @@ from penstock.log.http import HttpLog
 from penstock.log.log import EVENTS
 from penstock.pipeline.job import Plan, Target
 from penstock.pipeline.jobs import archive
-from penstock.pipeline.lake.names import HIDDEN
+from penstock.pipeline.lake.files import HIDDEN
 from penstock.pipeline.lake.table import Lake
 from penstock.testing.server import LocalServer
 

@@ -22,7 +22,7 @@ from penstock.log.http import HttpLog
 from penstock.log.log import EVENTS
 from penstock.pipeline.jobs import archive
 from penstock.pipeline.jobs.compact import compact
-from penstock.pipeline.lake.names import HIDDEN, escaped
+from penstock.pipeline.lake.files import HIDDEN, escaped
 from penstock.pipeline.lake.table import Lake
 from penstock.pipeline.lake.writing import append, write
 from penstock.testing.server import LocalServer

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.progress import Meter
+from penstock.pipeline.progress import Meter, watch
 from penstock.pipeline.session import has_session, session, ui_address
-from penstock.pipeline.watch import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

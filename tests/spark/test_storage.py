@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock import Message, MessageQueue
+from penstock.pipeline import messages
 from penstock.pipeline.jobs import archive
-from penstock.pipeline.relation import messages
 from penstock.testing.server import LocalServer
 from tests.spark.archiving import Place, checksum
 

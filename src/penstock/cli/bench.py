@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration, size, whole
 from penstock.cli.command import Parser
-from penstock.cli.output import complain, say, say_json
-from penstock.cli.progress import Progress
+from penstock.cli.output import Progress, complain, octets, say, say_json, short, span
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.cli.wording import octets, short, span
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, NotFound

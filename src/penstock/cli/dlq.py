@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.confirm import add_yes, confirm
-from penstock.cli.output import complain, say, say_json, table
-from penstock.cli.printer import task_document
-from penstock.cli.progress import Progress
+from penstock.cli.input import add_yes, confirm
+from penstock.cli.messages import task_document
+from penstock.cli.output import Progress, clipped, complain, count, say, say_json, span, table
 from penstock.cli.session import add_target, run
-from penstock.cli.wording import clipped, count, span
 from penstock.durations import SECOND, instant
 
 if TYPE_CHECKING:

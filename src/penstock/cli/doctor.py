@@ -1,41 +1,40 @@
-"""`penstock doctor`: is everything here that Penstock needs, and what to do about what is not."""
+"""`penstock doctor`: check whether everything that Penstock needs is here, and say what to do about each problem.
+
+Each check returns findings, and changes nothing that lasts. A finding is `ok`, a `warning` (it works, though not as well as it
+could) or a `problem` (something will not work).
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import fcntl
 import http.client
 import json
 import os
+import re
+import resource
+import shutil
+import socket
 import ssl
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from statistics import median
 
-from penstock.cli.checks import (
-    ClockWatch,
-    Finding,
-    Level,
-    Listener,
-    check_data_directory,
-    check_extras,
-    check_java,
-    check_open_files,
-    check_python,
-    is_free,
-    judge_log_api,
-    judge_port,
-    judge_server_clock,
-    listening_process,
-    ok,
-    problem,
-)
 from penstock.cli.command import Parser
-from penstock.cli.output import paint, printable, say, say_json
+from penstock.cli.output import count, octets, paint, printable, say, say_json, span
 from penstock.cli.session import SERVER_VARIABLE, TOKEN_VARIABLE, Target, add_target, target_of
-from penstock.cli.wording import count, span
 from penstock.clock import SystemClock, monotonic
 from penstock.config import Settings, find_file, load
-from penstock.durations import SECOND, instant
-from penstock.errors import InvalidArgument, PenstockError, Unauthenticated
+from penstock.durations import SECOND, instant, to_datetime
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, Unauthenticated
+from penstock.pipeline import java
 
 ANSWER_SECONDS = 2.0
 MAX_ANSWER = 10_000
@@ -160,3 +159,321 @@ async def check_server(target: Target) -> list[Finding]:
     if target.token is not None:
         findings.append(ok("token", f"accepted, for project {info.project}"))
     return [*findings, judge_server_clock(instant(info.now, "now") - wall - trip // 2, trip // 2)]
+
+
+PYTHON = (3, 11)
+EXTRAS = {
+    "server": "`penstock serve`",
+    "router": "`penstock router run`",
+    "arrow": "the log API of a server, which is off without it: Spark reads and writes through it",
+    "transforms": "JavaScript transforms of messages",
+    "spark": "the data pipeline on Spark",
+}
+LITTLE_SPACE, NO_SPACE = 2**30, 100 * 2**20
+SYNCS = 5
+SLOW_SYNC, UNREAL_SYNC = 0.02, 0.000_02
+STEP = SECOND // 20
+EARLIEST_NOW = 1_735_689_600 * SECOND  # 2025: nothing of this ran before
+FEW_FILES = 4_096
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found."""
+
+    check: str
+    level: Level
+    text: str
+    hint: str | None = None
+
+
+def ok(check: str, text: str, hint: str | None = None) -> Finding:
+    """All is well; the hint says what more could be had."""
+    return Finding(check, Level.OK, text, hint)
+
+
+def warning(check: str, text: str, hint: str) -> Finding:
+    """It works, though not as well as it could."""
+    return Finding(check, Level.WARNING, text, hint)
+
+
+def problem(check: str, text: str, hint: str) -> Finding:
+    """Something will not work."""
+    return Finding(check, Level.PROBLEM, text, hint)
+
+
+# ── what is installed ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """The interpreter."""
+    shown = f"Python {'.'.join(map(str, version))} at {sys.executable}"
+    if version < PYTHON:
+        wanted = ".".join(map(str, PYTHON))
+        return problem("python", shown, f"Penstock needs Python {wanted} or newer")
+    return ok("python", shown)
+
+
+def check_extras(requirements: Iterable[str] | None = None) -> Iterator[Finding]:
+    """The libraries that parts of Penstock need, as its own package lists them."""
+    if requirements is None:
+        try:
+            requirements = metadata.requires("penstock") or ()
+        except metadata.PackageNotFoundError:
+            yield warning("extras", "Penstock runs from its source, without being installed", "pip install penstock")
+            return
+    needs: dict[str, list[str]] = {}
+    for line in requirements:
+        wanted, _, condition = line.partition(";")
+        if found := re.search(r"extra == ['\"]([\w-]+)['\"]", condition):
+            needs.setdefault(found[1], []).append(wanted.strip())
+    for extra, purpose in EXTRAS.items():
+        if extra in needs:
+            yield _extra(extra, purpose, needs[extra])
+
+
+def _extra(extra: str, purpose: str, wanted: Iterable[str]) -> Finding:
+    check = f"extra {extra}"
+    install = f"pip install 'penstock[{extra}]'"
+    found, missing, old = [], [], []
+    for requirement in wanted:
+        name = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
+        if name == "penstock":
+            continue  # another extra, which has a line of its own
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        found.append(f"{name} {version}")
+        least = re.search(r">=([\d.]+)", requirement)
+        if least and _release(version) < _release(least[1]):
+            old.append(f"{name} {version}, wanted {least[1]}")
+    if missing:
+        text = f"not installed: {', '.join(missing)}; needed for {purpose}"
+        # The server is what most people want; the rest is for who asks for it.
+        return warning(check, text, install) if extra == "server" else ok(check, text, install)
+    if old:
+        return warning(check, f"too old: {'; '.join(old)}", f"{install} --upgrade")
+    return ok(check, ", ".join(found))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version, maxsplit=1)[0]))
+
+
+def check_java() -> Finding:
+    """Java, which Spark alone needs."""
+    if java.find_java() is None:
+        return ok("java", "not installed; Spark alone needs it", java.INSTALL)
+    try:
+        found = java.check_java()
+    except FailedPrecondition as error:
+        return warning("java", str(error), java.INSTALL)
+    return ok("java", f"Java {found.version} at {found.path}")
+
+
+def check_open_files(max_connections: int, limits: tuple[int, int] | None = None) -> Finding:
+    """How many files and connections a process may have. A server raises the soft limit by itself, up to the hard one."""
+    _, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= max_connections + FEW_FILES // 4:
+        return ok("open files", "no limit" if hard == resource.RLIM_INFINITY else f"a server may have {hard:,} at once")
+    hint = f"raise the hard limit (ulimit -Hn, LimitNOFILE= of systemd), or lower --max-connections ({max_connections:,})"
+    text = f"a server may have {hard:,} at once, fewer than its connections"
+    return (problem if hard < FEW_FILES // 16 else warning)("open files", text, hint)
+
+
+# ── where messages are kept ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_data_directory(path: Path) -> Iterator[Finding]:
+    """Whether a server could use it, who does, and how good the disk is."""
+    name = "data directory"
+    place = next((one for one in (path.absolute(), *path.absolute().parents) if os.path.lexists(one)), Path("/"))
+    if not place.is_dir():
+        yield problem(name, f"{place} is a file", "choose another with --data-dir")
+        return
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        yield problem(
+            name, f"{place} cannot be written by this user", f"chown {_user()} {place}, or choose another with --data-dir"
+        )
+        return
+    if place != path.absolute():
+        yield ok(name, f"{path} does not exist yet; a server makes it")
+    elif (holder := _holder(place)) is not None:
+        yield ok(name, f"{path} is in use by {holder}")
+    else:
+        yield ok(name, f"{path} exists, and nobody has it open")
+    yield judge_space(place, shutil.disk_usage(place).free)
+    yield _sync_speed(place)
+
+
+def _user() -> str:
+    return os.environ.get("USER") or str(os.getuid())
+
+
+def _holder(path: Path) -> str | None:
+    """Who has a data directory open: its lock is tried, and let go of at once."""
+    try:
+        lock = os.open(path / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.pread(lock, 100, 0).decode(errors="replace").strip() or "another process"
+    finally:
+        os.close(lock)
+    return None
+
+
+def judge_space(place: Path, free: int) -> Finding:
+    """Room on the disk."""
+    text = f"{octets(free)} free at {place}"
+    hint = "make room, or keep messages on another disk with --data-dir; a server whose disk is full refuses to publish"
+    if free < NO_SPACE:
+        return problem("disk space", text, hint)
+    return warning("disk space", text, hint) if free < LITTLE_SPACE else ok("disk space", text)
+
+
+def _sync_speed(place: Path) -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".penstock-doctor-") as file:
+            spans = []
+            for _ in range(SYNCS):
+                os.pwrite(file.fileno(), b"\0" * 4096, 0)
+                began = monotonic()
+                os.fsync(file.fileno())
+                spans.append((monotonic() - began) / SECOND)
+    except OSError as error:
+        return problem("disk speed", f"cannot write to {place}: {error.strerror}", "see whether the disk is full or read-only")
+    return judge_sync(median(spans))
+
+
+def judge_sync(seconds: float) -> Finding:
+    """How long the disk takes to say that something is safe: what a lone publish waits for."""
+    text = f"a sync takes {span(seconds)}"
+    if seconds > SLOW_SYNC:
+        return warning("disk speed", text, "every publish waits for one; publish in batches, or use a faster disk")
+    if seconds < UNREAL_SYNC:
+        hint = "a memory file system forgets everything with the machine's power; see `df` for what it is"
+        return warning("disk speed", f"{text}: too fast for a disk", hint)
+    return ok("disk speed", text)
+
+
+# ── ports ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who listens on a port, as far as one can see."""
+
+    process: str | None = None
+    """`812 (java)`; None when it belongs to another user."""
+    penstock: str | None = None
+    """The version, when it is a Penstock server."""
+
+
+def is_free(host: str, port: int) -> bool | None:
+    """Whether a server could listen there; None when that is not allowed or the address is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            return False if error.errno == errno.EADDRINUSE else None
+    return True
+
+
+def judge_port(port: int, purpose: str, flag: str, listener: Listener | None) -> Finding:
+    """A port that a server wants: free (`listener` is None), or held by one already, or by something else."""
+    name = f"port {port}"
+    if listener is None:
+        return ok(name, f"free for {purpose}")
+    who = f"process {listener.process}" if listener.process else "another process"
+    if listener.penstock is not None:
+        return ok(name, f"{purpose} of a Penstock server, {listener.penstock}, {who}")
+    hint = f"`penstock serve` needs it for {purpose}: stop that program, or take another port with {flag}"
+    return problem(name, f"held by {who}, which is not a Penstock server", hint)
+
+
+def listening_process(port: int, proc: Path = Path("/proc")) -> str | None:
+    """`812 (java)`: the process that listens on a port; None when this system or its rights do not let us see."""
+    sockets = {
+        fields[9]
+        for table in ("tcp", "tcp6")
+        for fields in map(str.split, _lines(proc / "net" / table))
+        if len(fields) > 9 and fields[3] == "0A" and fields[1].rpartition(":")[2] == f"{port:04X}"
+    }
+    links = {f"socket:[{inode}]" for inode in sockets}
+    for folder in proc.glob("[0-9]*") if links else ():
+        try:
+            if any(entry.is_symlink() and str(entry.readlink()) in links for entry in (folder / "fd").iterdir()):
+                return f"{folder.name} ({(folder / 'comm').read_text(errors='replace').strip()})"
+        except OSError:
+            continue  # it ended, or belongs to somebody else
+    return None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+# ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ClockWatch:
+    """Sees whether the wall clock is moved between its making and its `finding`."""
+
+    def __init__(self) -> None:
+        self._wall, self._steady = SystemClock().now(), monotonic()
+
+    def finding(self) -> Finding:
+        """The clock, seen over the time that the other checks took."""
+        now, passed = SystemClock().now(), monotonic() - self._steady
+        return judge_clock(now, now - self._wall - passed)
+
+
+def judge_clock(now: int, step: int) -> Finding:
+    """The wall clock: what it shows, and by how much it was moved while we looked."""
+    local = to_datetime(now).astimezone()
+    shown = f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()} (UTC{local:%z})"
+    hint = "let a time service (chrony, systemd-timesyncd) set the clock"
+    if now < EARLIEST_NOW:
+        return problem("clock", f"{shown} is in the past", hint)
+    if abs(step) > STEP:
+        text = f"{shown}; it was moved by {span(step / SECOND)} while we looked"
+        return warning("clock", text, f"{hint} in small steps: leases and delays follow it")
+    return ok("clock", shown)
+
+
+def judge_log_api(is_on: bool) -> Finding:
+    """Whether a server lets Spark and other programs read and write its log."""
+    if is_on:
+        return ok("log API", "on")
+    hint = "for Spark, on the server's machine: pip install 'penstock[arrow]', and start the server again"
+    return ok("log API", "off: the server has no pyarrow", hint)
+
+
+def judge_server_clock(difference: int, uncertainty: int) -> Finding:
+    """The server's clock less ours, which is known to within half a round trip."""
+    off = span(abs(difference) / SECOND)
+    if abs(difference) <= SECOND + uncertainty:
+        return ok("server's clock", f"within {span(max(abs(difference), uncertainty) / SECOND)} of this one")
+    side = "ahead of" if difference > 0 else "behind"
+    return warning(
+        "server's clock", f"{off} {side} this one", "publish times and deadlines are the server's; set both by a time service"
+    )

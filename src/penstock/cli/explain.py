@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser
-from penstock.cli.output import printable, say, say_json, table
+from penstock.cli.output import count, moment, octets, printable, say, say_json, span, table
 from penstock.cli.reasons import NOT_HERE, kept_by
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.cli.wording import count, moment, octets, span
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
 

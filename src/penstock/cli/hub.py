@@ -1,28 +1,39 @@
-"""`penstock hub …`: listen to topics, publish to them, and see which topics and actors there are."""
+"""`penstock hub …`: listen to topics, publish to them, list topics and actors, and make tokens (JWT) for actors."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from math import isfinite
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.cli import hub_listen, hub_token
-from penstock.cli.arguments import duration
+from penstock.cli.arguments import duration, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.hub_session import add_hub
-from penstock.cli.hub_session import run as run_with_hub
-from penstock.cli.output import complain, printable, say, say_json, say_json_line, table, when
-from penstock.cli.session import describe
-from penstock.cli.stdin import lines
-from penstock.cli.wording import count
-from penstock.errors import InvalidArgument, PenstockError, Unavailable
+from penstock.cli.input import lines
+from penstock.cli.output import complain, count, paint, printable, say, say_json, say_json_line, span, table, when
+from penstock.cli.session import DEFAULT_SERVER, SERVER_VARIABLE, TOKEN_VARIABLE, describe, within
+from penstock.cli.settings import add_flags, settings_of
+from penstock.clock import SystemClock, monotonic
+from penstock.durations import SECOND
+from penstock.errors import InvalidArgument, PenstockError, Unauthenticated, Unavailable
+from penstock.hub.core.identity import Demands, identity_of, parse_claims
+from penstock.hub.core.refusal import Refusal
+from penstock.hub.keys import KeyFile, secret_key
 
 if TYPE_CHECKING:
+    from penstock.client import Position
     from penstock.hub.client.client import HubClient
-    from penstock.hub.client.messages import HubActor, HubTopic
+    from penstock.hub.client.core.subscription import Gap
+    from penstock.hub.client.messages import ConnectionNews, HubActor, HubMessage, HubMessages, HubTopic, Key, Presence
+
 
 STDIN = "-"
 PAGE = 1_000
@@ -33,7 +44,7 @@ LOOK_SECONDS = 0.1
 def configure(parser: Parser) -> None:
     """The verbs."""
     verbs = Verbs(parser)
-    hub_listen.configure(verbs)
+    _add_listen(verbs)
     publish = verbs.add("publish", "publish messages to a topic, and say how many subscribers they reached", run_publish)
     publish.add_argument("topic", metavar="TOPIC")
     publish.add_argument(
@@ -56,7 +67,7 @@ def configure(parser: Parser) -> None:
     for child in (publish, topics, actors, info):
         child.add_argument("--json", action="store_true", help="for programs")
         add_hub(child)
-    hub_token.configure(verbs)
+    _add_token(verbs)
 
 
 def run_publish(found: argparse.Namespace) -> int:
@@ -203,3 +214,331 @@ def _number(word: str) -> float:
     if not isfinite(value):
         raise ValueError(word)
     return value
+
+
+MAKERS = "`penstock hub token` makes a JWT, `penstock token create` a token of the server"
+"""Only whoever runs the server knows which of them it wants."""
+Work = Callable[["HubClient"], Awaitable[int]]
+"""What a command does with an open client; returns the exit code."""
+
+
+def add_hub(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say which hub is meant, and who calls."""
+    group = parser.add_argument_group("which hub")
+    group.add_argument("--server", metavar="URL", help=f"the server's address (default: {SERVER_VARIABLE}, or {DEFAULT_SERVER})")
+    group.add_argument("--as", dest="address", metavar="ADDRESS", help="who to be, as in '@(browser/ui)' (default: made up)")
+    token = group.add_mutually_exclusive_group()
+    token.add_argument("--token", help=f"who calls, if the hub asks; others may see a flag, so rather set {TOKEN_VARIABLE}")
+    token.add_argument("--token-file", metavar="FILE", help="a file that holds the token")
+
+
+def run_with_hub(found: argparse.Namespace, work: Work, **options: Any) -> int:
+    """Do a command's work with a client that is connected; returns the exit code. `options` are the client's own."""
+    server = found.server or os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+    token = _token(found)
+
+    def make() -> HubClient:
+        from penstock.hub.client.client import HubClient  # noqa: PLC0415  # `--help` and a wrong call need no client
+
+        return HubClient(server, address=found.address, token=token, capabilities=("penstock-cli",), **options)
+
+    with _told_here():
+        try:
+            return asyncio.run(within(make, work))
+        except Unauthenticated as error:
+            error.hint = f"give one with --token-file, or set {TOKEN_VARIABLE}; {MAKERS}"
+            raise
+
+
+def _token(found: argparse.Namespace) -> str | None:
+    if found.token_file is None:
+        return found.token or os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        text = Path(found.token_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise InvalidArgument.of("--token-file", found.token_file, "a file that can be read") from None
+    if not text or "\n" in text:
+        raise InvalidArgument(f"--token-file {found.token_file} holds no token, wanted one line", hint=MAKERS)
+    return text
+
+
+@contextmanager
+def _told_here() -> Iterator[None]:
+    """What the client logs of its connection and of gaps, commands say in their own words."""
+    log = logging.getLogger("penstock.client")
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    log.addFilter(is_news)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_news)
+
+
+T = TypeVar("T")
+MAX_SHOWN = 10_000
+"""Of how many messages is known that they were shown, where several patterns may bring the same."""
+
+
+def _add_listen(verbs: Verbs) -> None:
+    """Add `listen`."""
+    listen = verbs.add("listen", "show what is published to topics, as it comes", run_listen)
+    listen.add_argument(
+        "patterns", metavar="PATTERN", nargs="+", help="a topic, or a pattern such as 'orders/#' or 'orders/+/new'"
+    )
+    listen.add_argument("--count", type=whole(1), metavar="N", help="stop after so many messages (default: Ctrl-C stops it)")
+    listen.add_argument(
+        "--since", type=position, metavar="EPOCH:OFFSET", help="begin with what came after that position, of a topic with history"
+    )
+    listen.add_argument(
+        "--durable", action="store_true", help="receive what was published while away too; needs --as, and acks what was shown"
+    )
+    listen.add_argument("--presence", action="store_true", help="show who else subscribes: who is there, who joins and leaves")
+    listen.add_argument("--json", action="store_true", help="a document on each line (default: when the output is no terminal)")
+    add_hub(listen)
+
+
+def position(text: str) -> tuple[str, int]:
+    """(epoch, offset) of `EPOCH:OFFSET`."""
+    epoch, colon, offset = text.rpartition(":")
+    if not colon or not epoch or not offset.isascii() or not offset.isdecimal() or len(offset) > 15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not EPOCH:OFFSET, as `penstock hub listen` shows it when it ends")
+    return epoch, int(offset)
+
+
+def run_listen(found: argparse.Namespace) -> int:
+    """Show messages until there were enough."""
+    if found.durable and found.address is None:
+        raise InvalidArgument(
+            "--durable is given without --as", hint="messages wait for an address: say whose, as in --as '@(shop/billing)'"
+        )
+    if found.durable and found.since is not None:
+        raise InvalidArgument(
+            "--durable and --since are given together, wanted one or the other",
+            hint="a durable subscription knows by itself where it is: leave --since out",
+        )
+    if found.since is not None and len(found.patterns) > 1:
+        raise InvalidArgument("--since is given with several patterns, wanted one", hint="a position belongs to one of them")
+    listener = _Listener(found)
+    return run_with_hub(found, listener.listen, on_connection=listener.connection)
+
+
+class _Listener:
+    """Shows what comes."""
+
+    def __init__(self, found: argparse.Namespace) -> None:
+        self._found = found
+        self._is_json = found.json or not sys.stdout.isatty()
+        self._done = 0
+        self._last: Position | None = None
+        self._began = monotonic()
+        self._is_lost = False
+        self._gaps: list[Gap] = []
+        """What is to be told once the connection is."""
+        self._shown: OrderedDict[Key, None] = OrderedDict()
+        self._can_go_on = False
+        self._unheard: OSError | None = None
+        """What became of news that nobody reads any more: the pipe is closed."""
+        self._is_over = asyncio.Event()
+
+    async def listen(self, hub: HubClient) -> int:
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(self._subscribe(hub, pattern)) for pattern in self._found.patterns]
+            complain(f"listening to {' '.join(self._found.patterns)} as {hub.address}; Ctrl-C ends it")
+            try:
+                self._can_go_on = len(streams) == 1 and not self._found.durable and await _has_history(hub, streams[0])
+                await self._show(streams)
+            finally:
+                try:
+                    self._sum_up()
+                finally:
+                    await hub.close()  # its subscriptions end with it: not one after the other, should the server not answer
+        return 0
+
+    def _subscribe(self, hub: HubClient, pattern: str) -> HubMessages:
+        from penstock.client import Position  # noqa: PLC0415  # `--help` needs none of it
+
+        found = self._found
+        return hub.subscribe(
+            pattern,
+            durable=found.durable,
+            since=None if found.since is None else Position(*found.since),
+            on_gap=self._tell(self._gap),
+            on_presence=self._tell(self._presence) if found.presence else None,
+        )
+
+    async def _show(self, streams: list[HubMessages]) -> None:
+        """Show what comes on any of them, until there was enough."""
+        tasks = [asyncio.create_task(one) for one in (self._heed(), *map(self._follow, streams))]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _heed(self) -> None:
+        """End it when there is nobody to tell."""
+        await self._is_over.wait()
+        if self._unheard is not None:
+            raise self._unheard
+
+    async def _follow(self, messages: HubMessages) -> None:
+        async for message in messages:
+            if self._done == self._found.count:
+                return  # another pattern brought the last one
+            if not self._is_shown(message):
+                self._message(message)
+                # Not before: what nobody could read is still to come.
+                self._done += 1
+                self._last = message.position or self._last
+            if self._found.durable:
+                with suppress(Unavailable):  # the client says it again when the message comes again
+                    await message.ack()
+            if self._done == self._found.count:
+                return
+
+    def _is_shown(self, message: HubMessage) -> bool:
+        """Whether another of the patterns brought it before."""
+        if len(self._found.patterns) == 1:
+            return False
+        if message.key in self._shown:
+            return True
+        self._shown[message.key] = None
+        if len(self._shown) > MAX_SHOWN:
+            self._shown.popitem(last=False)
+        return False
+
+    def _tell(self, tell: Callable[[T], None]) -> Callable[[T], None]:
+        """What a client calls with news: it would only log that nobody reads them."""
+
+        def told(news: T) -> None:
+            try:
+                tell(news)
+            except OSError as error:
+                self._unheard = error
+                self._is_over.set()
+
+        return told
+
+    def connection(self, news: ConnectionNews) -> None:
+        """A connection was lost, or there is one again."""
+        self._tell(self._connection)(news)
+
+    def _connection(self, news: ConnectionNews) -> None:
+        if not news.is_connected:
+            wait = "now" if not news.retry_in else f"in {span(news.retry_in)}"
+            complain(f"{'still no' if self._is_lost else 'lost the'} connection: {news.problem}; trying again {wait}")
+        elif self._is_lost:
+            complain("connected again")
+        self._is_lost = not news.is_connected
+        if news.is_connected:
+            for gap in self._gaps:
+                complain(str(gap))
+            self._gaps.clear()
+
+    def _message(self, message: HubMessage) -> None:
+        if self._is_json:
+            say_json_line(
+                {
+                    "topic": message.topic,
+                    "type": message.type,
+                    "from": message.sender,
+                    "data": message.data,
+                    "id": message.id,
+                    "sent_at": message.sent_at,
+                    "position": message.position,
+                    "gap": message.gap is not None,
+                }
+            )
+            return
+        time = "" if message.sent_at is None else f"{message.sent_at:%H:%M:%S}.{message.sent_at.microsecond // 1000:03d}"
+        data = json.dumps(message.data, ensure_ascii=False)
+        words = [paint(time, "faint"), paint(printable(message.topic or ""), "cyan"), printable(message.type)]
+        say("  ".join([*words, paint(printable(message.sender), "faint"), printable(data)]))
+
+    def _gap(self, gap: Gap) -> None:
+        if self._is_lost:
+            self._gaps.append(gap)
+        else:
+            complain(str(gap))
+
+    def _presence(self, news: Presence) -> None:
+        if self._is_json:
+            say_json_line({"presence": news.event, "topic": news.topic, "actors": list(news.actors)})
+            return
+        verb = {"join": "joined", "leave": "left"}.get(news.event)
+        actors = " ".join(map(printable, news.actors))
+        say(paint(f"{actors} {verb} {news.topic}" if verb else f"{news.topic}: {actors or 'nobody'}", "yellow"))
+
+    def _sum_up(self) -> None:
+        text = f"{count(self._done, 'message')} in {span((monotonic() - self._began) / SECOND)}"
+        if self._last is not None and self._can_go_on:
+            text += f"; to go on from here: --since {self._last.epoch}:{self._last.offset}"
+        complain(text)
+
+
+async def _has_history(hub: HubClient, messages: HubMessages) -> bool:
+    """Whether somebody may come back later and have what was missed."""
+    pattern = messages.pattern or ""
+    if "+" in pattern or "#" in pattern:
+        return messages.position is not None  # the hub knows one history of all of it
+    return (await hub.topic_info(pattern)).has_history
+
+
+_JWT_PREFIX = "hub_jwt_"
+HOUR = 3_600.0
+ACTOR_HINT = "an actor is a kind and a name, such as browser/ui; patterns are such as chat/# or orders/+"
+
+
+def _add_token(verbs: Verbs) -> None:
+    """Add `token`."""
+    token = verbs.add("token", "make a token for an actor, signed with the secret of the hub", run_token)
+    token.add_argument("--actor", required=True, metavar="KIND/NAME", help="whose token it is, such as browser/ui")
+    token.add_argument(
+        "--publish", action="append", metavar="PATTERN", help="what it may publish to; may be given again (default: every topic)"
+    )
+    token.add_argument(
+        "--subscribe", action="append", metavar="PATTERN", help="what it may see; may be given again (default: every topic)"
+    )
+    token.add_argument("--ttl", type=duration, default=HOUR, metavar="DURATION", help="how long it is valid (default: 1h)")
+    add_flags(token, {"hub_jwt_secret_file", "hub_jwt_issuer", "hub_jwt_audience"}, prefix=_JWT_PREFIX)
+
+
+def run_token(found: argparse.Namespace) -> int:
+    """Print the token, alone, so that a script can take it. It is one that the hub would accept by the same settings."""
+    settings, _ = settings_of(found, prefix=_JWT_PREFIX)
+    if settings.hub_jwt_secret_file is None:
+        raise InvalidArgument(
+            "there is no secret to sign with",
+            hint="name its file with --secret-file, or set hub_jwt_secret_file as for the server",
+        )
+    if not SECOND <= found.ttl * SECOND <= settings.hub_jwt_max_age * SECOND:
+        raise InvalidArgument.of(
+            "--ttl", f"{found.ttl:g} s", f"1 s or more, and no more than hub_jwt_max_age ({settings.hub_jwt_max_age:g} s)"
+        )
+    now = SystemClock().now()
+    issued = now // SECOND
+    claims: dict[str, object] = {
+        "iss": settings.hub_jwt_issuer,
+        "aud": settings.hub_jwt_audience,
+        "actorId": found.actor,
+        "publish": found.publish,
+        "subscribe": found.subscribe,
+        "iat": issued,
+        "exp": issued + round(found.ttl),
+    }
+    key = KeyFile(settings.hub_jwt_secret_file, "HS256", secret_key, lambda: 0).key
+    token = key.signed({name: value for name, value in claims.items() if value is not None})
+    try:
+        demands = Demands(issuer=settings.hub_jwt_issuer, audience=settings.hub_jwt_audience)
+        actor = identity_of(parse_claims(key.opened(token) or b""), demands, now).address
+    except Refusal as refusal:
+        raise InvalidArgument(f"a hub would refuse this token: {refusal.message}", hint=ACTOR_HINT) from None
+    say(token)
+    complain(f"valid for {span(found.ttl)}, as {actor}; send it as payload.jwt of hub:connect, or set PENSTOCK_TOKEN to it")
+    return 0

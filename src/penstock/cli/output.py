@@ -1,19 +1,31 @@
-"""The one place that writes to the terminal: results to the standard output, everything else to the standard error."""
+"""The one place that writes to the terminal: results to the standard output, everything else to the standard error.
+
+Also how values are written for people: tables, numbers, durations, instants, and the progress of long work.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TextIO
+from types import TracebackType
+from typing import Self, TextIO
+
+from penstock.clock import monotonic
+from penstock.durations import SECOND
 
 _UNSHOWN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNSHOWN_BUT_LINES = re.compile(_UNSHOWN.pattern.replace(r"\x0a-", r"\x0b-"))
 _NUMBER = re.compile(r"-|[0-9][0-9,.]*")
 _STYLES = {"faint": "2", "red": "31", "yellow": "33", "cyan": "36"}
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
+INTERVAL = SECOND // 10
+"""How often a line of progress is drawn."""
+BAR = 30
 
 
 def say(text: str) -> None:
@@ -123,3 +135,114 @@ def _write(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 message`, `1,200 messages`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def short(number: float) -> str:
+    """A number in at most six characters: `950`, `12,034`, `1.23M`; below ten with a decimal, when it has one."""
+    if abs(number) < 9.95 and number != int(number):
+        return f"{number:.1f}"
+    if abs(number) < 99_999.5:
+        return f"{number:,.0f}"
+    for unit, size in (("k", 10**3), ("M", 10**6)):
+        if abs(number) < 999.5 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number / 10**9:.3g}G"
+
+
+def octets(number: float) -> str:
+    """`512 B`, `1.5 KiB`, `12.0 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1_024:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1_024
+    return f"{number:.1f} TiB"
+
+
+def span(seconds: float) -> str:
+    """`85 µs`, `1.2 ms`, `4.0 s`, `3m 05s`, `2h 10m`, `5d 3h`: the two largest units."""
+    if seconds < 0:
+        return "-" + span(-seconds)
+    if seconds == 0:
+        return "0 s"
+    # What would be rounded up to the next unit is written in the next unit.
+    if seconds < 0.000_999_5:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.999_5:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    parts = []
+    for unit, size in _UNITS:
+        number, whole = divmod(whole, size)
+        parts.append((number, unit))
+    parts.append((whole, "s"))
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    (large, unit), (small, below) = parts[first], parts[first + 1]
+    return f"{large}{unit} {small:02d}{below}" if below != "h" else f"{large}{unit} {small}{below}"
+
+
+def moment(at: datetime) -> str:
+    """An instant in UTC, to the millisecond."""
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
+
+
+def clipped(text: str, width: int) -> str:
+    """A text in so many characters; what does not fit is an ellipsis."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"[:width]
+
+
+class Progress:
+    """Counts what is done, and shows it if the standard error is a terminal. The end of a `with` block removes the line."""
+
+    def __init__(self, label: str, total: int | None = None) -> None:
+        self._label, self._total = label, total
+        self._is_shown = sys.stderr.isatty()
+        self._begun = monotonic()
+        self._drawn = self._begun
+        """Work that takes less than one interval shows nothing."""
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._is_shown and self._drawn != self._begun:
+            redraw("")
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return (monotonic() - self._begun) / SECOND
+
+    @property
+    def rate(self) -> float:
+        """Done in a second, on average."""
+        return self.done / max(self.seconds, 1e-6)
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self.done += count
+        now = monotonic()
+        if self._is_shown and now - self._drawn >= INTERVAL:
+            self._drawn = now
+            width = shutil.get_terminal_size().columns - 1
+            redraw(progress_line(self._label, self.done, self._total, self.seconds, width))
+
+
+def progress_line(label: str, done: int, total: int | None, seconds: float, width: int) -> str:
+    """The line as it is drawn, in at most so many characters: the bar goes first when there is no room."""
+    rate = done / max(seconds, 1e-6)
+    if not total:
+        return f"{label}  {done:,}  {short(rate)}/s"[:width]
+    share = min(done / total, 1)
+    left = span((total - done) / rate) if rate and done < total else "0 s"
+    numbers = f"{share:4.0%}  {done:,} of {total:,}  {short(rate)}/s  {left} left"
+    filled = round(share * BAR)
+    full = f"{label}  [{'#' * filled}{'.' * (BAR - filled)}]  {numbers}"
+    return full if len(full) <= width else f"{label}  {numbers}"[:width]

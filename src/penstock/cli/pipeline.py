@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from penstock.cli import pipeline_options as options
-from penstock.cli import pipeline_replay, pipeline_show
-from penstock.cli.arguments import size
+from penstock.cli import pipeline_replay
+from penstock.cli import pipeline_run as options
+from penstock.cli.arguments import size, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, say, say_json
-from penstock.cli.pipeline_queries import run_queries, spark_session
-from penstock.cli.wording import count, octets
+from penstock.cli.output import complain, count, octets, say, say_json, span, table
+from penstock.cli.pipeline_run import run_queries, spark_session
 from penstock.errors import InvalidArgument
+
+COLUMNS = (
+    "WINDOW",
+    "STREAM",
+    "SUBSCRIPTION",
+    "CONSUMER",
+    "PUBLISHED",
+    "ACKED",
+    "REDELIVERED",
+    "DEAD",
+    "WAIT P50",
+    "P99",
+    "PROCESSING P50",
+    "P99",
+)
 
 
 def configure(parser: Parser) -> None:
@@ -47,7 +63,7 @@ def configure(parser: Parser) -> None:
     options.add_window(run)
 
     pipeline_replay.configure(verbs.add("replay", "publish a range of a stream again", pipeline_replay.run))
-    pipeline_show.configure(verbs.add("show", "show the metrics of the last minutes", pipeline_show.run))
+    _add_show(verbs.add("show", "show the metrics of the last minutes", run_show))
 
     init = verbs.add("init", "write a project for Spark Declarative Pipelines", run_init)
     init.add_argument("directory", metavar="DIR", help="the project's directory, made if it is not there")
@@ -101,3 +117,43 @@ def run_init(found: argparse.Namespace) -> int:
 def _job(name: str) -> Any:  # Any: a module
     """A job's module, which imports pyspark."""
     return import_module(f"penstock.pipeline.jobs.{name}")
+
+
+def _add_show(parser: Parser) -> None:
+    """The flags of `show`."""
+    parser.add_argument("--json", action="store_true", help="for programs")
+    options.add_lake(parser)
+    parser.add_argument(
+        "--minutes", metavar="N", type=whole(1, 100_000), default=10, help="how far back from the newest window (10)"
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
+
+
+def run_show(found: argparse.Namespace) -> int:
+    """Show the metrics."""
+    from penstock.pipeline.plot import write_html  # noqa: PLC0415  # `--help` needs no lake
+    from penstock.pipeline.recent_metrics import recent  # noqa: PLC0415
+
+    rows = recent(options.lake_of(found), found.minutes)
+    if found.html is not None:
+        say(str(write_html(rows, found.html)))
+    elif found.json:
+        say_json(rows)
+    else:
+        say(table([COLUMNS, *map(_cells, rows)]))
+    return 0
+
+
+def _cells(row: Mapping[str, object]) -> Sequence[str]:
+    """A row of the table."""
+    start = row["window_start"]
+    return [
+        f"{start:%H:%M:%S}" if isinstance(start, datetime) else str(start),
+        *(str(row[name] or "-") for name in ("stream", "subscription", "consumer")),
+        *(f"{row[name]:,}" for name in ("published", "acked", "redelivered", "dead_lettered")),
+        *(_milliseconds(row[name]) for name in ("wait_p50_ms", "wait_p99_ms", "processing_p50_ms", "processing_p99_ms")),
+    ]
+
+
+def _milliseconds(value: object) -> str:
+    return span(value / 1000) if isinstance(value, int | float) else "-"

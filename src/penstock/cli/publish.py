@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.cli.arguments import pair, whole
 from penstock.cli.command import Parser
+from penstock.cli.input import add_source, check_source, publish_all
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.cli.source import add_source, check_source, publish_all
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

@@ -6,12 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import Parser
-from penstock.cli.consumption import BATCH, add_consumption, follow
-from penstock.cli.output import complain
-from penstock.cli.printer import Printer, add_format
+from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
+from penstock.cli.output import complain, count
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.cli.wording import count
 
 if TYPE_CHECKING:
     from penstock.client.message import IncomingMessage

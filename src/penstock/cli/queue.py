@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.confirm import add_yes, confirm
-from penstock.cli.consumption import BATCH, add_consumption, follow
-from penstock.cli.output import complain, say, say_json, table
-from penstock.cli.printer import Printer, add_format
+from penstock.cli.input import add_source, add_yes, check_source, confirm, publish_all
+from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
+from penstock.cli.output import complain, count, say, say_json, span, table
 from penstock.cli.session import add_target, describe, made, on_each, run
-from penstock.cli.source import add_source, check_source, publish_all
-from penstock.cli.wording import count, span
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:

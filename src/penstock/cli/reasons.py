@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import printable
-from penstock.cli.wording import moment, span
+from penstock.cli.output import moment, printable, span
 
 if TYPE_CHECKING:
     from penstock import Explanation

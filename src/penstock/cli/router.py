@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
-from penstock.cli import router_status
+from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.serve import serve
@@ -17,7 +20,7 @@ from penstock.cli.settings import add_flags, settings_of
 from penstock.clock import SystemClock
 from penstock.config import OPTIONS
 from penstock.config.load import DEFAULT
-from penstock.errors import InvalidArgument, PenstockError
+from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, ServerUnreachable, Unauthenticated
 from penstock.router.config_cache import ConfigCache
 from penstock.router.config_places import ConfigFile, Place
 from penstock.router.configuration import URL_VARIABLE, find_places
@@ -52,7 +55,7 @@ def configure(parser: Parser) -> None:
     check.add_argument("--data-dir", metavar="PATH", type=Path, default=DATA_DIR, help=f"of the router (default: {DATA_DIR})")
     check.add_argument("--json", action="store_true", help="for programs")
 
-    router_status.configure(verbs)
+    _add_status(verbs)
 
 
 def _add_places(parser: Parser) -> None:
@@ -166,3 +169,180 @@ def _queues(config: RouterConfig) -> str:
         for queue in config.queues
     ]
     return table([["QUEUE", "URI", "CONNECTIONS", "VISIBILITY"], *rows])
+
+
+SERVER = "http://127.0.0.1:8095"
+SERVER_VARIABLE = "PENSTOCK_ROUTER"
+TOKEN_VARIABLE = "PENSTOCK_TOKEN"
+SECONDS = 30
+WELL = "HEALTHY"
+
+
+def _add_status(verbs: Verbs) -> None:
+    """Add `status` and `seed`."""
+    status = verbs.add("status", "show how a router is: its pools, queues, breakers and warnings", run_status)
+    seed = verbs.add("seed", "put messages on a router's queues, to try it out (needs --development there)", run_seed)
+    for parser in (status, seed):
+        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--server", metavar="URL", help=f"the router's address (default: {SERVER_VARIABLE}, or {SERVER})")
+        parser.add_argument(
+            "--token", help=f"who calls, if the router asks; others may see a flag, so rather set {TOKEN_VARIABLE}"
+        )
+    seed.add_argument("--count", type=whole(1), default=10, metavar="N", help="how many messages (default: 10)")
+    seed.add_argument(
+        "--queue", metavar="NAME", default="random", help="high, medium, low, random, or a queue's name (default: random)"
+    )
+    seed.add_argument(
+        "--endpoint",
+        metavar="NAME",
+        default="random",
+        help="fast, slow, faulty, fail, success, pending, client-error, random, or a URL (default: random, of the first four)",
+    )
+    seed.add_argument(
+        "--groups",
+        choices=("unique", "1of8", "single"),
+        default="unique",
+        help="a group for each message, eight, or one (default: unique)",
+    )
+
+
+def run_status(found: argparse.Namespace) -> int:
+    """0 when the router is well, 1 when it is not."""
+    router = _Router(found)
+    health = router.get("/monitoring/health")
+    pools, queues = router.get("/monitoring/pool-stats"), router.get("/monitoring/queue-stats")
+    breakers, warnings = router.get("/monitoring/circuit-breakers"), router.get("/monitoring/warnings/unacknowledged")
+    standby = router.get("/monitoring/standby-status")
+    if found.json:
+        say_json(
+            {"health": health, "pools": pools, "queues": queues, "breakers": breakers, "warnings": warnings, "standby": standby}
+        )
+    else:
+        _show_health(health, standby)
+        _show_tables(pools, queues, breakers)
+        _show_warnings(warnings)
+    return 0 if health["status"] == WELL else 1
+
+
+def run_seed(found: argparse.Namespace) -> int:
+    """Say how many messages were sent."""
+    asked = {"count": found.count, "queue": found.queue, "endpoint": found.endpoint, "messageGroupMode": found.groups}
+    answer = _Router(found).call("POST", "/api/seed/messages", asked)
+    if found.json:
+        say_json(answer)
+    else:
+        say(f"sent {answer['messagesSent']} of {answer['totalRequested']} messages")
+    return 0
+
+
+def _show_health(health: Any, standby: Any) -> None:
+    details = health["details"]
+    reason = details.get("degradationReason")
+    say(f"{health['status'].lower()}, up {health['uptimeMillis'] // 1000} s" + (f": {reason}" if reason else ""))
+    if standby.get("standbyEnabled"):
+        say(f"{standby['role'].lower()} {standby['instanceId']}; the lock is held by {standby['currentLockHolder'] or 'nobody'}")
+
+
+def _show_tables(pools: Any, queues: Any, breakers: Any) -> None:
+    if queues:
+        rows = [
+            [name, str(one["totalMessages"]), str(one["totalConsumed"]), str(one["totalFailed"]), str(one["pendingMessages"])]
+            for name, one in sorted(queues.items())
+        ]
+        say("\n" + table([["QUEUE", "RECEIVED", "DONE", "GIVEN BACK", "PENDING"], *rows]))
+    if pools:
+        rows = [
+            [
+                code,
+                f"{one['activeWorkers']}/{one['maxConcurrency']}",
+                f"{one['queueSize']}/{one['maxQueueCapacity']}",
+                str(one["totalSucceeded"]),
+                str(one["totalFailed"]),
+                f"{one['averageProcessingTimeMs']:.0f} ms",
+            ]
+            for code, one in sorted(pools.items())
+        ]
+        say("\n" + table([["POOL", "WORKING", "WAITING", "SUCCEEDED", "FAILED", "AVERAGE"], *rows]))
+    if breakers:
+        rows = [
+            [name, one["state"], str(one["successfulCalls"]), str(one["failedCalls"]), str(one["rejectedCalls"])]
+            for name, one in sorted(breakers.items())
+        ]
+        say("\n" + table([["TARGET", "BREAKER", "SUCCEEDED", "FAILED", "REJECTED"], *rows]))
+
+
+def _show_warnings(warnings: Any) -> None:
+    if warnings:
+        say("")
+        for one in warnings[:20]:
+            times = f" ({one['count']} times)" if one.get("count", 1) > 1 else ""
+            say(f"{one['severity']} {one['category']}: {one['message']}{times}")
+
+
+class _Router:
+    """The API of a router that runs."""
+
+    def __init__(self, found: argparse.Namespace) -> None:
+        self._url = found.server or os.environ.get(SERVER_VARIABLE) or SERVER
+        token = found.token or os.environ.get(TOKEN_VARIABLE)
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            self._parts = urlsplit(self._url)
+            is_whole = self._parts.scheme in {"http", "https"} and bool(self._parts.hostname) and self._parts.port != 0
+        except ValueError:
+            is_whole = False
+        self._url = shown_uri(self._url)  # from here on it is only shown
+        if not is_whole:
+            raise InvalidArgument.of("--server", self._url, f"an address such as {SERVER}")
+
+    def get(self, path: str) -> Any:
+        return self.call("GET", path)
+
+    def call(self, method: str, path: str, asked: object = None) -> Any:
+        body = None if asked is None else json.dumps(asked).encode()
+        headers = {**self._headers, **({} if body is None else {"Content-Type": "application/json"})}
+        host, port = self._parts.hostname or "", self._parts.port
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connection = kind(host, port, timeout=SECONDS)
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, HTTPException) as error:
+            raise _hinted(
+                ServerUnreachable(self._url, str(error)), "start it with `penstock router run`, or name its address with --server"
+            ) from None
+        finally:
+            connection.close()
+        if response.status >= 300 and not (path == "/health" and response.status == 503):
+            raise self._refused(method, path, response.status, content)
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise FailedPrecondition(f"what answers at {self._url} is no router", hint="name the router's own address") from None
+
+    def _refused(self, method: str, path: str, status: int, content: bytes) -> PenstockError:
+        said, reason = content.decode("utf-8", "replace")[:500], ""
+        try:
+            found = json.loads(content)
+            found = found if "message" in found else found["error"]
+            said, reason = found["message"], found.get("reason", "")
+        except (ValueError, KeyError, TypeError):
+            pass  # something else than a router answers
+        if status == 401:
+            return _hinted(Unauthenticated(said.rpartition("authenticated: ")[2]), f"give --token, or set {TOKEN_VARIABLE}")
+        if status == 403:
+            return FailedPrecondition(f"the router refuses: {said}", hint="use a token that may")
+        if status == 404 and path.startswith("/api/") and reason == "no_such_path":
+            return _hinted(NotFound(f"seeds at {self._url}"), "start the router with --development")
+        if status == 404 and reason == "not_found":
+            return _hinted(NotFound(said.partition("not found: ")[2]), "`penstock router status` shows what there is")
+        if status == 404:
+            return _hinted(NotFound(f"a router at {self._url}"), "something else listens there: name the router's own address")
+        return FailedPrecondition(f"{method} {path} was answered with status {status}: {said}")
+
+
+def _hinted(error: PenstockError, hint: str) -> PenstockError:
+    """An error with advice that fits a router."""
+    error.hint = hint
+    return error

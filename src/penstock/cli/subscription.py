@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, say, say_json, table
+from penstock.cli.output import complain, count, say, say_json, span, table
 from penstock.cli.session import add_target, describe, made, on_each, run
-from penstock.cli.wording import count, span
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import printable
-from penstock.cli.wording import clipped, short, span
+from penstock.cli.output import clipped, printable, short, span
 
 if TYPE_CHECKING:
     from penstock.wire.results import Overview

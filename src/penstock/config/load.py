@@ -11,8 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.config.combinations import check_together
-from penstock.config.settings import ENVIRONMENT_PREFIX, OPTIONS, Option, Settings
+from penstock.config.settings import ENVIRONMENT_PREFIX, OPTIONS, Option, Settings, check_together
 from penstock.config.values import PATH
 from penstock.errors import InvalidArgument
 

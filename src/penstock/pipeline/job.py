@@ -1,14 +1,23 @@
-"""What every job is given: where the log is, where the lake is, and how it runs."""
+"""What every job is given: where the log is, where the lake is, and how it runs; and whether that log can be reached."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from penstock.log.http import HttpLog
+from penstock.log.open import open_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.log.log import Log
+
+PATIENCE_SECONDS = 3.0
+"""How long `check_log` waits for a server: less than a reader does, which may sit out a restart, because a person is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +62,15 @@ class Plan:
 
 Start = Callable[["SparkSession", Plan], "list[StreamingQuery]"]
 """A job that goes on: starts its queries and returns them."""
+
+
+def check_log(target: Target, streams: str | None = None, names: Sequence[str] | None = None) -> None:
+    """Raise what is wrong with the address, the token, the pattern or the names, before Spark is started, which takes seconds."""
+    with closing(_log(target)) as log:
+        log.spans(names, pattern=streams)
+
+
+def _log(target: Target) -> Log:
+    if target.endpoint is not None:
+        return HttpLog(target.endpoint, token=target.token, project=target.project, timeout=PATIENCE_SECONDS)
+    return open_log(path=target.path, project=target.project)

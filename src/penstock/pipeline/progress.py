@@ -1,13 +1,21 @@
-"""How far the queries of a job are: Spark's own reports, added up. Pure; who shows it is in the command line."""
+"""How far the queries of a job are: Spark's own reports, added up, and watching queries until they end, are stopped, or fail."""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.pipeline.failure import failure_of, in_our_words
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
 
 RECENT = 10 * SECOND
 """What a rate is an average of."""
@@ -88,3 +96,53 @@ def _behind(end: object, latest: object) -> int | None:
 def _offset(value: object) -> int:
     last = value[-1] if isinstance(value, list) and value else value
     return last if isinstance(last, int) else 0
+
+
+LOOK_SECONDS = 0.25
+
+Show = Callable[[Sequence[Meter]], None]
+"""Told again and again how far the queries are."""
+
+
+def watch(queries: Sequence[StreamingQuery], stop: threading.Event, show: Show) -> list[Meter]:
+    """Return when all have ended by themselves, or after `stop` is set: then a batch that runs is given up, to be done again.
+
+    What a query fails with is raised, in our words, when the others have been stopped.
+    """
+    meters = {query.id: Meter(query.name or query.id, monotonic()) for query in queries}
+    try:
+        with in_our_words():
+            while not _are_over(queries, stop):
+                _look(queries, meters, stop, show)
+                stop.wait(LOOK_SECONDS)
+            _look(queries, meters, stop, show)  # at what was reported last
+    finally:
+        for query in queries:
+            if query.isActive:
+                query.stop()
+    return list(meters.values())
+
+
+def _are_over(queries: Sequence[StreamingQuery], stop: threading.Event) -> bool:
+    return stop.is_set() or not any(query.isActive for query in queries)
+
+
+def _look(queries: Sequence[StreamingQuery], meters: Mapping[str, Meter], stop: threading.Event, show: Show) -> None:
+    for query in queries:
+        _take(query, meters[query.id])
+        if not query.isActive and not stop.is_set() and (error := query.exception()) is not None:
+            raise failure_of(error)
+    show(list(meters.values()))
+
+
+def _take(query: StreamingQuery, meter: Meter) -> None:
+    """Read what a query has reported since; more than the last only when it reported more than once."""
+    last = query.lastProgress
+    if last is None:
+        return
+    newest = report_of(json.loads(last.json))
+    if meter.last is not None and newest.batch <= meter.last.batch + 1:
+        meter.add(newest, monotonic())
+        return
+    for progress in query.recentProgress:
+        meter.add(report_of(json.loads(progress.json)), monotonic())

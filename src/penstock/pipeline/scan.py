@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, StreamReplaced
 from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
-from penstock.pipeline.core.offsets import Loss, Position, beyond, check, deleted, overtaken, replaced
+from penstock.pipeline.core.offsets import Loss, Position, beyond, by_name, check, deleted, overtaken, replaced
 from penstock.pipeline.core.options import DEAD_LETTERS, MESSAGES, SourceOptions, column_names
 from penstock.pipeline.core.planning import Piece, plan
 
@@ -62,6 +63,22 @@ def open_cursors(options: SourceOptions) -> WritableLog:
 
     assert options.endpoint is not None, "checked with the options"
     return HttpLog(options.endpoint, token=options.token, project=options.project, timeout=CURSOR_SECONDS)
+
+
+def find(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
+    """What there is of what the options ask for; NotFound for a stream that is named and missing."""
+    if options.is_messages:
+        return by_name(log.spans(options.streams, options.pattern), is_messages=True)
+    return by_name(log.spans([]), is_messages=False)
+
+
+def find_present(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
+    """The same, but that streams that are missing are just not there."""
+    try:
+        return find(log, options)
+    except NotFound:
+        pattern = "|".join(re.escape(stream) for stream in options.streams or ())
+        return by_name(log.spans(pattern=pattern), is_messages=True)
 
 
 def parts(options: SourceOptions, pieces: Sequence[Piece], archived: Sequence[Piece] = ()) -> list[Part]:

@@ -1,9 +1,16 @@
-"""`spark.readStream.format("penstock")`: Spark's questions, put to a `Follower` on the driver and to a scan in the tasks."""
+"""`spark.readStream.format("penstock")`: Spark's questions, put to a `Follower` on the driver and to a scan in the tasks.
+
+The follower knows which offsets there are, how many of them the next batch takes, and which losses were reported. It lives as
+long as its query, in a process of its own. All that must outlive it is in Spark's checkpoint: a new follower gives the same
+answers for the same offsets.
+"""
 
 # ruff: noqa: N802  # the names are Spark's
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +24,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.pipeline.core.offsets import decode, encode, pieces_of
-from penstock.pipeline.core.options import SourceOptions
-from penstock.pipeline.follower import Follower
-from penstock.pipeline.scan import Part, arrow_schema, open_cursors, open_source, parts, scan
+from penstock.clock import monotonic
+from penstock.errors import NotFound, OutOfRange, PenstockError
+from penstock.log.log import Log, StreamSpan, WritableLog
+from penstock.pipeline.core import offsets as rules
+from penstock.pipeline.core.offsets import Backlog, Loss, Offsets, Position, decode, encode, pieces_of
+from penstock.pipeline.core.options import LATEST, SourceOptions
+from penstock.pipeline.core.planning import share
+from penstock.pipeline.scan import Part, arrow_schema, find, find_present, open_cursors, open_source, parts, scan
 
 Stored = dict[str, Any]  # offsets as Spark keeps them: JSON
 
@@ -84,3 +95,138 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query has ended."""
         if self._followed is not None:
             self._followed.close()
+
+
+logger = logging.getLogger("penstock.pipeline")
+
+IDLE = 50_000
+"""Microseconds between two questions to a log in which nothing is new. Spark itself asks every ten milliseconds."""
+
+
+class Follower:
+    """Follows the streams that the options name. `cursors` opens the log that keeps the cursor, when there is one."""
+
+    def __init__(self, options: SourceOptions, log: Log, cursors: Callable[[], WritableLog] | None = None) -> None:
+        self._options = options
+        self._log = log
+        self._open_cursors = cursors
+        self._cursors: WritableLog | None = None
+        self._told_cursor: Offsets | None = None
+        self._initial: Offsets | None = None
+        self._places: Offsets = {}
+        self._target: dict[str, StreamSpan] | None = None
+        self._seen: dict[str, StreamSpan] = {}
+        self._told: set[Loss] = set()
+        self._is_idle = False
+        self._asked_at = 0
+        self._closed = threading.Event()
+
+    def begin(self) -> Offsets:
+        """Where the query begins. Spark may ask more than once before the first batch: the answer stays.
+
+        Spark does not keep it, and asks again when a first batch that was killed is repeated. So a stream that begins at its end
+        is left out here and placed by the end of that batch, which is kept: asked again, its end would be another one, and
+        what came in between would be skipped.
+        """
+        if self._initial is None:
+            spans = find(self._log, self._options)
+            if self._target is not None:  # what came since is not seen
+                spans = {stream: self._target[stream] for stream in spans if stream in self._target}
+            self._seen = spans
+            times = rules.times(spans, self._options.start)
+            found = self._log.offsets_at(times) if times else {}
+            offsets, losses = rules.place(spans, self._options.start, LATEST, found)
+            self._report(losses)
+            self._places = {stream: Position(spans[stream].number, offset) for stream, offset in offsets.items()}
+            self._initial = {stream: at for stream, at in self._places.items() if at.offset < spans[stream].latest}
+        return self._initial
+
+    def freeze(self) -> None:
+        """From now on, what is new is not seen any more: Trigger.AvailableNow."""
+        self._target = self._ask()
+
+    def latest(self, start: Offsets, *, max_rows: int | None = None, max_bytes: int | None = None) -> Offsets:
+        """Where a batch that begins at `start` ends: at `start` when nothing is new, after a short wait if nothing was before."""
+        spans = self._target
+        if spans is None:
+            if self._is_idle:
+                self._closed.wait(max(self._asked_at + IDLE - monotonic(), 0) / 1_000_000)
+            spans = self._ask()
+        self.commit(start)  # a batch begins where one ended: Spark itself says so only with the batch after
+        places = self._places if start == self._initial else {}
+        waiting = rules.backlog(start, spans, self._options.matches, places)
+        self._report(waiting.losses)
+        end = waiting.end(self._reached(waiting, max_rows, max_bytes))
+        self._is_idle = end == start
+        return end
+
+    def newest(self) -> Offsets:
+        """The ends of all streams, as they were when they were last looked at."""
+        return {stream: Position(span.number, span.latest) for stream, span in self._seen.items()}
+
+    def commit(self, end: Offsets) -> None:
+        """Tell the cursor how far Spark got. A server that is away for a moment hears it with the next commit."""
+        if self._options.cursor is None or self._open_cursors is None or end == self._told_cursor:
+            return
+        alive = {stream: at.offset for stream, at in end.items() if not self._seen or self._is_alive(stream, at)}
+        try:
+            if self._cursors is None:
+                self._cursors = self._open_cursors()
+            self._cursors.advance(self._options.cursor, alive)
+            self._told_cursor = end
+        except PenstockError as error:
+            if not error.transient and not isinstance(error, NotFound):
+                raise
+            logger.warning("cursor %s was not advanced, the next commit tries again: %s", self._options.cursor, error)
+
+    def close(self) -> None:
+        """End waits, and let go of the log. Safe to call twice."""
+        self._closed.set()
+        self._log.close()
+        if self._cursors is not None:
+            self._cursors.close()
+
+    def _is_alive(self, stream: str, position: Position) -> bool:
+        span = self._seen.get(stream)
+        return span is not None and span.number == position.number and position.offset <= span.latest
+
+    def _ask(self) -> dict[str, StreamSpan]:
+        self._seen = find_present(self._log, self._options)
+        self._asked_at = monotonic()
+        return self._seen
+
+    def _report(self, losses: list[Loss]) -> None:
+        if self._options.is_strict:
+            rules.check(losses)
+        for loss in losses:
+            if loss not in self._told:
+                self._told.add(loss)
+                logger.warning("skipped: %s", loss.text)
+
+    def _reached(self, waiting: Backlog, max_rows: int | None, max_bytes: int | None) -> dict[str, int] | None:
+        """How far limits let a batch get; None: to the end. Never nowhere, if anything waits."""
+        rows = {stream: count for stream, count in waiting.rows.items() if count > 0}
+        if not rows or (max_rows is None and max_bytes is None):
+            return None
+        starts = {stream: waiting.starts[stream].offset for stream in rows}
+        if max_bytes is not None:
+            reached = self._offsets_for(waiting, starts, max_bytes)
+            allowed = {stream: min(max(reached[stream] - start, 0), rows[stream]) for stream, start in starts.items()}
+            rows = allowed if any(allowed.values()) else share(rows, 1)
+        if max_rows is not None:
+            rows = share(rows, max_rows)  # of what the bytes allow, so that both limits hold and something is left
+        return {stream: start + rows.get(stream, 0) for stream, start in starts.items()}
+
+    def _offsets_for(self, waiting: Backlog, starts: Mapping[str, int], max_bytes: int) -> dict[str, int]:
+        """As the log says. A stream that has changed since it was looked at is taken to its end: reading it says what is gone."""
+        ends = {stream: waiting.stops[stream].offset for stream in starts}
+        try:
+            return self._log.offsets_for(starts, max_bytes)
+        except (NotFound, OutOfRange):
+            spans = find_present(self._log, self._options)
+        same = {
+            stream: max(start, spans[stream].earliest)
+            for stream, start in starts.items()
+            if stream in spans and spans[stream].number == waiting.starts[stream].number and spans[stream].latest >= start
+        }
+        return ends | (self._log.offsets_for(same, max_bytes) if same else {})

@@ -33,7 +33,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.consumer import DeliveryRules
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.config import Settings
-from penstock.config.combinations import is_loopback
+from penstock.config.settings import is_loopback
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google.api import PubSubDoor

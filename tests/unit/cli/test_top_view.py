@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.cli.top_screen import keys_of
+from penstock.cli.top import keys_of
 from penstock.cli.top_view import Sample, Sort, body, frame, ordered, sample, totals
 from penstock.values.queue import QueueStats
 from penstock.values.subscription import SubscriptionStats

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import OPTIONS, Settings, find_file, load
-from penstock.config.combinations import is_loopback
+from penstock.config.settings import is_loopback
 from penstock.errors import InvalidArgument
 from tests.docs.pages import ROOT, table_rows
 

@@ -15,8 +15,8 @@ from penstock.errors import DataLoss, InvalidArgument, OutOfRange
 from penstock.log.log import EVENTS, StreamSpan
 from penstock.pipeline.core.offsets import Position
 from penstock.pipeline.core.planning import Piece
-from penstock.pipeline.lake import merging
-from penstock.pipeline.lake.merging import CompactReport, compact_table
+from penstock.pipeline.lake import compaction
+from penstock.pipeline.lake.compaction import CompactReport, compact_table
 from penstock.pipeline.lake.reading import archived, offsets_at, read
 from penstock.pipeline.lake.table import Lake, Staged, Table
 
@@ -181,7 +181,7 @@ def test_what_is_not_archived_or_not_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_small_files_become_one_for_each_day(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "GROUP_BYTES", 200)
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 200)
     before = found(lake, Piece("orders", 7, 0, 40))
     with Lake(lake).table("messages") as table:
         count, state = len(table.files()), table.watermark()
@@ -203,13 +203,13 @@ def test_a_merger_that_loses_rows_changes_nothing(lake: Path) -> None:
     with Lake(lake).table("messages") as table:
         files = table.files()
         with pytest.raises(DataLoss, match="nothing was changed"):
-            compact_table(table, merger=lambda merges: (merging.merge_files(merge) - 1 for merge in merges))
+            compact_table(table, merger=lambda merges: (compaction.merge_files(merge) - 1 for merge in merges))
         assert table.files() == files
 
 
 def test_two_compactions_at_once_merge_once(lake: Path) -> None:
-    def slow(merges: Iterable[merging.Merge]) -> Iterable[int]:
-        done = [merging.merge_files(merge) for merge in merges]
+    def slow(merges: Iterable[compaction.Merge]) -> Iterable[int]:
+        done = [compaction.merge_files(merge) for merge in merges]
         with Lake(lake).table("messages") as other:
             compact_table(other)
         return iter(done)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from penstock.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument
 from penstock.pipeline.core.offsets import Position
 from penstock.pipeline.lake import table as table_module
-from penstock.pipeline.lake.disk import Disk, Lock
-from penstock.pipeline.lake.names import HIDDEN
+from penstock.pipeline.lake.files import HIDDEN, Disk, Lock
 from penstock.pipeline.lake.table import GRACE, Lake, Staged, Table
 from penstock.testing import ManualClock
 

@@ -1,16 +1,20 @@
-"""Where a table is written to, and under which name: the options of the sink, read once, on the driver."""
+"""Where a table is written to, under which name, and which columns it must have.
+
+The options of the sink and the types of the columns are checked once, on the driver, before anything runs.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from penstock.errors import InvalidArgument
 from penstock.log.log import QUEUE, TOPIC, stream_name
 from penstock.pipeline.core.options import SINK_OPTIONS, Given
 
-JSON, VALUE = "json", "value"
+JSON = "json"
 
 _QUERY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+@-]{0,199}", re.ASCII)
 """As the server has it, said before the work rather than after it."""
@@ -90,3 +94,145 @@ def _batch(given: Given) -> int | None:
     if not re.fullmatch(r" *[0-9]{1,18} *", text, re.ASCII):
         raise given.wrong("batch", "the number of the batch: 0 or more")
     return int(text)
+
+
+VALUE, KEY, ATTRIBUTES, PRIORITY, TTL, DELIVER_AT, STREAM = (
+    "value",
+    "key",
+    "attributes",
+    "priority",
+    "ttl",
+    "deliver_at",
+    "stream",
+)
+
+_TEXT = r"string( collate .*)?|(var)?char\(\d+\)"
+_WHOLE = "tinyint|smallint|int|bigint"
+_DECIMAL = r"decimal\(.*\)"
+_NUMBER = f"{_WHOLE}|float|double|{_DECIMAL}"
+_DURATION = "interval (day|hour|minute|second).*"
+_INSTANT = "timestamp|timestamp_ntz"
+
+# The columns that mean something by their name: the types that fit, and how they are called in an error.
+_WANTED: dict[str, tuple[str, str]] = {
+    VALUE: (f"{_TEXT}|binary", "string or binary"),
+    KEY: (_TEXT, "string"),
+    ATTRIBUTES: ("map<string,string>", "map<string,string>"),
+    PRIORITY: (_WHOLE, "a whole number: tinyint, smallint, int or bigint"),
+    TTL: (f"{_NUMBER}|{_DURATION}", "seconds as a number, or an interval of days to seconds"),
+    DELIVER_AT: ("timestamp", "timestamp"),
+    STREAM: (_TEXT, "string"),
+}
+
+_JSON_SCALAR = re.compile(rf"{_TEXT}|{_NUMBER}|{_DURATION}|{_INSTANT}|binary|boolean|date|time\(.*\)|void")
+_JSON_KEY = re.compile(rf"{_TEXT}|{_NUMBER}|{_INSTANT}|date")
+
+
+class Column(NamedTuple):
+    """A column of the table: its name, and its type as Spark writes it, for people and as a tree."""
+
+    name: str
+    kind: str
+    tree: Any
+    """What `DataType.jsonValue()` gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a row becomes a message."""
+
+    special: tuple[str, ...]
+    """The columns that are sent as they are, by the names above."""
+    payload: tuple[str, ...] | None
+    """The columns that become one JSON object, which is the value; None when there is a column `value`."""
+
+
+def layout(columns: Sequence[Column], *, is_json: bool, has_stream: bool) -> Layout:
+    """How these columns are written. InvalidArgument says which column is wrong, what it is, and what is wanted.
+
+    `has_stream`: the stream is named by an option, so that no row has to.
+    """
+    names = [column.name for column in columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(f"column {name!r} is there more than once", hint="rename one of them, or drop it")
+    special = [column for column in columns if column.name in _WANTED and not (is_json and column.name == VALUE)]
+    others = [column for column in columns if column not in special]
+    for column in special:
+        _check_special(column)
+    if not has_stream and STREAM not in names:
+        raise InvalidArgument(
+            "no stream to write to",
+            hint="option('topic', 'NAME') or option('queue', 'NAME'), or a column `stream` that says it for each row",
+        )
+    if is_json:
+        return Layout(tuple(column.name for column in special), _payload(others))
+    _check_plain(names, others)
+    return Layout(tuple(column.name for column in special), None)
+
+
+def _check_special(column: Column) -> None:
+    fitting, wanted = _WANTED[column.name]
+    if not re.fullmatch(fitting, column.kind):
+        raise InvalidArgument.of(f"the type of column {column.name!r}", column.kind, wanted, hint=_remedy(column))
+
+
+def _remedy(column: Column) -> str:
+    if column.name == VALUE:
+        return "option('payload', 'json') writes all columns as one JSON object; or cast it, or use to_json"
+    if column.name == DELIVER_AT and column.kind == "timestamp_ntz":
+        return "without a time zone it is no instant: cast it to timestamp"
+    return "cast it, or rename it when it is data of yours"
+
+
+def _check_plain(names: Sequence[str], others: Sequence[Column]) -> None:
+    listed = ", ".join(repr(column.name) for column in others)
+    if VALUE not in names:
+        found = f"; there are {', '.join(map(repr, names))}" if names else ""
+        raise InvalidArgument(
+            f"no column `value` to write{found}",
+            hint="option('payload', 'json') writes all columns as one JSON object; or rename the one that holds the message",
+        )
+    if others:
+        raise InvalidArgument(
+            f"columns that a message does not have: {listed}; wanted out of {', '.join(_WANTED)}",
+            hint="option('payload', 'json') writes them as one JSON object; or leave them out with select()",
+        )
+
+
+def _payload(columns: Sequence[Column]) -> tuple[str, ...]:
+    if not columns:
+        raise InvalidArgument("no column is left for the JSON payload", hint=f"columns beside {', '.join(_WANTED)} make it")
+    for column in columns:
+        for kind, wanted in _misfits(column.tree, column.kind):
+            raise InvalidArgument.of(
+                f"column {column.name!r} as JSON: its type", kind, wanted, hint="cast it to string, or leave it out with select()"
+            )
+    return tuple(column.name for column in columns)
+
+
+def _misfits(tree: object, kind: str) -> Iterator[tuple[str, str]]:
+    """What there is in a type that has no form in JSON: (the type, what is wanted)."""
+    match tree:
+        case {"type": "struct", "fields": list(fields)}:
+            for field in fields:
+                yield from _misfits(field["type"], _text(field["type"]))
+        case {"type": "array", "elementType": element}:
+            yield from _misfits(element, _text(element))
+        case {"type": "map", "keyType": key, "valueType": value}:
+            if not _JSON_KEY.fullmatch(_text(key)):
+                yield kind, "a map with keys that are texts, numbers, dates or timestamps"
+            yield from _misfits(value, _text(value))
+        case _ if not _JSON_SCALAR.fullmatch(kind):
+            yield kind, "a type that has a form in JSON"
+
+
+# The names of types in Spark's JSON that are others in SQL.
+_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+
+def _text(tree: object) -> str:
+    """A type's name in SQL; the word alone for one with inner types."""
+    if isinstance(tree, Mapping):
+        return str(tree["type"])
+    return _SQL.get(str(tree), str(tree))

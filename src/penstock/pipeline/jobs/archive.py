@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # what everybody calls it
 
 from penstock.pipeline.job import Plan
 from penstock.pipeline.lake.archiver import COMPACT_EVERY, Archiver
-from penstock.pipeline.lake.names import lake_path
+from penstock.pipeline.lake.files import lake_path
 from penstock.pipeline.lake.table import Lake
 from penstock.pipeline.lake.writing import day_of
 

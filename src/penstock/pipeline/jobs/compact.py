@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InvalidArgument
-from penstock.pipeline.lake.merging import TARGET_BYTES, CompactReport, Merge, compact_table, merge_files
-from penstock.pipeline.lake.names import HIDDEN
+from penstock.pipeline.lake.compaction import TARGET_BYTES, CompactReport, Merge, compact_table, merge_files
+from penstock.pipeline.lake.files import HIDDEN
 from penstock.pipeline.lake.table import Lake
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
-from penstock.pipeline.lake.names import lake_path
+from penstock.pipeline.lake.files import lake_path
 from penstock.pipeline.lake.table import Lake
 from penstock.pipeline.lake.writing import append, day_of
 

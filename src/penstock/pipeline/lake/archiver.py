@@ -22,7 +22,7 @@ from penstock.log.open import open_log
 from penstock.pipeline.core.manifest import floor, pending
 from penstock.pipeline.core.offsets import Offsets, Position, by_name, decode
 from penstock.pipeline.job import Plan
-from penstock.pipeline.lake.merging import compact_table
+from penstock.pipeline.lake.compaction import compact_table
 from penstock.pipeline.lake.table import Lake, Staged, Table
 from penstock.pipeline.lake.writing import DATE, SMALL_ROWS, STREAM, Content, hashed, staged, write
 

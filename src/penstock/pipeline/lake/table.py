@@ -31,8 +31,7 @@ from penstock.durations import SECOND
 from penstock.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument
 from penstock.pipeline.core.manifest import FORMAT, Commit, File, Snapshot, State
 from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.lake.disk import Disk, Lock
-from penstock.pipeline.lake.names import HIDDEN, directory, lake_path
+from penstock.pipeline.lake.files import HIDDEN, Disk, Lock, directory, lake_path
 
 FOLD = 100
 """Commits between two snapshots: what has to be read stays one snapshot and some commits, however old the lake is."""

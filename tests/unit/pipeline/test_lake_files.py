@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidArgument
-from penstock.pipeline.lake.names import LONGEST, directory, escaped, lake_path, unescaped
+from penstock.pipeline.lake.files import LONGEST, directory, escaped, lake_path, unescaped
 
 NAMES = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=400)
 

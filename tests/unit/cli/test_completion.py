@@ -8,9 +8,8 @@ from functools import cache
 import pytest
 
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.grammar import Entry, Flag, entries
+from penstock.cli.completion import SCRIPTS, Entry, Flag, bash, entries, fish, zsh
 from penstock.cli.main import COMMANDS, parser_of
-from penstock.cli.shells import SCRIPTS, bash, fish, zsh
 
 
 def example() -> Parser:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import hub_token
-from penstock.cli.command import Parser, Verbs
+from penstock.cli import hub
+from penstock.cli.command import Parser
 from penstock.clock import SystemClock
 from penstock.config import Settings
 from penstock.durations import SECOND
@@ -26,7 +26,7 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*words: str) -> None:
     parser = Parser()
-    hub_token.configure(Verbs(parser))
+    hub.configure(parser)
     found = parser.parse_args(["token", *words])
     assert found.run(found) == 0
 

@@ -21,8 +21,7 @@ from penstock.errors import InvalidArgument, PenstockError
 from penstock.router.config_cache import ConfigCache
 from penstock.router.config_places import ConfigFile, Place
 from penstock.router.configuration import URL_VARIABLE, find_places
-from penstock.router.core.change import changes
-from penstock.router.core.config import RouterConfig, merge, shown_uri
+from penstock.router.core.config import RouterConfig, changes, merge, shown_uri
 from penstock.router.sources.opening import SourceContext, open_source
 
 PORT = 8095

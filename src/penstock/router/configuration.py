@@ -21,10 +21,9 @@ from typing import Final
 from penstock.errors import InvalidArgument, Unavailable
 from penstock.router.config_cache import ConfigCache, hashed
 from penstock.router.config_places import ConfigFile, Place, places_of_urls
-from penstock.router.core.change import changes
-from penstock.router.core.config import RouterConfig, merge
+from penstock.router.core.config import RouterConfig, changes, merge
 from penstock.router.core.outcome import Severity
-from penstock.router.warn import Warn
+from penstock.router.core.warnings import Warn
 
 URL_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_URL"
 TOKEN_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_TOKEN"

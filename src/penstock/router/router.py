@@ -19,16 +19,14 @@ from penstock.errors import InvalidArgument, PenstockError
 from penstock.http.client.answer import Failure, Trouble
 from penstock.http.client.target import shown_target
 from penstock.http.client.transport import Transport
-from penstock.router.core.attempts import Tried
-from penstock.router.core.change import Changes, QueueChange, changes
 from penstock.router.core.circuit import Breaker
-from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig, shown_uri
-from penstock.router.core.group_moves import Moved
+from penstock.router.core.config import Changes, PoolConfig, QueueChange, QueueConfig, RouterConfig, changes, shown_uri
+from penstock.router.core.group import Moved
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
 from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Outcome, Severity, judge
 from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, GRACE, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
-from penstock.router.core.tracker import Tracker
+from penstock.router.core.tracker import Tracker, Tried
 from penstock.router.core.warnings import Category, Warnings
 from penstock.router.feed import Feed
 from penstock.router.mediator import Mediator

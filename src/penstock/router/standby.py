@@ -25,7 +25,7 @@ from penstock.router.core.config import shown_uri
 from penstock.router.core.outcome import Severity
 from penstock.router.core.primary_lease import Lease
 from penstock.router.core.snapshot import StandbyState
-from penstock.router.warn import Warn
+from penstock.router.core.warnings import Warn
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

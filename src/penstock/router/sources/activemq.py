@@ -36,8 +36,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.activemq_address import Address, parse_address
 from penstock.router.sources.activemq_copy import ID, MARK, copied, recognize

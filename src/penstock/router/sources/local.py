@@ -22,8 +22,8 @@ from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
 from penstock.values.lease import Lease

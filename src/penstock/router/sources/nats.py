@@ -19,8 +19,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.nats_address import parse_address
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders

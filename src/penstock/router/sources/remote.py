@@ -24,8 +24,8 @@ from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import Settled
 from penstock.router.source import Depth, Source
 from penstock.router.sources.local import MAX_ERROR, SETTINGS, consumer_name
 from penstock.router.sources.penstock import Kind

@@ -29,8 +29,8 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import Settled
 from penstock.router.source import Depth
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
 from penstock.router.sources.sqs_outbox import BATCH, Entry, Outbox

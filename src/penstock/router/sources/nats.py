@@ -1,4 +1,4 @@
-"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_address` for the URI).
+"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_connection` for the URI).
 
 poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
 ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
@@ -12,7 +12,6 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from penstock.backoff import exponential
 from penstock.clock import Clock
@@ -21,15 +20,19 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.core.tracker import Settled
-from penstock.router.source import Depth, Source
-from penstock.router.sources.nats_address import parse_address
-from penstock.router.sources.nats_connection import NatsConnection, NoResponders
-from penstock.router.sources.nats_jetstream import NANOSECONDS, ConsumerInfo, JetStream, StreamInfo
-from penstock.router.sources.nats_leftovers import clear, free, presence
-from penstock.router.sources.nats_outbox import Outbox, delivery_of
-
-if TYPE_CHECKING:
-    from penstock.router.sources.opening import SourceContext
+from penstock.router.source import Depth, Source, SourceContext
+from penstock.router.sources.nats_connection import NatsConnection, NoResponders, parse_address
+from penstock.router.sources.nats_jetstream import (
+    NANOSECONDS,
+    ConsumerInfo,
+    JetStream,
+    Outbox,
+    StreamInfo,
+    clear,
+    delivery_of,
+    free,
+    presence,
+)
 
 PULL_SECONDS = 30.0
 """How long a request for messages stays open at the server."""

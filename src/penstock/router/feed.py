@@ -25,7 +25,7 @@ from penstock.router.runner import Runner
 from penstock.router.source import Depth, Source
 
 
-class HandedOver:
+class ClosedSource:
     """Takes the place of a source that was closed while messages of it are in the router.
 
     Those messages are in their queue again, and the next source delivers them. What the router decides about them meanwhile is
@@ -154,7 +154,7 @@ class Feed:
         """When it was started, or taken up again by a configuration; a restart for the sake of health does not count."""
         self.is_closing = False
         """Whether another feed takes its place, or nothing of it is in the router any more."""
-        self.inherited: HandedOver = before[-1].inherited if before else HandedOver(clock)
+        self.inherited: ClosedSource = before[-1].inherited if before else ClosedSource(clock)
         """What was decided about messages that the feeds before this one had taken, and that come again."""
         self.in_flight = 0
         """Messages of this feed in the router."""

@@ -7,7 +7,7 @@
 
 Settling never waits and never raises: a source collects what it has to settle in one turn of the loop and sends it together. It
 retries what failed; if a message is redelivered after its ack failed, it acks the message again and does not return it from
-`poll` (`core.tracker.Settled` remembers). `flush` returns when everything so far is carried out or given up.
+`poll` (`core.tracker.LateAcks` remembers). `flush` returns when everything so far is carried out or given up.
 
 A source belongs to one event loop. `poll` may be called by several tasks at once. One conformance suite tests all sources.
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.durations import DAY
 from penstock.router.core.message import Item
-from penstock.router.core.tracker import KEPT_FOR, MOST, Seen, Settled, Tracker, Tried
+from penstock.router.core.tracker import KEPT_FOR, MOST, AttemptCounts, LateAcks, Seen, Tracker
 from tests.unit.router.doubles import item
 
 
@@ -157,7 +157,7 @@ def tried(message_id: str, attempts: int) -> Item:
 
 
 def test_a_message_that_comes_again_goes_on_counting() -> None:
-    kept = Tried()
+    kept = AttemptCounts()
     kept.keep(tried("a", 2))
     kept.keep(tried("b", 0))  # it only waited
     assert len(kept) == 1
@@ -169,7 +169,7 @@ def test_a_message_that_comes_again_goes_on_counting() -> None:
 
 
 def test_there_is_a_limit_and_the_oldest_go_first() -> None:
-    kept = Tried(most=2)
+    kept = AttemptCounts(most=2)
     for name in "abc":
         kept.keep(tried(name, 1))
     items = [item(name) for name in "abc"]
@@ -182,32 +182,32 @@ def test_there_is_a_limit_and_the_oldest_go_first() -> None:
 
 
 def test_sqs_consumer_deferred_delete_is_taken_once() -> None:
-    settled = Settled()
+    late_acks = LateAcks()
 
-    settled.add("a", 0)
+    late_acks.add("a", 0)
 
-    assert len(settled) == 1
-    assert not settled.take("b")
-    assert settled.take("a")
-    assert not settled.take("a")
-    assert len(settled) == 0
+    assert len(late_acks) == 1
+    assert not late_acks.take("b")
+    assert late_acks.take("a")
+    assert not late_acks.take("a")
+    assert len(late_acks) == 0
 
 
 def test_sqs_consumer_deferred_deletes_are_forgotten_when_no_queue_can_hide_them_any_longer() -> None:
-    settled = Settled()
-    settled.add("a", 0)
-    settled.add("b", 1)
+    late_acks = LateAcks()
+    late_acks.add("a", 0)
+    late_acks.add("b", 1)
 
-    settled.add("c", KEPT_FOR)
+    late_acks.add("c", KEPT_FOR)
 
     assert KEPT_FOR == DAY // 2
-    assert [settled.take(name) for name in "abc"] == [False, True, True]
+    assert [late_acks.take(name) for name in "abc"] == [False, True, True]
 
 
 def test_sqs_consumer_deferred_deletes_are_bounded_and_the_oldest_go_first() -> None:
-    settled = Settled(most=2)
+    late_acks = LateAcks(most=2)
     for now, name in enumerate("abac"):  # the second `a` is younger than `b`
-        settled.add(name, now)
+        late_acks.add(name, now)
 
     assert MOST == 100_000
-    assert [settled.take(name) for name in "abc"] == [True, False, True]
+    assert [late_acks.take(name) for name in "abc"] == [True, False, True]

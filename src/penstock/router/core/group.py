@@ -9,8 +9,8 @@
 `away` are messages that were requeued because there was no room, or for a long time: later messages of the group must not
 overtake them, so they are requeued as well until the first one is here again.
 
-`BatchGroups` knows which groups of a batch have failed (specification 001, "FIFO Enforcement"). `Moved` knows the groups that
-belong to another pool now, because a pool was added or removed, while messages of them are still in the old one.
+`BatchGroups` knows which groups of a batch have failed (specification 001, "FIFO Enforcement"). `GroupMoves` knows the groups
+that belong to another pool now, because a pool was added or removed, while messages of them are still in the old one.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class BatchGroups:
 Holds = Callable[[Item], bool]
 
 
-class Moved:
+class GroupMoves:
     """By pool, as the messages name it, and group: the messages that are still in the old pool, in order.
 
     Later messages of these groups must not overtake them: they are requeued until the earlier ones have left the router.

@@ -3,8 +3,8 @@
 - `Tracker`: which messages are in the router (specification 001, "In-Flight Message Tracking"). A message is known by its queue's
   id for it (by its own id where the queue has none), and by its own id. The first shows that the queue delivers the same message
   again, the second that somebody published it once more.
-- `Tried`: how many attempts a message had before it was requeued, so that the count continues when it is redelivered.
-- `Settled`: messages whose ack may not have reached their queue. When one is redelivered it is acked again, not delivered.
+- `AttemptCounts`: how many attempts a message had before it was requeued, so that the count continues when it is redelivered.
+- `LateAcks`: messages whose ack may not have reached their queue. When one is redelivered it is acked again, not delivered.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from penstock.router.core.group import key_of
 from penstock.router.core.message import Item
 
 MOST = 100_000
-"""Messages that `Tried` and `Settled` remember."""
+"""Messages that `AttemptCounts` and `LateAcks` remember."""
 KEPT_FOR = DAY // 2
-"""How long `Settled` remembers a message: no queue hides one for longer."""
+"""How long `LateAcks` remembers a message: no queue hides one for longer."""
 
 _NONE: Mapping[str, Item] = {}
 
@@ -135,7 +135,7 @@ class Tracker:
         return list(self._by_queue.get(queue, {}).values())
 
 
-class Tried:
+class AttemptCounts:
     """Attempts by message. The oldest are forgotten when there are too many; all of them when the router ends."""
 
     def __init__(self, most: int = MOST) -> None:
@@ -159,7 +159,7 @@ class Tried:
                 item.attempts = self._attempts.pop(key_of(item), 0)
 
 
-class Settled:
+class LateAcks:
     """The ids of messages whose ack failed. The oldest are forgotten when there are too many."""
 
     def __init__(self, most: int = MOST) -> None:

@@ -42,7 +42,7 @@ from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.core.outcome import MAX_DELAY
-from penstock.router.core.tracker import Settled
+from penstock.router.core.tracker import LateAcks
 from penstock.router.source import Depth, SourceContext
 from penstock.router.sources.stomp import (
     Frame,
@@ -232,7 +232,7 @@ class ActiveMqSource:
         self._address = address
         self._clock = clock
         self._destination = escape(f"/queue/{address.queue}")
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._owed: dict[str, int] = {}
         """Messages that were nacked, but the server may not have heard of it: when they are due."""
         self._may_move = True
@@ -336,7 +336,7 @@ class ActiveMqSource:
         while len(found) < want and (ready or returned):
             received = heappop(returned)[1] if returned else ready.popleft()
             receipt: _Receipt = received.receipt
-            if self._settled.take(receipt.message_id):
+            if self._late_acks.take(receipt.message_id):
                 self._ack(receipt)
                 continue
             held[receipt.message_id] = receipt
@@ -359,7 +359,7 @@ class ActiveMqSource:
         if held is not None:
             self._ack(held)
         elif receipt.life != self._life:
-            self._settled.add(receipt.message_id, self._clock.now())
+            self._late_acks.add(receipt.message_id, self._clock.now())
 
     def nack(self, received: Received, delay: int) -> None:
         """Keep it here and hand it out again, or have the server schedule a copy."""
@@ -592,7 +592,7 @@ class ActiveMqSource:
         """Remember what the server may not have heard, forget what it will push again."""
         now = self._clock.now()
         for receipt in (*self._asked, *self._acks):
-            self._settled.add(receipt.message_id, now)
+            self._late_acks.add(receipt.message_id, now)
         owed = self._owed | self._moving | {message_id: due for message_id, (due, _) in self._kept.items()}
         self._owed = {message_id: due for message_id, due in owed.items() if due > now}
         for _, timer in self._kept.values():

@@ -19,7 +19,7 @@ from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
-from penstock.router.core.tracker import Settled
+from penstock.router.core.tracker import LateAcks
 from penstock.router.source import Depth, Source, SourceContext
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders, parse_address
 from penstock.router.sources.nats_jetstream import (
@@ -96,7 +96,7 @@ class NatsSource:
         self._open: dict[str, bytes] = {}
         """What came and is not settled: the newest delivery of each."""
         self._outbox = Outbox(self._soon)
-        self._settled = Settled()
+        self._late_acks = LateAcks()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,14 +248,14 @@ class NatsSource:
         link.subscribe(presence(self._address), answer)
 
     def _lost(self) -> None:
-        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `Settled`."""
+        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `LateAcks`."""
         problem = self._link.problem if self._link else ""
         self._link = None
         self._credit = 0
         self._gathered.set()
         now = self._clock.now()
         for key in self._outbox.doubted():
-            self._settled.add(key, now)
+            self._late_acks.add(key, now)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(Unavailable(f"the connection to NATS at {self._address!r} is lost: {problem}"))
@@ -348,7 +348,7 @@ class NatsSource:
         broker_id = self._id_prefix + sequence.decode()
         self._open[broker_id] = reply
         received = Received(broker_id, body, reply, int(count))
-        if self._settled and self._settled.take(delivery_of(reply).key):
+        if self._late_acks and self._late_acks.take(delivery_of(reply).key):
             self.ack(received)
         else:
             self._buffer.append(received)

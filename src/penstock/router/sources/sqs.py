@@ -30,7 +30,7 @@ from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
-from penstock.router.core.tracker import Settled
+from penstock.router.core.tracker import LateAcks
 from penstock.router.source import Depth, SourceContext
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
 
@@ -227,7 +227,7 @@ class SqsSource:
         self._pauses: deque[float] = deque()  # one for each partial batch: the moment before which its poller does not ask again
         self._unanswered: list[str] = []
         self._held: dict[str, _Held] = {}  # in the order in which they were received
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._deletes = Outbox(self._delete)
         self._changes = Outbox(self._change)
 
@@ -253,7 +253,7 @@ class SqsSource:
             log.warning("queue=%s problem=SQS was not told everything within %d s of stopping", self._name, STOP_SECONDS)
         await self._changes.cancel()
         for entry in await self._deletes.cancel():
-            self._settled.add(entry.broker_id, self._clock.now())
+            self._late_acks.add(entry.broker_id, self._clock.now())
         self._is_healthy = False
         self._api.close()
 
@@ -287,7 +287,7 @@ class SqsSource:
         broker_id = received.broker_id
         held = self._held.pop(broker_id, None)
         if not self._is_running:
-            self._settled.add(broker_id, self._clock.now())
+            self._late_acks.add(broker_id, self._clock.now())
             return
         self._changes.drop(broker_id)
         self._deletes.put(Entry(broker_id, received.receipt if held is None else held.receipt))
@@ -356,7 +356,7 @@ class SqsSource:
             self._pauses.append(now + PARTIAL_PAUSE)
         for message in messages:
             broker_id, receipt = message.message_id, message.receipt_handle
-            if broker_id in self._deletes or self._settled.take(broker_id):
+            if broker_id in self._deletes or self._late_acks.take(broker_id):
                 self._deletes.put(Entry(broker_id, receipt))
                 continue
             # Only the newest handle of a message is good: whoever settles an older delivery settles with this one.
@@ -387,7 +387,7 @@ class SqsSource:
 
     async def _delete(self, entries: list[Entry]) -> None:
         for entry in await self._tell("DeleteMessageBatch", entries):
-            self._settled.add(entry.broker_id, self._clock.now())
+            self._late_acks.add(entry.broker_id, self._clock.now())
 
     async def _change(self, entries: list[Entry]) -> None:
         await self._tell("ChangeMessageVisibilityBatch", entries)

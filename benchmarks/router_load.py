@@ -33,9 +33,8 @@ from penstock.router.broker_records import BrokerRecords
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.options import RouterOptions
 from penstock.router.router import Router
-from penstock.router.source import Depth
+from penstock.router.source import Depth, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.values.queue import NewMessage
 
 IN_FLIGHT = 256

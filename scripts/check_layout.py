@@ -109,7 +109,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the router: it knows a broker only where its queues or records are in one
     "penstock.router": ANY | KERNEL | {"penstock.http.client"},
     "penstock.router.core": PURE | PURE_KERNEL | {"penstock.http.client.answer", "penstock.http.client.target"},
-    "penstock.router.config_places": ANY | KERNEL | {"penstock.router", "aiohttp"},
+    "penstock.router.configuration": ANY | KERNEL | {"penstock.router", "aiohttp"},
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
     "penstock.router.sources.sqs_credentials": ANY | KERNEL | {"penstock.router", "botocore"},
     "penstock.router.sources.local": ANY | KERNEL | {"penstock.api", "penstock.broker", "penstock.router"},

@@ -11,9 +11,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import SystemClock
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.testing.sources.driver import Abilities
 from penstock.values.message import Message
 

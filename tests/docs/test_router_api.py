@@ -5,9 +5,8 @@ import re
 import msgspec
 
 from penstock.router.core.warnings import Category
-from penstock.router.monitoring import in_flight as flight
+from penstock.router.monitoring import health, messages, stats
 from penstock.router.monitoring import pools as parts
-from penstock.router.monitoring import probes, sending, stats
 from penstock.router.monitoring import warnings as warned
 from penstock.router.monitoring.api import router_routes
 from penstock.router.monitoring.metrics import router_collector
@@ -16,11 +15,11 @@ from tests.integration.router.small_router import SmallRouter
 
 PAGE = (ROOT / "docs" / "router-api.md").read_text(encoding="utf-8")
 SHAPES: list[type[msgspec.Struct]] = [
-    *(probes.InfrastructureHealth, probes.Probe, probes.MonitoringHealth, probes.Details),
+    *(health.InfrastructureHealth, health.Probe, health.MonitoringHealth, health.Details),
     *(stats.PoolStats, stats.QueueStats),
-    *(flight.FlightMessage, flight.Checked, flight.Detail, flight.Taken, flight.Mediating),
+    *(messages.FlightMessage, messages.Checked, messages.Detail, messages.Taken, messages.Mediating),
     *(parts.Breaker, parts.PoolChanged, parts.Consumer, parts.Consumers, parts.Standby, parts.TrafficStatus, parts.Reloaded),
-    *(sending.MessageAsked, sending.Published),
+    *(messages.MessageAsked, messages.Published),
     warned.Shown,
 ]
 

@@ -13,8 +13,7 @@ from penstock.durations import FOREVER, SECOND
 from penstock.router.core.circuit import FAILURES, OPEN_FOR, SUCCESSES, WINDOW, Breaker, State
 from penstock.router.core.message import Item, Pointer, Received
 from penstock.router.core.outcome import FAST_DELAY, Health
-from penstock.router.core.pool import GRACE, Fate, Pool
-from penstock.router.core.rate_limit import MINUTE, RateLimit
+from penstock.router.core.pool import GRACE, MINUTE, Fate, Pool, RateLimit
 from penstock.router.core.routing import route
 from penstock.router.core.tracker import Seen, Tracker
 from tests.property.strategies import effort, patience

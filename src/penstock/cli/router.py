@@ -21,12 +21,9 @@ from penstock.clock import SystemClock
 from penstock.config import OPTIONS
 from penstock.config.load import DEFAULT
 from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, ServerUnreachable, Unauthenticated
-from penstock.router.config_cache import ConfigCache
-from penstock.router.config_places import ConfigFile, Place
-from penstock.router.configuration import URL_VARIABLE, find_places
-from penstock.router.core.change import changes
-from penstock.router.core.config import RouterConfig, merge, shown_uri
-from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router.configuration import URL_VARIABLE, ConfigCache, ConfigFile, Place, find_places
+from penstock.router.core.config import RouterConfig, changes, merge, shown_uri
+from penstock.router.source import SourceContext, open_source
 
 PORT = 8095
 DATA_DIR = Path("penstock-router")

@@ -1,30 +1,239 @@
 """The configuration of a router, which is kept elsewhere: fetched at the start, followed from then on.
 
-It is "Configuration Sync" of specification 001.
+It is "Configuration Sync" of specification 001. A place is a URL or a file; tokens and passwords in URLs are never shown.
 
-    first   every place at once, 12 tries, 5 s apart ──> what each said, or what the cache says it last said ──> merged
+    first   every place at once, 12 tries, 5 s apart ──> the answer of each, or its last answer in the cache ──> merged
     again   the same for every place that has answered before, one try for the others
     follow  `again` each interval; and each 5 s those places that never answered, until they do
 
-A place that fails keeps counting with what it last said: a configuration endpoint that is down removes no pool. It is warned of
-once, until it answers again.
+A place that fails keeps counting with its last answer: a configuration endpoint that is down removes no pool. There is one
+warning until it answers again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+import os
+import tempfile
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+from urllib.parse import urlsplit
 
-from penstock.errors import InvalidArgument, Unavailable
-from penstock.router.config_cache import ConfigCache, hashed
-from penstock.router.config_places import ConfigFile, Place, places_of_urls
-from penstock.router.core.change import changes
-from penstock.router.core.config import RouterConfig, merge
+import msgspec
+
+from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.router.core.config import RouterConfig, changes, merge, parse_config, shown_uri, to_json
 from penstock.router.core.outcome import Severity
-from penstock.router.warn import Warn
+from penstock.router.core.warnings import Warn
+
+CONNECT_TIMEOUT: Final = 3.0
+TIMEOUT: Final = 10.0
+"""Seconds for all of a fetch."""
+BODY_LIMIT: Final = 10 * 1024 * 1024
+
+
+class Place(Protocol):
+    """One place of configuration."""
+
+    key: str
+    """What it is known by in the cache: the same in every life of a router. Not for showing."""
+    name: str
+    """As it may be shown."""
+    tries: int
+    """How often it is worth trying before it counts as failed."""
+
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
+        """What it says now; Unavailable or InvalidArgument, with the reason, when it cannot be had or used.
+
+        The paths of keys that mean nothing to a router are added to `passed_over`.
+        """
+
+
+class ConfigUrl:
+    """An endpoint that answers a GET with JSON."""
+
+    tries = 12
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
+        self.key = url
+        self.name = shown_uri(url)
+        self._url = url
+        self._timeout = timeout
+        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        if not _is_url(url):
+            raise InvalidArgument.of("config-url", self.name, "a URL such as https://host/api/config")
+        if token:
+            if "@" in urlsplit(url).netloc:
+                raise InvalidArgument.of("config-url", self.name, "no user beside a token", hint="leave one of the two out")
+            if not (token.isascii() and token.isprintable()):
+                raise InvalidArgument("the token for the configuration holds characters that no header may have")
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
+        """What the endpoint answers. No redirect is followed: the token is meant for this host alone."""
+        try:
+            import aiohttp  # noqa: PLC0415  # a router with a file needs no HTTP client
+        except ImportError as error:
+            raise FailedPrecondition(
+                "a configuration from a URL needs the library aiohttp", hint="pip install 'penstock[router]'"
+            ) from error
+        limits = aiohttp.ClientTimeout(total=self._timeout, connect=min(CONNECT_TIMEOUT, self._timeout))
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=limits, auto_decompress=False, headers=self._headers) as session,
+                session.get(self._url, allow_redirects=False) as answer,
+            ):
+                if not 200 <= answer.status < 300:
+                    raise Unavailable(f"it answered with status {answer.status}")
+                body = await _read(answer.content)
+        except TimeoutError:
+            raise Unavailable(
+                f"it did not answer within {self._timeout:g} s, or took more than {CONNECT_TIMEOUT:g} s to connect"
+            ) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unavailable(f"it cannot be reached: {_why(error)}") from None  # the library's own text may quote the URL
+        return parse_config(body, passed_over=passed_over)
+
+
+class ConfigFile:
+    """A file of JSON or, if it is called so, TOML."""
+
+    tries = 1
+
+    def __init__(self, path: Path) -> None:
+        self.key = str(path.absolute())
+        self.name = str(path)
+        self._path = path
+        if path.suffix.lower() in {".yaml", ".yml"}:
+            raise InvalidArgument.of("config", str(path), "a file of JSON or TOML", hint="write it as .json or .toml")
+
+    async def fetch(self, passed_over: list[str] | None = None) -> RouterConfig:
+        """What the file says."""
+        return await asyncio.to_thread(self._read, passed_over)
+
+    def _read(self, passed_over: list[str] | None) -> RouterConfig:
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(BODY_LIMIT + 1)
+        except OSError as error:
+            raise Unavailable(f"it cannot be read: {_why(error)}") from None
+        _check_size(len(content))
+        if self._path.suffix.lower() != ".toml":
+            return parse_config(content, passed_over=passed_over)
+        try:
+            values = tomllib.loads(content.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            said = str(error) if isinstance(error, tomllib.TOMLDecodeError) else type(error).__name__
+            raise InvalidArgument(f"the configuration is not TOML: {said}") from None
+        return parse_config(values, passed_over=passed_over)
+
+
+def places_of_urls(text: str, token: str | None = None) -> list[ConfigUrl]:
+    """The places that a list of URLs with commas between them names, each once, in order."""
+    urls = dict.fromkeys(url for part in text.split(",") if (url := part.strip()))
+    if not urls:
+        raise InvalidArgument.of("config-url", text, "one URL, or several with commas between them")
+    return [ConfigUrl(url, token) for url in urls]
+
+
+class _Stream(Protocol):
+    async def read(self, most: int) -> bytes: ...
+
+
+async def _read(stream: _Stream) -> bytes:
+    content = bytearray()
+    while part := await stream.read(64 * 1024):
+        content += part
+        _check_size(len(content))
+    return bytes(content)
+
+
+def _check_size(size: int) -> None:
+    if size > BODY_LIMIT:
+        raise Unavailable(f"it is larger than {BODY_LIMIT // 1024 // 1024} MB")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and text.isprintable()
+    except ValueError:
+        return False
+
+
+def _why(error: Exception) -> str:
+    """Why something failed, in the words of the system if it has any."""
+    cause = getattr(error, "os_error", error)
+    return (isinstance(cause, OSError) and cause.strerror) or type(error).__name__
+
+
+VERSION: Final = 1
+
+
+class _File(msgspec.Struct):
+    version: int
+    places: dict[str, msgspec.Raw]
+
+
+class ConfigCache:
+    """The last valid configuration of each place, in a file.
+
+    A router that cannot reach its configuration starts from it (decision 27). The file holds the passwords of queue URIs, so only
+    its owner can read it. Its keys are hashes of the places' addresses. It is replaced as a whole. Calls block.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> dict[str, RouterConfig]:
+        """What each place last said, by `hashed` key. Nothing when there is no file; a file that cannot be used is warned of."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            log.warning("the cached configuration %s cannot be read: %s", self.path, error.strerror)
+            return {}
+        try:
+            file = msgspec.json.decode(content, type=_File)
+            if file.version != VERSION:
+                raise InvalidArgument.of("version", file.version, f"{VERSION}")
+            return {key: parse_config(bytes(config)) for key, config in file.places.items()}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidArgument) as error:
+            said = type(error).__name__ if isinstance(error, UnicodeDecodeError) else str(error)
+            log.warning("the cached configuration %s cannot be used: %s", self.path, said)
+            return {}
+
+    def save(self, configs: Mapping[str, RouterConfig]) -> None:
+        """Put these in the place of what was kept: after a power loss there is the old file or the new one. OSError."""
+        content = msgspec.json.encode(_File(VERSION, {key: msgspec.Raw(to_json(config)) for key, config in configs.items()}))
+        folder = self.path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=folder)  # mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).replace(self.path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def hashed(key: str) -> str:
+    """What a place is known by in the file."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
 
 URL_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_URL"
 TOKEN_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_TOKEN"

@@ -1,7 +1,7 @@
-"""One queue at work: polls its source as long as there is room for what comes, and keeps the leases of what is in the router.
+"""One queue at work: polls its source while there is room for messages, and extends the leases of those in the router.
 
-A queue that feeds several pools is polled on while any of them has room: what is for a full one goes back, and the others are
-served. Only when every pool that it has fed of late is full does it wait for room; and when none comes soon, it goes on as well.
+A queue that feeds several pools is polled while any of them has room: messages for a full pool are requeued, and the others are
+served. Only when every pool that it has fed recently is full does it wait for room; when none appears soon, it polls anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Protocol
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
-from penstock.router.closed_source import HandedOver
 from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import Item, Received
 from penstock.router.core.metrics import QueueMetrics
@@ -23,7 +22,76 @@ from penstock.router.core.outcome import DEFAULT_DELAY, Severity
 from penstock.router.core.snapshot import ConsumerState
 from penstock.router.core.warnings import Category
 from penstock.router.runner import Runner
-from penstock.router.source import Source
+from penstock.router.source import Depth, Source
+
+
+class ClosedSource:
+    """Takes the place of a source that was closed while messages of it are in the router.
+
+    Those messages are in their queue again, and the next source delivers them. What the router decides about them meanwhile is
+    kept here and carried out when they arrive: a message that is done is acked and not delivered a second time.
+    """
+
+    lease_seconds: float | None = None
+    is_healthy = False
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._decided: dict[tuple[str, bytes], int] = {}
+        """By id and body: 0 for a message that is done, otherwise when it may be delivered again."""
+
+    def __len__(self) -> int:
+        return len(self._decided)
+
+    def sift(self, batch: Sequence[Received], source: Source) -> list[Received]:
+        """Tell the source what was decided about messages of its batch; returns the others."""
+        now, others = self._clock.now(), list[Received]()
+        for received in batch:
+            due = self._decided.pop(_key(received), None)
+            if due == 0:
+                source.ack(received)
+            elif due is not None and due > now:
+                source.nack(received, -(-(due - now) // SECOND))
+            else:
+                others.append(received)
+        return others
+
+    def ack(self, received: Received) -> None:
+        """The message is done."""
+        self._decided[_key(received)] = 0
+
+    def nack(self, received: Received, delay: int) -> None:
+        """The message is to wait for `delay` seconds; it is in its queue already."""
+        if delay > 0:
+            self._decided[_key(received)] = self._clock.now() + delay * SECOND
+
+    def extend(self, received: Received, seconds: int) -> None:
+        """Nobody holds a lease."""
+
+    def set_lease(self, seconds: int) -> None:
+        """Nobody holds a lease."""
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def stop(self) -> None:
+        """Nothing to do."""
+
+    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+        """Nothing comes from here."""
+        return ()
+
+    async def flush(self) -> None:
+        """It is carried out when the messages arrive."""
+
+    async def depth(self) -> Depth | None:
+        """Not known."""
+        return None
+
+
+def _key(received: Received) -> tuple[str, bytes]:
+    return received.broker_id, received.body
+
 
 log = logging.getLogger("penstock.router")
 
@@ -86,7 +154,7 @@ class Feed:
         """When it was started, or taken up again by a configuration; a restart for the sake of health does not count."""
         self.is_closing = False
         """Whether another feed takes its place, or nothing of it is in the router any more."""
-        self.inherited: HandedOver = before[-1].inherited if before else HandedOver(clock)
+        self.inherited: ClosedSource = before[-1].inherited if before else ClosedSource(clock)
         """What was decided about messages that the feeds before this one had taken, and that come again."""
         self.in_flight = 0
         """Messages of this feed in the router."""

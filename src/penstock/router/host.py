@@ -22,8 +22,8 @@ from penstock.router.inspection import Inspection
 from penstock.router.lifecycle import Life
 from penstock.router.options import RouterOptions
 from penstock.router.router import DRAIN_SECONDS, ROUTER, Router
+from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.sources.remote import ServerQueues
 from penstock.router.standby import Standby
 from penstock.values.projects import Projects

@@ -19,16 +19,14 @@ from penstock.errors import InvalidArgument, PenstockError
 from penstock.http.client.answer import Failure, Trouble
 from penstock.http.client.target import shown_target
 from penstock.http.client.transport import Transport
-from penstock.router.core.attempts import Tried
-from penstock.router.core.change import Changes, QueueChange, changes
 from penstock.router.core.circuit import Breaker
-from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig, shown_uri
-from penstock.router.core.group_moves import Moved
+from penstock.router.core.config import Changes, PoolConfig, QueueChange, QueueConfig, RouterConfig, changes, shown_uri
+from penstock.router.core.group import GroupMoves
 from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
 from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Outcome, Severity, judge
 from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, GRACE, LEAST_CAPACITY, Pool
 from penstock.router.core.routing import Routing, route
-from penstock.router.core.tracker import Tracker
+from penstock.router.core.tracker import AttemptCounts, Tracker
 from penstock.router.core.warnings import Category, Warnings
 from penstock.router.feed import Feed
 from penstock.router.mediator import Mediator
@@ -82,11 +80,11 @@ class Router:
         self._records = records
         self._steady = steady(self.clock)
         self._pools: dict[str, Pool] = {}
-        self._moved = Moved()
+        self._group_moves = GroupMoves()
         self._batch = 0
         self._lock = asyncio.Lock()
         self._burials: set[asyncio.Task[None]] = set()
-        self._tried = Tried() if self.options.max_attempts is not None else None
+        self._attempt_counts = AttemptCounts() if self.options.max_attempts is not None else None
 
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,9 +102,9 @@ class Router:
                 self._malformed(feed, received, error)
         if not items:
             return
-        if self._tried is not None:
-            self._tried.recall(items)
-        if self._moved:
+        if self._attempt_counts is not None:
+            self._attempt_counts.recall(items)
+        if self._group_moves:
             items = self._in_turn(feed, items, now)
             if not items:
                 return
@@ -152,12 +150,14 @@ class Router:
     def _refuse(self, feed: Feed, pool: Pool, item: Item, delay: int, now: int) -> None:
         pool.sent_back(item, now + delay * SECOND)
         getattr(feed.source, "refuse", feed.source.nack)(item.received, delay)
-        if self._tried is not None:
-            self._tried.keep(item)
+        if self._attempt_counts is not None:
+            self._attempt_counts.keep(item)
 
     def _in_turn(self, feed: Feed, items: list[Item], now: int) -> list[Item]:
         """Those that need not wait for messages of their group in a pool that is not theirs any more; the others go back."""
-        behind = [item for item in items if self._moved.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None]
+        behind = [
+            item for item in items if self._group_moves.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None
+        ]
         for item in behind:
             self._refuse(feed, self._pool_of(item), item, FAST_DELAY, now)
         feed.metrics.deferred(len(behind), self.clock.now())
@@ -201,9 +201,9 @@ class Router:
         feed: Feed = item.origin
         feed.in_flight -= 1
         feed.metrics.failed(self.clock.now())
-        if self._tried is not None:
-            self._tried.keep(item)
-        if self._moved and (back := self._moved.sent_back(item, self._steady() + delay * SECOND + GRACE)):
+        if self._attempt_counts is not None:
+            self._attempt_counts.keep(item)
+        if self._group_moves and (back := self._group_moves.sent_back(item, self._steady() + delay * SECOND + GRACE)):
             self._pool_of(item).wait_for(item.pointer.group, back)
         try:
             feed.source.nack(item.received, delay)
@@ -317,7 +317,7 @@ class Router:
         """Messages that are in the router stay where they are, though others take their place from now on: in their order."""
         if codes and self.options.fifo == "strict":
             is_default = DEFAULT_POOL in codes
-            self._moved.add(
+            self._group_moves.add(
                 item
                 for item in self.tracker
                 if item.pointer.pool in codes or (is_default and item.pointer.pool not in self._pools)
@@ -441,7 +441,7 @@ class Router:
             # Not before: one whose closing is cut off, because the router stops, is closed then.
             self.draining_feeds = [feed for feed in self.draining_feeds if feed not in ended]
         self.tracker.forget_empty()
-        self._moved.forget(self.tracker.holds)
+        self._group_moves.forget(self.tracker.holds)
         now = self._steady()
         for runner in self.runners.values():
             runner.pool.sweep(now)
@@ -496,7 +496,7 @@ class Router:
             await asyncio.gather(*(feed.close() for feed in feeds))
             self.feeds, self.runners, self._pools = {}, {}, {}
             self.draining_feeds, self.draining_runners = [], []
-            self.config, self._moved = RouterConfig(), Moved()
+            self.config, self._group_moves = RouterConfig(), GroupMoves()
             self.mediator.is_stopping = False
             await self._records.flush()
 

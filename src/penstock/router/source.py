@@ -1,25 +1,38 @@
-"""Where messages come from: the port that every kind of queue fulfils. One conformance suite holds all of them to it.
+"""Where messages come from: the port that every kind of queue implements, and how a queue's URI becomes a source.
 
-    handed out by `poll` ──┬── ack      gone from the queue for good
-                           ├── nack     handed out again when the delay is over
-                           ├── extend   not handed out again before so many seconds from now
-                           └── neither  handed out again when its lease ends (see `lease_seconds`), or its source is stopped
+    returned by `poll` ──┬── ack      removed from the queue
+                         ├── nack     redelivered when the delay is over
+                         ├── extend   not redelivered before `seconds` from now
+                         └── neither  redelivered when its lease ends (see `lease_seconds`), or its source is stopped
 
-Settling never waits and never fails towards the caller: a source collects what it is told in one turn of the loop and sends it
-together; what it could not carry out it tries again, and if the message comes again that it was to ack, it acks it again and does
-not hand it out (`core.settled` remembers). `flush` returns when what was told so far is carried out or given up.
+Settling never waits and never raises: a source collects what it has to settle in one turn of the loop and sends it together. It
+retries what failed; if a message is redelivered after its ack failed, it acks the message again and does not return it from
+`poll` (`core.tracker.LateAcks` remembers). `flush` returns when everything so far is carried out or given up.
 
-A source belongs to one event loop. `poll` may be called by several tasks at once.
+A source belongs to one event loop. `poll` may be called by several tasks at once. One conformance suite tests all sources.
+
+The scheme of a URI names the module in `sources/` that opens it: a new kind of queue is one file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from penstock.clock import Clock
+from penstock.errors import InvalidArgument
+from penstock.router import sources
+from penstock.router.core.config import QueueConfig, shown_uri
 from penstock.router.core.message import Received
+
+if TYPE_CHECKING:
+    from penstock.router.sources.penstock import LocalQueues, RemoteQueues
 
 
 class Depth(msgspec.Struct, frozen=True):
@@ -99,3 +112,55 @@ class KeepsDead(Protocol):
 
     async def bury(self, received: Received, reason: str, error: str) -> None:
         """Move the message to the dead letters; returns when that is safe."""
+
+
+_ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock", "tls": "nats"}
+"""An SQS queue is known by the URL that the service gave it; a Penstock server may speak TLS; `tls:` is how NATS writes that."""
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9]*):", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """What sources are opened with, beside their queue's configuration."""
+
+    environment: Mapping[str, str]
+    clock: Clock
+    local: LocalQueues | None = None
+    """The broker in this process, where there is one."""
+    remote: RemoteQueues | None = None
+    """The way to other Penstock servers."""
+
+
+class _Module(Protocol):
+    def open_source(self, config: QueueConfig, context: SourceContext) -> Source: ...
+
+
+def open_source(config: QueueConfig, context: SourceContext) -> Source:
+    """The source of a queue, not started; InvalidArgument for a URI that no source understands."""
+    found = _SCHEME.match(config.uri)
+    module = _module(found[1].lower()) if found is not None else None
+    if module is None:
+        raise InvalidArgument.of(
+            f"the URI of queue {shown_uri(config.name)!r}",
+            shown_uri(config.uri),
+            f"one that begins with {', '.join(f'{scheme}:' for scheme in schemes())}",
+        )
+    return module.open_source(config, context)
+
+
+def schemes() -> list[str]:
+    """The schemes that are understood."""
+    names = [module.name for module in pkgutil.iter_modules(sources.__path__)]
+    return sorted([*(name for name in names if _module(name) is not None), *_ALIASES])
+
+
+def _module(scheme: str) -> _Module | None:
+    """What opens the sources of a scheme; None when nothing does."""
+    name = f"{sources.__name__}.{_ALIASES.get(scheme, scheme)}"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None
+    return module if hasattr(module, "open_source") else None

@@ -1,7 +1,8 @@
 """Hot standby: of several routers with one Redis, one is the primary, and another takes over when it is gone.
 
 The lock is a key with a time to live, whose value names the holder and this life of it. Redis does each step as one: take it if
-it is free, renew it if it is still ours, delete it if it is still ours. When a router may act on it is decided by `core.lease`.
+it is free, renew it if it is still ours, delete it if it is still ours. `core.primary_lease`
+decides when a router may act on it.
 
 `on_change` is called with True, then with False, then with True …, one call after the other. To become primary may take long (it
 starts everything), so the lock is renewed meanwhile; when it is lost before that is done, the call is cancelled. When the call
@@ -25,7 +26,7 @@ from penstock.router.core.config import shown_uri
 from penstock.router.core.outcome import Severity
 from penstock.router.core.primary_lease import Lease
 from penstock.router.core.snapshot import StandbyState
-from penstock.router.warn import Warn
+from penstock.router.core.warnings import Warn
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

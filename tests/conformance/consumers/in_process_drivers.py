@@ -12,9 +12,8 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.errors import InvalidArgument, PenstockError
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from tests.conformance.consumers.driver import Consumer, Driver, Taken, Taker
 from tests.conformance.consumers.native_drivers import NO_KEYS, NO_TOKENS, NOBODY_TO_VANISH
 from tests.conformance.consumers.place import DEADLINE, Kind

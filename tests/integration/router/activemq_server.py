@@ -16,11 +16,9 @@ from typing import Final, Self
 
 from penstock.clock import SystemClock
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.activemq import ActiveMqSource
-from penstock.router.sources.opening import SourceContext, open_source
-from penstock.router.sources.stomp_connection import Login, StompConnection, open_connection
-from penstock.router.sources.stomp_frames import Frame, escape, frame, headers
+from penstock.router.sources.stomp import Frame, Login, StompConnection, escape, frame, headers, open_connection
 from penstock.testing.sources.driver import Abilities
 from tests.integration.router.certificate import STORE_PASSWORD, CertificateFiles
 from tests.ports import free_port

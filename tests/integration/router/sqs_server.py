@@ -24,8 +24,7 @@ from botocore.session import Session  # type: ignore[import-untyped]
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
-from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.sqs import SqsSource
 from penstock.testing.proxy import FaultyProxy
 from penstock.testing.sources.driver import Abilities

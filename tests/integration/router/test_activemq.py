@@ -19,7 +19,7 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.message import Received
-from penstock.router.sources import activemq, stomp_connection
+from penstock.router.sources import activemq, stomp
 from penstock.router.sources.activemq import ActiveMqSource
 from tests.integration.router.activemq_server import LOGIN, USER, ActiveMqServer, Client, break_connection, running, source_of
 from tests.ports import free_port
@@ -449,7 +449,7 @@ NO_ACTIVEMQ = {
 
 
 def test_a_server_that_is_no_activemq_is_unavailable(monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
-    monkeypatch.setattr(stomp_connection, "ANSWER_LIMIT", 0.3)
+    monkeypatch.setattr(stomp, "ANSWER_LIMIT", 0.3)
 
     async def scene(answer: bytes) -> None:
         async with pretending(answer) as port:
@@ -477,7 +477,7 @@ def test_a_stop_does_not_wait_for_a_server_that_does_not_answer() -> None:
 
 
 def test_a_server_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stomp_connection, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(stomp, "HEARTBEAT", 0.05)
 
     async def scene() -> None:
         greeting, receipt = b"CONNECTED\nversion:1.2\nheart-beat:50,50\n\n\0", b"RECEIPT\nreceipt-id:1\n\n\0"
@@ -492,7 +492,7 @@ def test_a_server_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_idle_connection_lives_on_heart_beats(server: ActiveMqServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stomp_connection, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(stomp, "HEARTBEAT", 0.2)
     monkeypatch.setattr(activemq, "IDLE", 0.1)
 
     async def scene(world: World) -> None:

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
-from penstock.router.config_places import BODY_LIMIT, ConfigFile, ConfigUrl, places_of_urls
-from penstock.router.configuration import Configuration, find_places
+from penstock.router.configuration import BODY_LIMIT, ConfigFile, Configuration, ConfigUrl, find_places, places_of_urls
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig, to_json
 from penstock.router.core.outcome import Severity
 from tests.integration.router.config_server import ConfigServer, config_server, ok, status

@@ -26,8 +26,7 @@ from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
 from penstock.router.source import Depth
 from penstock.router.sources.nats import NatsSource
-from penstock.router.sources.nats_address import NatsAddress
-from penstock.router.sources.nats_connection import NatsConnection
+from penstock.router.sources.nats_connection import NatsAddress, NatsConnection
 from tests.integration.router.nats_server import NatsServer, crash
 from tests.ports import free_port
 

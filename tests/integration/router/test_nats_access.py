@@ -15,7 +15,7 @@ from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.sources.nats import NatsSource
-from penstock.router.sources.nats_address import NatsAddress, parse_address
+from penstock.router.sources.nats_connection import NatsAddress, parse_address
 from tests.integration.router.certificate import CertificateFiles
 from tests.integration.router.nats_server import NatsServer
 from tests.ports import free_port

@@ -15,9 +15,8 @@ from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, QueueNotFound, SubscriptionNotFound, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.core.message import Received
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.sources.remote import ServerQueues
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer

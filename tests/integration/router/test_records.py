@@ -22,9 +22,8 @@ from penstock.router.core.message import Item, Pointer, Received
 from penstock.router.core.outcome import Outcome, judge
 from penstock.router.host import options_of, with_redriven
 from penstock.router.records import Attempt
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 
 
 class Desk:

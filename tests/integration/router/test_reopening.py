@@ -16,8 +16,8 @@ from penstock.router.core.outcome import Severity
 from penstock.router.options import RouterOptions
 from penstock.router.records import NoRecords
 from penstock.router.router import Router
+from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.testing import ManualClock
 from tests.integration.router.nats_server import NatsServer
 from tests.unit.router.doubles import Request, ScriptedTransport, body, until

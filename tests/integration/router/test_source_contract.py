@@ -16,9 +16,8 @@ import pytest
 from penstock import NewMessage, PubSub
 from penstock.clock import SystemClock
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
+from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources import remote
-from penstock.router.sources.opening import SourceContext, open_source
 from penstock.router.sources.remote import ServerQueues
 from penstock.testing.server import ServerProcess
 from penstock.testing.source_conformance import SOURCE_CHECKS, checked, missing

@@ -16,9 +16,9 @@ from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 from penstock.router.core.config import QueueConfig
-from penstock.router.sources.opening import SourceContext, open_source
+from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.sqs_api import address_of
-from penstock.router.sources.sqs_signature import Credentials, Signer
+from penstock.router.sources.sqs_credentials import Credentials, Signer
 from tests.integration.router.sqs_server import source_of
 
 MOMENT = 1_790_000_000

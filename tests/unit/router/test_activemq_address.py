@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.router.sources.activemq_address import PREFETCH, Address, parse_address
-from penstock.router.sources.stomp_connection import Login
+from penstock.router.sources.activemq import PREFETCH, Address, parse_address
+from penstock.router.sources.stomp import Login
 
 
 def test_a_uri_says_where_the_queue_is(subtests: pytest.Subtests) -> None:

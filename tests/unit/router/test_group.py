@@ -1,10 +1,13 @@
-"""A group's messages in order, and those of it that are away (decision 22)."""
+"""Lanes: a group's messages in order, and those of it that are away (decision 22). Batches and groups that have failed.
+
+Specification 001, "FIFO Enforcement (Batch+Group)", its second level and its clean-up.
+"""
 
 from collections import deque
 
 import pytest
 
-from penstock.router.core.group import Lane, key_of
+from penstock.router.core.group import BatchGroups, Lane, key_of
 from tests.unit.router.doubles import item
 
 A, B, C, D = (item(name, "g") for name in "abcd")
@@ -87,3 +90,37 @@ def test_lane_messages_are_known_by_their_own_id_and_that_of_their_queue_whateve
     assert key_of(item("a", broker_id="1")) != key_of(item("a", broker_id="2"))
     assert key_of(item("a", broker_id="1")) != key_of(item("b", broker_id="1"))
     assert key_of(item("a", broker_id="")) != key_of(item("b", broker_id=""))
+
+
+def test_fifo_enforcement_level_2_a_failure_marks_its_batch_and_group_alone() -> None:
+    groups = BatchGroups()
+    for batch, group in ((1, "a"), (1, "a"), (1, "b"), (2, "a")):
+        groups.add(batch, group)
+
+    groups.fail(1, "a")
+
+    assert groups.has_failed(1, "a")
+    assert not groups.has_failed(1, "b")
+    assert not groups.has_failed(2, "a")
+
+
+def test_fifo_enforcement_cleanup_with_the_last_message_the_batch_and_group_is_forgotten() -> None:
+    groups = BatchGroups()
+    groups.add(1, "a")
+    groups.add(1, "a")
+    groups.fail(1, "a")
+
+    groups.done(1, "a")
+    assert (len(groups), groups.has_failed(1, "a")) == (1, True)
+
+    groups.done(1, "a")
+    assert (len(groups), groups.has_failed(1, "a")) == (0, False)
+
+
+def test_fifo_enforcement_cleanup_what_is_not_known_leaves_nothing_behind() -> None:
+    groups = BatchGroups()
+
+    groups.fail(1, "a")
+    groups.done(1, "a")
+
+    assert (len(groups), groups.has_failed(1, "a")) == (0, False)

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.router.sources.nats_address import parse_address
-from penstock.router.sources.nats_connection import NatsConnection
-from penstock.router.sources.nats_jetstream import ConsumerInfo, ConsumerSettings, Position, StreamState
-from penstock.router.sources.nats_leftovers import clear
-from penstock.router.sources.nats_outbox import Delivery, Outbox, delivery_of
+from penstock.router.sources.nats_connection import NatsConnection, parse_address
+from penstock.router.sources.nats_jetstream import (
+    ConsumerInfo,
+    ConsumerSettings,
+    Delivery,
+    Outbox,
+    Position,
+    StreamState,
+    clear,
+    delivery_of,
+)
 
 
 class Wire:

@@ -338,7 +338,7 @@ def test_decision_22_what_a_removed_pool_still_works_on_is_not_overtaken(
 
             assert [one for one in world.transport.called if one != "x"] == ["1", "2", "3"]
             await world.router.clean_up()
-            assert not world.router._moved
+            assert not world.router._group_moves
 
     run(test)
 

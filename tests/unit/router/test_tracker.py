@@ -1,9 +1,13 @@
-"""Specification 001, "In-Flight Message Tracking"."""
+"""Specification 001, "In-Flight Message Tracking" and "Deferred deletes".
+
+`max_attempts` also counts the attempts before a message was requeued; a message whose ack failed is acked again, not delivered.
+"""
 
 import pytest
 
+from penstock.durations import DAY
 from penstock.router.core.message import Item
-from penstock.router.core.tracker import Seen, Tracker
+from penstock.router.core.tracker import KEPT_FOR, MOST, AttemptCounts, LateAcks, Seen, Tracker
 from tests.unit.router.doubles import item
 
 
@@ -144,3 +148,66 @@ def test_in_flight_tracking_renew_does_not_push_out_another_message_of_the_same_
 
     assert (tracker.remove(first), tracker.remove(second)) == (True, True)
     assert tracker.of_queue("Q") == []
+
+
+def tried(message_id: str, attempts: int) -> Item:
+    made = item(message_id)
+    made.attempts = attempts
+    return made
+
+
+def test_a_message_that_comes_again_goes_on_counting() -> None:
+    kept = AttemptCounts()
+    kept.keep(tried("a", 2))
+    kept.keep(tried("b", 0))  # it only waited
+    assert len(kept) == 1
+    again, new = item("a"), item("b")
+
+    kept.recall([again, new])
+
+    assert (again.attempts, new.attempts, len(kept)) == (2, 0, 0)
+
+
+def test_there_is_a_limit_and_the_oldest_go_first() -> None:
+    kept = AttemptCounts(most=2)
+    for name in "abc":
+        kept.keep(tried(name, 1))
+    items = [item(name) for name in "abc"]
+
+    kept.recall(items)
+
+    assert [one.attempts for one in items] == [0, 1, 1]
+    kept.recall(items)  # nothing is remembered any more, and nothing is forgotten of what is here
+    assert [one.attempts for one in items] == [0, 1, 1]
+
+
+def test_sqs_consumer_deferred_delete_is_taken_once() -> None:
+    late_acks = LateAcks()
+
+    late_acks.add("a", 0)
+
+    assert len(late_acks) == 1
+    assert not late_acks.take("b")
+    assert late_acks.take("a")
+    assert not late_acks.take("a")
+    assert len(late_acks) == 0
+
+
+def test_sqs_consumer_deferred_deletes_are_forgotten_when_no_queue_can_hide_them_any_longer() -> None:
+    late_acks = LateAcks()
+    late_acks.add("a", 0)
+    late_acks.add("b", 1)
+
+    late_acks.add("c", KEPT_FOR)
+
+    assert KEPT_FOR == DAY // 2
+    assert [late_acks.take(name) for name in "abc"] == [False, True, True]
+
+
+def test_sqs_consumer_deferred_deletes_are_bounded_and_the_oldest_go_first() -> None:
+    late_acks = LateAcks(most=2)
+    for now, name in enumerate("abac"):  # the second `a` is younger than `b`
+        late_acks.add(name, now)
+
+    assert MOST == 100_000
+    assert [late_acks.take(name) for name in "abc"] == [True, False, True]

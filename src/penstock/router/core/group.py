@@ -1,17 +1,22 @@
-"""The messages of one group, in order: one at a time is worked on.
+"""Message groups: what keeps the messages of a group in order.
+
+`Lane` holds the messages of one group in one pool; one at a time is processed.
 
     idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle when nothing is left
                        ^                            └──> held: the first one waits for its next attempt, the others behind it
                        └────────────its time has come─────┘
 
-`away` are messages that went back to their queue because there was no room, or for a long time: those of the group that come
-after them must not overtake them, so they go back as well until the first one is here again.
+`away` are messages that were requeued because there was no room, or for a long time: later messages of the group must not
+overtake them, so they are requeued as well until the first one is here again.
+
+`BatchGroups` knows which groups of a batch have failed (specification 001, "FIFO Enforcement"). `GroupMoves` knows the groups
+that belong to another pool now, because a pool was added or removed, while messages of them are still in the old one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.router.core.message import Item
 
@@ -109,3 +114,93 @@ class Lane:
 def key_of(item: Item) -> str:
     """What tells a message from others of its group, also when it comes again, under whatever name of its queue."""
     return f"{item.pointer.message_id}\n{item.received.broker_id}"
+
+
+class BatchGroups:
+    """For each batch and group: how many of its messages are left, and whether one has failed.
+
+    After a failure the later messages of that batch and group are not attempted.
+    """
+
+    __slots__ = ("_failed", "_left")
+
+    def __init__(self) -> None:
+        self._left: dict[tuple[int, str], int] = {}
+        self._failed: set[tuple[int, str]] = set()
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def add(self, batch: int, group: str) -> None:
+        """A message of this batch and group has come."""
+        key = batch, group
+        self._left[key] = self._left.get(key, 0) + 1
+
+    def fail(self, batch: int, group: str) -> None:
+        """A message of them failed."""
+        if (batch, group) in self._left:
+            self._failed.add((batch, group))
+
+    def has_failed(self, batch: int, group: str) -> bool:
+        """Whether one before has failed."""
+        return bool(self._failed) and (batch, group) in self._failed
+
+    def done(self, batch: int, group: str) -> None:
+        """A message of them is settled, whatever came of it. With the last one they are forgotten."""
+        key = batch, group
+        left = self._left.get(key, 0) - 1
+        if left > 0:
+            self._left[key] = left
+        else:
+            self._left.pop(key, None)
+            self._failed.discard(key)
+
+
+Holds = Callable[[Item], bool]
+
+
+class GroupMoves:
+    """By pool, as the messages name it, and group: the messages that are still in the old pool, in order.
+
+    Later messages of these groups must not overtake them: they are requeued until the earlier ones have left the router.
+    """
+
+    __slots__ = ("_ahead", "_back")
+
+    def __init__(self) -> None:
+        self._ahead: dict[tuple[str, str], list[Item]] = {}
+        self._back: dict[tuple[str, str], dict[str, int]] = {}
+        """Those of them that went back to their queue: they come in before what waits for them."""
+
+    def __len__(self) -> int:
+        return len(self._ahead)
+
+    def add(self, items: Iterable[Item]) -> None:
+        """These stay where they are, and others of their groups go elsewhere from now on."""
+        for item in items:
+            self._ahead.setdefault(_key(item), []).append(item)
+
+    def is_behind(self, item: Item, holds: Holds) -> bool:
+        """Whether a message that arrives has to wait for others; `holds` tells what is in the router."""
+        return any(map(holds, self._ahead.get(_key(item), ())))
+
+    def sent_back(self, item: Item, until: int) -> dict[str, int]:
+        """A message goes back to its queue: all of its group that were ahead and did so, and until when each is waited for.
+
+        Nothing when it is not one of them.
+        """
+        key = _key(item)
+        if not any(one is item for one in self._ahead.get(key, ())):
+            return {}
+        self._back.setdefault(key, {})[key_of(item)] = until
+        return self._back[key]
+
+    def forget(self, holds: Holds) -> None:
+        """Forget the groups that nothing is ahead of any more."""
+        for key in [key for key, ahead in self._ahead.items() if not any(map(holds, ahead))]:
+            del self._ahead[key]
+            self._back.pop(key, None)
+
+
+def _key(item: Item) -> tuple[str, str]:
+    return item.pointer.pool, item.pointer.group

@@ -1,4 +1,4 @@
-"""A process pool: lanes of groups, a number of messages at a time, and how often (specification 001, "Process Pools").
+"""A process pool: lanes of groups, a number of messages at a time, and a rate limit (specification 001, "Process Pools").
 
 It decides and never waits: `take` gives what may be worked on now, and `next_due` says when to ask again if nothing else happens.
 Groups without messages cost nothing but their entry, which goes after five idle minutes.
@@ -17,10 +17,38 @@ from enum import Enum
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
-from penstock.router.core.batch_groups import BatchGroups
-from penstock.router.core.group import Lane, key_of
+from penstock.router.core.group import BatchGroups, Lane, key_of
 from penstock.router.core.message import Item
-from penstock.router.core.rate_limit import RateLimit
+
+MINUTE = 60 * SECOND
+
+
+class RateLimit:
+    """How often a pool may call, in calls per minute (specification 001, "Rate Limiting").
+
+    A bucket that holds the permits of one minute and fills evenly. It returns how long to wait, and never waits.
+    """
+
+    __slots__ = ("_due", "_slack", "_step", "per_minute")
+
+    def __init__(self, per_minute: int) -> None:
+        if per_minute < 1:
+            raise InvalidArgument.of("rate_per_minute", per_minute, "a whole number from 1 on", hint="leave it out for no limit")
+        self.per_minute = per_minute
+        self._step = -(-MINUTE // per_minute)  # rounded up: never faster than asked
+        self._slack = (per_minute - 1) * self._step
+        self._due: int | None = None
+        """When the next permit would be due if none could be saved up; None before the first."""
+
+    def take(self, now: int) -> int:
+        """Take a permit and return 0, or return the time until there is one."""
+        full = now - self._slack
+        due = full if self._due is None or self._due < full else self._due
+        if due > now:
+            return due - now
+        self._due = due + self._step
+        return 0
+
 
 CAPACITY_FACTOR = 20
 LEAST_CAPACITY = 50

@@ -1,15 +1,25 @@
-"""Which messages are in the router (specification 001, "In-Flight Message Tracking").
+"""What the router remembers about messages.
 
-A message is known by its queue's own id for it (its own id where the queue has none), and by its own id: the first tells that the
-queue hands the same message out again, the second that somebody put it into a queue once more.
+- `Tracker`: which messages are in the router (specification 001, "In-Flight Message Tracking"). A message is known by its queue's
+  id for it (by its own id where the queue has none), and by its own id. The first shows that the queue delivers the same message
+  again, the second that somebody published it once more.
+- `AttemptCounts`: how many attempts a message had before it was requeued, so that the count continues when it is redelivered.
+- `LateAcks`: messages whose ack may not have reached their queue. When one is redelivered it is acked again, not delivered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
+from penstock.durations import DAY
+from penstock.router.core.group import key_of
 from penstock.router.core.message import Item
+
+MOST = 100_000
+"""Messages that `AttemptCounts` and `LateAcks` remember."""
+KEPT_FOR = DAY // 2
+"""How long `LateAcks` remembers a message: no queue hides one for longer."""
 
 _NONE: Mapping[str, Item] = {}
 
@@ -123,3 +133,49 @@ class Tracker:
     def of_queue(self, queue: str) -> list[Item]:
         """The messages that came from a queue, oldest first."""
         return list(self._by_queue.get(queue, {}).values())
+
+
+class AttemptCounts:
+    """Attempts by message. The oldest are forgotten when there are too many; all of them when the router ends."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._attempts: dict[str, int] = {}
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def keep(self, item: Item) -> None:
+        """Remember the attempts of a message that is requeued."""
+        if item.attempts:
+            self._attempts[key_of(item)] = item.attempts
+            if len(self._attempts) > self._most:
+                del self._attempts[next(iter(self._attempts))]
+
+    def recall(self, items: Iterable[Item]) -> None:
+        """Restore the attempts of messages that were here before."""
+        if self._attempts:
+            for item in items:
+                item.attempts = self._attempts.pop(key_of(item), 0)
+
+
+class LateAcks:
+    """The ids of messages whose ack failed. The oldest are forgotten when there are too many."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._ids: dict[str, int] = {}
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def add(self, broker_id: str, now: int) -> None:
+        """The ack of this message failed."""
+        self._ids.pop(broker_id, None)
+        self._ids[broker_id] = now
+        while len(self._ids) > self._most or next(iter(self._ids.values())) <= now - KEPT_FOR:
+            del self._ids[next(iter(self._ids))]
+
+    def take(self, broker_id: str) -> bool:
+        """Whether this message only has to be acked again; from now on it is not remembered."""
+        return bool(self._ids) and self._ids.pop(broker_id, None) is not None

@@ -1,13 +1,14 @@
 """What an operator should know, kept for eight hours (specification 001, "Warning Types").
 
-A flood is one line: a warning that equals one of the last minute is counted in that one, not kept again.
+A flood is one line: a warning that equals one of the last minute is counted in that one, not kept again. `Warn` is the port by
+which other parts of the router give a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -167,3 +168,10 @@ class Warnings:
         equal = (warning.category, warning.severity, warning.message, warning.source)
         if self._latest.get(equal) is warning:
             del self._latest[equal]
+
+
+class Warn(Protocol):
+    """Records a warning; never waits, never fails. The caller passes no secrets."""
+
+    def __call__(self, category: str, severity: Severity, message: str, /) -> None:
+        """Record the category, such as `CONFIG_SYNC_FAILED`, the severity, and what happened."""

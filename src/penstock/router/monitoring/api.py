@@ -9,14 +9,12 @@ from aiohttp import web
 from penstock.http import Operation, Reply, Request, Route
 from penstock.http.monitoring import Collector, monitoring_routes
 from penstock.http.pages import page
-from penstock.router.monitoring.in_flight import Flights
+from penstock.router.monitoring.health import Probes, joined, led, open_metrics
+from penstock.router.monitoring.messages import Flights, Sending
 from penstock.router.monitoring.metrics import router_collector
 from penstock.router.monitoring.pools import Parts
-from penstock.router.monitoring.probes import Probes
 from penstock.router.monitoring.requests import ROUTER_ERRORS, TAGS
 from penstock.router.monitoring.sandbox import Trying
-from penstock.router.monitoring.sending import Sending
-from penstock.router.monitoring.server_health import joined, led, open_metrics
 from penstock.router.monitoring.stats import Stats
 from penstock.router.monitoring.view import RouterView
 from penstock.router.monitoring.warnings import Warned

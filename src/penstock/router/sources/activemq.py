@@ -1,5 +1,7 @@
 """Messages of an ActiveMQ queue, by STOMP 1.2 with one acknowledgement a message.
 
+Its URI is `activemq://[user:password@]host[:port][,host…]/QUEUE[?option=value…]`.
+
     MESSAGE ──> ready ──poll──> held ──┬── ack      ACK
                   ^               │    ├── nack 0   ready again, in its old place: it never left
                   └───────────────┘    └── nack n   the same after the delay, which it waits for here; a long one:
@@ -21,6 +23,7 @@ What ActiveMQ does, and what follows from it:
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import deque
 from collections.abc import Sequence
@@ -29,21 +32,170 @@ from heapq import heappop, heappush
 from itertools import count
 from secrets import token_hex
 from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from penstock.clock import Clock
 from penstock.durations import SECOND
-from penstock.errors import FailedPrecondition, Unavailable
+from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.source import Depth
-from penstock.router.sources.activemq_address import Address, parse_address
-from penstock.router.sources.activemq_copy import ID, MARK, copied, recognize
-from penstock.router.sources.opening import SourceContext
-from penstock.router.sources.stomp_connection import StompConnection, open_connection
-from penstock.router.sources.stomp_frames import Frame, NotStomp, escape, frame, header, unescape
+from penstock.router.core.outcome import MAX_DELAY
+from penstock.router.core.tracker import LateAcks
+from penstock.router.source import Depth, SourceContext
+from penstock.router.sources.stomp import (
+    Frame,
+    Login,
+    NotStomp,
+    StompConnection,
+    escape,
+    frame,
+    header,
+    headers,
+    open_connection,
+    unescape,
+)
+
+PORT: Final = 61613
+TLS_PORT: Final = 61614
+PREFETCH: Final = 5_000
+MOST_PREFETCH: Final = 100_000
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:\s]+)(?::(\d{1,5}))?")
+_NO_QUEUE: Final = re.compile(r"[,*>?\x00-\x1f\x7f]")
+"""Names of several queues, and what cannot be in a name."""
+_SWITCH: Final = {"true": True, "false": False}
+
+
+class Address(msgspec.Struct, frozen=True):
+    """What a queue's URI says."""
+
+    hosts: tuple[tuple[str, int], ...]
+    queue: str
+    login: Login
+    prefetch: int = PREFETCH
+    """How many messages the server may have given out and not heard of."""
+    is_exclusive: bool = False
+    """Only one router at a time is given messages; the next takes over, in order, when it is gone."""
+    has_tls: bool = False
+    ca: str = ""
+    """A file of certificates to trust; "": those that the machine trusts."""
+
+
+def parse_address(uri: str) -> Address:
+    """The parts of a URI; InvalidArgument, without its password, when it is none."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise _wrong("something else") from None
+    if parts.fragment or parts.scheme.lower() != "activemq":
+        raise _wrong("something else")
+    options = _options(parts.query)
+    has_tls = _switch(options, "tls")
+    if "ca" in options and not has_tls:
+        raise InvalidArgument.of("ca of an ActiveMQ URI", options["ca"], "tls=true beside it")
+    user, _, places = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    login = Login(unquote(name), unquote(password))
+    if any(character in login.user + login.password for character in "\r\n\0"):
+        raise InvalidArgument("the user or the password in an ActiveMQ URI holds a control character")
+    queue = unquote(parts.path.removeprefix("/"))
+    if not queue or _NO_QUEUE.search(queue):
+        raise InvalidArgument.of("the queue in an ActiveMQ URI", queue, "the name of one queue", hint=_WANTED)
+    return Address(
+        tuple(_place(place, TLS_PORT if has_tls else PORT) for place in places.split(",")),
+        queue,
+        login,
+        _prefetch(options.get("prefetch", str(PREFETCH))),
+        _switch(options, "exclusive"),
+        has_tls,
+        options.get("ca", ""),
+    )
+
+
+def _place(text: str, port: int) -> tuple[str, int]:
+    found = _HOST.fullmatch(text)
+    number = int(found[2] or port) if found is not None else 0
+    if found is None or not 1 <= number <= 65535:
+        raise InvalidArgument.of("a host in an ActiveMQ URI", text, "a host, or a host and a port of 1 to 65535", hint=_WANTED)
+    return found[1].strip("[]"), number
+
+
+def _options(query: str) -> dict[str, str]:
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise _wrong("options that cannot be read") from None
+    if unknown := options.keys() - {"prefetch", "exclusive", "tls", "ca"}:
+        raise InvalidArgument.of("an option of an ActiveMQ URI", min(unknown), "prefetch, exclusive, tls or ca", hint=_WANTED)
+    return options
+
+
+def _switch(options: dict[str, str], name: str) -> bool:
+    value = options.get(name, "false")
+    if value not in _SWITCH:
+        raise InvalidArgument.of(f"{name} of an ActiveMQ URI", value, "true or false")
+    return _SWITCH[value]
+
+
+def _prefetch(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= MOST_PREFETCH):
+        raise InvalidArgument.of("prefetch of an ActiveMQ URI", text, f"1 to {MOST_PREFETCH:,}")
+    return int(text)
+
+
+def _wrong(found: str) -> InvalidArgument:
+    return InvalidArgument(f"the URI of an ActiveMQ queue is {found}", hint=_WANTED)
+
+
+_WANTED = "wanted activemq://user:password@host:61613/QUEUE; several hosts are separated by commas"
+
+
+MARK: Final = "\npenstock-"
+"""Is in the head of every copy."""
+ID: Final = "penstock-id"
+"""The message's id before it was copied."""
+_COUNT: Final = "penstock-count"
+_DUE: Final = "penstock-due"
+"""When it may be handed out, in microseconds since 1970."""
+_SCHEDULED: Final = "scheduledJobId"
+"""What the server's scheduler adds; a message that has it is not scheduled again, so no copy may keep it."""
+_NOT_COPIED: Final = {
+    *("ack", "content-length", "destination", "message-id", "receipt", "redelivered", "subscription", "timestamp", "transaction"),
+    *(ID, _COUNT, _DUE, _SCHEDULED, "persistent", "AMQ_SCHEDULED_DELAY"),
+}
+
+
+def copied(received: Received, head: str, due: int, now: int) -> dict[str, str]:
+    """Return the headers of the copy that ActiveMQ's scheduler keeps until it is due: those of the message, and ours."""
+    original = headers(head)
+    fields = {name: value for name, value in original.items() if name not in _NOT_COPIED}
+    if "content-length" in original:  # one without is text, and stays so
+        fields["content-length"] = str(len(received.body))
+    return fields | {
+        "persistent": "true",
+        "AMQ_SCHEDULED_DELAY": str(max(due - now, 0) // 1000),
+        ID: escape(received.broker_id),
+        _COUNT: str(received.count),
+        _DUE: str(due),
+    }
+
+
+def recognize(received: Received, head: str, now: int) -> int:
+    """Give a copy the id and the count of its message. Returns when it is due if nobody scheduled it; 0 otherwise."""
+    found = headers(head)
+    if original := found.get(ID):
+        received.broker_id = unescape(original)
+    received.count += _number(found, _COUNT, 1) - 1
+    return 0 if _SCHEDULED in found else min(_number(found, _DUE, 0), now + MAX_DELAY * SECOND)
+
+
+def _number(found: dict[str, str], name: str, otherwise: int) -> int:
+    """The number in a header that anybody may have written."""
+    text = found.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else otherwise
+
 
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
@@ -80,7 +232,7 @@ class ActiveMqSource:
         self._address = address
         self._clock = clock
         self._destination = escape(f"/queue/{address.queue}")
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._owed: dict[str, int] = {}
         """Messages that were nacked, but the server may not have heard of it: when they are due."""
         self._may_move = True
@@ -184,7 +336,7 @@ class ActiveMqSource:
         while len(found) < want and (ready or returned):
             received = heappop(returned)[1] if returned else ready.popleft()
             receipt: _Receipt = received.receipt
-            if self._settled.take(receipt.message_id):
+            if self._late_acks.take(receipt.message_id):
                 self._ack(receipt)
                 continue
             held[receipt.message_id] = receipt
@@ -207,7 +359,7 @@ class ActiveMqSource:
         if held is not None:
             self._ack(held)
         elif receipt.life != self._life:
-            self._settled.add(receipt.message_id, self._clock.now())
+            self._late_acks.add(receipt.message_id, self._clock.now())
 
     def nack(self, received: Received, delay: int) -> None:
         """Keep it here and hand it out again, or have the server schedule a copy."""
@@ -440,7 +592,7 @@ class ActiveMqSource:
         """Remember what the server may not have heard, forget what it will push again."""
         now = self._clock.now()
         for receipt in (*self._asked, *self._acks):
-            self._settled.add(receipt.message_id, now)
+            self._late_acks.add(receipt.message_id, now)
         owed = self._owed | self._moving | {message_id: due for message_id, (due, _) in self._kept.items()}
         self._owed = {message_id: due for message_id, due in owed.items() if due > now}
         for _, timer in self._kept.values():

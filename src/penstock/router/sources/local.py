@@ -22,8 +22,8 @@ from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import LateAcks
 from penstock.router.source import Depth, Source
 from penstock.router.sources.penstock import Kind
 from penstock.values.lease import Lease
@@ -98,7 +98,7 @@ class LocalSource(AsyncConsumer):
         self._acks: list[Received] = []
         self._verdicts: dict[tuple[str, int], list[Received]] = {}
         """Nacks and extensions, by how long."""
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._use = ExitStack()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,11 +209,11 @@ class LocalSource(AsyncConsumer):
             Received(f"{lease.message.publish_at:014x}{stream}{lease.offset:010x}", lease.message.data, lease, lease.attempt)
             for lease in leases
         ]
-        if not len(self._settled):
+        if not len(self._late_acks):
             return found
         news: list[Received] = []
         for received in found:
-            (self.ack if self._settled.take(received.broker_id) else news.append)(received)
+            (self.ack if self._late_acks.take(received.broker_id) else news.append)(received)
         return news
 
     def _soon(self) -> None:
@@ -236,7 +236,7 @@ class LocalSource(AsyncConsumer):
         if acks:
             # A message that is done with is done with, however often it was delivered meanwhile.
             for lease in self.ack_messages(self._current(acks)):
-                self._settled.add(message_id(lease.message.publish_at, self.queue.stream, lease.offset), now)
+                self._late_acks.add(message_id(lease.message.publish_at, self.queue.stream, lease.offset), now)
         for (verb, seconds), told in verdicts.items():
             if verb == "nack" and not seconds:
                 self.settle(sorted(self._current(told), key=lambda lease: lease.offset), GIVE_BACK)

@@ -1,4 +1,4 @@
-"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_address` for the URI).
+"""Messages of a NATS JetStream stream, taken by a durable pull consumer (see `nats_connection` for the URI).
 
 poll ── a request for messages is open at the server as long as somebody polls: a message comes the moment it is there
 ack ─── `+ACK`, all of one turn of the loop in one write, not confirmed: see `_lost` for what that costs
@@ -12,24 +12,27 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from penstock.backoff import exponential
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.source import Depth, Source
-from penstock.router.sources.nats_address import parse_address
-from penstock.router.sources.nats_connection import NatsConnection, NoResponders
-from penstock.router.sources.nats_jetstream import NANOSECONDS, ConsumerInfo, JetStream, StreamInfo
-from penstock.router.sources.nats_leftovers import clear, free, presence
-from penstock.router.sources.nats_outbox import Outbox, delivery_of
-
-if TYPE_CHECKING:
-    from penstock.router.sources.opening import SourceContext
+from penstock.router.core.tracker import LateAcks
+from penstock.router.source import Depth, Source, SourceContext
+from penstock.router.sources.nats_connection import NatsConnection, NoResponders, parse_address
+from penstock.router.sources.nats_jetstream import (
+    NANOSECONDS,
+    ConsumerInfo,
+    JetStream,
+    Outbox,
+    StreamInfo,
+    clear,
+    delivery_of,
+    free,
+    presence,
+)
 
 PULL_SECONDS = 30.0
 """How long a request for messages stays open at the server."""
@@ -93,7 +96,7 @@ class NatsSource:
         self._open: dict[str, bytes] = {}
         """What came and is not settled: the newest delivery of each."""
         self._outbox = Outbox(self._soon)
-        self._settled = Settled()
+        self._late_acks = LateAcks()
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -245,14 +248,14 @@ class NatsSource:
         link.subscribe(presence(self._address), answer)
 
     def _lost(self) -> None:
-        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `Settled`."""
+        """The connection ended. Acks that the server may not have heard of, or may forget, are doubted: see `LateAcks`."""
         problem = self._link.problem if self._link else ""
         self._link = None
         self._credit = 0
         self._gathered.set()
         now = self._clock.now()
         for key in self._outbox.doubted():
-            self._settled.add(key, now)
+            self._late_acks.add(key, now)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(Unavailable(f"the connection to NATS at {self._address!r} is lost: {problem}"))
@@ -345,7 +348,7 @@ class NatsSource:
         broker_id = self._id_prefix + sequence.decode()
         self._open[broker_id] = reply
         received = Received(broker_id, body, reply, int(count))
-        if self._settled and self._settled.take(delivery_of(reply).key):
+        if self._late_acks and self._late_acks.take(delivery_of(reply).key):
             self.ack(received)
         else:
             self._buffer.append(received)

@@ -1,14 +1,34 @@
-"""JetStream's requests, as far as a router makes them: find or make the stream and its pull consumer, ask how they are."""
+"""JetStream, as far as a router uses it: its requests, how deliveries are settled, and what a router does at its start.
+
+`JetStream` finds or creates the stream and its pull consumer, and asks for their state. `Outbox` collects acks and nacks, sends
+them together, and knows which of them a lost connection puts in doubt.
+
+`free` makes messages that an earlier run of a router left unsettled come first. JetStream redelivers such messages only when
+their leases end, and delivers newer ones meanwhile. But it accepts a `-NAK` from any client that names the message, ignores it
+for one that is not delivered, and puts the others into the list that is delivered before anything new. So a router that starts
+and is alone sends `-NAK` for everything between the oldest message that is not acked and the newest that was delivered, in
+ascending order. A message that was nacked with a delay also comes sooner: after a start, order is more important than delay.
+
+A router is alone if no other router of the same consumer answers, because nobody listens to the subject that each of them listens
+to, and no request for messages is waiting. If somebody listens and does not answer (its machine died, the server does not know
+yet), the router waits for the leases instead.
+
+A server that was killed may remember a message as delivered that was acked and is deleted. Nothing redelivers that one or ends
+it, and the server stops for a moment each time that its lease ends. `clear` acks what no longer exists: that can do no harm.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from penstock.errors import FailedPrecondition, Unavailable
-from penstock.router.sources.nats_address import NatsAddress
-from penstock.router.sources.nats_connection import NatsConnection, NoResponders
+from penstock.router.sources.nats_connection import NatsAddress, NatsConnection, NoResponders
 
 NANOSECONDS = 1_000_000_000
 SETTLE_SECONDS = 2.0
@@ -270,3 +290,175 @@ class JetStream:
             f"NATS at {self._address!r} refuses: {failed.error.description}",
             hint="look at the stream and the consumer with `nats stream info` and `nats consumer info`",
         ) from None
+
+
+REMEMBERED = 100_000
+"""Acks that are doubted when the connection is lost: a server that is killed forgets what it did in its last seconds."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message, as named by the subject that settles it: its number in the stream and the time it was stored.
+
+    A number alone may appear again, when a stream is created again or a server has lost the end of one.
+    """
+
+    count: int
+    """How often it was handed out."""
+    sequence: int
+    stored: bytes
+
+    @property
+    def key(self) -> str:
+        """The same for every delivery of this message, and for no other message."""
+        return f"{self.sequence}.{self.stored.decode()}"
+
+
+def delivery_of(reply: bytes) -> Delivery:
+    """`$JS.ACK.<stream>.<consumer>.<count>.<sequence>.<delivery>.<stored>.<pending>`, or with domain and account before that.
+
+    ValueError or IndexError when it is neither.
+    """
+    words = reply.split(b".")
+    start = 4 if len(words) == 9 else 6
+    return Delivery(int(words[start]), int(words[start + 1]), words[start + 3])
+
+
+class Outbox:
+    """Collects acks and nacks. Its owner is called once when there is something, and then takes it."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self._is_due = False
+        self._acks: list[bytes] = []
+        self._naks: list[tuple[int, bytes]] = []
+        self._leases: list[bytes] = []
+        self._acked: deque[bytes] = deque(maxlen=REMEMBERED)
+
+    def ack(self, reply: bytes) -> None:
+        """The message is done with."""
+        self._acks.append(reply)
+        self._acked.append(reply)
+        if not self._is_due:
+            self._due()
+
+    def nak(self, reply: bytes, delay: int = 0) -> None:
+        """The message is to be handed out again after so many seconds."""
+        self._naks.append((delivery_of(reply).sequence, _nak(reply, delay)))
+        self._due()
+
+    def extend(self, reply: bytes, seconds: int = 0) -> None:
+        """The message's lease is to begin anew; with seconds: to run for so long, whatever the consumer's leases are.
+
+        The latter is a `-NAK` with a delay: to the server it means no more than when the message is to be handed out again, if it
+        is not acked before.
+        """
+        self._leases.append(_nak(reply, seconds) if seconds else b"PUB %b 4\r\n+WPI\r\n" % reply)
+        self._due()
+
+    def take(self) -> bytes:
+        """The commands for everything that was told. Naks are in the stream's order: the server goes by the order it hears."""
+        self._is_due = False
+        parts = self._leases
+        parts += (nak for _, nak in sorted(self._naks))
+        if self._acks:
+            parts += (b"PUB ", b" 4\r\n+ACK\r\nPUB ".join(self._acks), b" 4\r\n+ACK\r\n")
+        commands = b"".join(parts)
+        self._leases, self._naks, self._acks = [], [], []
+        return commands
+
+    def doubted(self) -> Iterator[str]:
+        """Keys of messages that were acked lately: the connection is lost, the server may not know it."""
+        while self._acked:
+            yield delivery_of(self._acked.popleft()).key
+
+    def forget_after(self, last: int) -> None:
+        """Numbers above this one stand for other messages now, or for none."""
+        self._acks = [reply for reply in self._acks if delivery_of(reply).sequence <= last]
+        self._naks = [nak for nak in self._naks if nak[0] <= last]
+        self._leases = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not (self._acks or self._naks or self._leases)
+
+    def _due(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._on_first()
+
+
+def _nak(reply: bytes, delay: int) -> bytes:
+    command = b'-NAK {"delay": %d}' % (delay * NANOSECONDS) if delay > 0 else b"-NAK"
+    return b"PUB %b %d\r\n%b\r\n" % (reply, len(command), command)
+
+
+ASK_SECONDS = 0.5
+"""How long another router may take to say that it lives."""
+MOST = 1_000_000
+"""Between the oldest message that is not acked and the newest: more take longer to go through than leases do to end."""
+_AT_A_TIME = 10_000
+
+
+def presence(address: NatsAddress) -> str:
+    """The subject on which a router of this consumer answers that it lives."""
+    return f"_PENSTOCK.router.{address.stream}.{address.consumer}"
+
+
+async def free(link: NatsConnection, jetstream: JetStream, address: NatsAddress) -> int:
+    """Have what an earlier life left handed out next; returns how many messages that are.
+
+    0 when there are none, or when they belong to another router that lives.
+    """
+    loop = asyncio.get_running_loop()
+    info = await jetstream.info()
+    until = loop.time() + info.lease_seconds
+    while info.num_ack_pending:
+        match await _is_alone(link, address):
+            case True if info.num_waiting:
+                return 0  # a program of another kind takes from this consumer
+            case True if len(_unsettled(info)) <= MOST:
+                await _tell(link, address, info, "-NAK", _unsettled(info))
+                await jetstream.settle()
+                return (await jetstream.info()).num_ack_pending
+            case False:
+                return 0
+        if loop.time() >= until:
+            break
+        await asyncio.sleep(min(1.0, max(until - loop.time(), 0)))
+        info = await jetstream.info()
+    return info.num_ack_pending
+
+
+async def _is_alone(link: NatsConnection, address: NatsAddress) -> bool | None:
+    """None when it cannot be told."""
+    try:
+        await link.request(presence(address), seconds=ASK_SECONDS)
+    except NoResponders:
+        return True
+    except (TimeoutError, PermissionError):
+        return None
+    return False
+
+
+async def clear(link: NatsConnection, jetstream: JetStream, address: NatsAddress, info: ConsumerInfo) -> None:
+    """Have the consumer forget what it has handed out and the stream no longer holds."""
+    numbers = _unsettled(info)
+    if info.num_ack_pending and len(numbers) <= MOST:
+        held = await jetstream.holes()
+        gone = chain(range(numbers.start, min(numbers.stop, held.first_seq)), held.deleted or ())
+        await _tell(link, address, info, "+ACK", (number for number in gone if number in numbers))
+
+
+def _unsettled(info: ConsumerInfo) -> range:
+    """Numbers in the stream among which are all that are handed out."""
+    return range(info.ack_floor.stream_seq + 1, info.delivered.stream_seq + 1)
+
+
+async def _tell(link: NatsConnection, address: NatsAddress, info: ConsumerInfo, what: str, numbers: Iterable[int]) -> None:
+    # A message is known by its number in the stream (%d); the delivery only has to be one that can have been.
+    command = f"PUB $JS.ACK.{address.stream}.{address.consumer}.1.%d.{info.delivered.consumer_seq}.0.0 4\r\n{what}\r\n"
+    rest = iter(numbers)
+    while some := list(islice(rest, _AT_A_TIME)):
+        link.write("".join([command % number for number in some]).encode())
+        await link.ping()

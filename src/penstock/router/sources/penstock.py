@@ -15,8 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.source import Source
-from penstock.router.sources.opening import SourceContext
+from penstock.router.source import Source, SourceContext
 
 
 class Kind(StrEnum):

@@ -24,8 +24,8 @@ from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
+from penstock.router.core.tracker import LateAcks
 from penstock.router.source import Depth, Source
 from penstock.router.sources.local import MAX_ERROR, SETTINGS, consumer_name
 from penstock.router.sources.penstock import Kind
@@ -98,7 +98,7 @@ class RemoteSource:
         """The ids of the messages of acks that have not been confirmed."""
         self._teller: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._recent: deque[tuple[int, list[str]]] = deque()
         """When the server confirmed which acks, for a while."""
         self._is_returning = False
@@ -173,7 +173,7 @@ class RemoteSource:
             self._ids[held.receipt] = held.broker_id
             self._settling += 1
             if self._channel is None:
-                self._settled.add(held.broker_id, monotonic())
+                self._late_acks.add(held.broker_id, monotonic())
             self._soon()
 
     def nack(self, received: Received, delay: int) -> None:
@@ -237,7 +237,7 @@ class RemoteSource:
                     delivery.attempt,
                 )
             )
-        if len(self._settled):
+        if len(self._late_acks):
             self._sift()
         if self._is_returning:
             self._return_unseen()
@@ -256,7 +256,7 @@ class RemoteSource:
             self._recent.append((monotonic(), [*self._ids.values()]))
             for at, ids in self._recent:
                 for one in ids:
-                    self._settled.add(one, at)
+                    self._late_acks.add(one, at)
             self._recent.clear()
             self._wake()
             if self._link is not None and (self._acks or self._nacks or self._deadlines):
@@ -350,7 +350,7 @@ class RemoteSource:
         """Ack again what came again though it is done with."""
         came, self._came = self._came, deque()
         for received in came:
-            if self._settled.take(received.broker_id):
+            if self._late_acks.take(received.broker_id):
                 self._held[frames.offset_of(received.receipt)] = received
                 self.ack(received)
             else:
@@ -424,7 +424,7 @@ class RemoteSource:
         ids = [self._ids.pop(receipt) for receipt in acks]
         for receipt, name in zip(acks, ids, strict=True) if late else ():
             if receipt in late:
-                self._settled.add(name, now)
+                self._late_acks.add(name, now)
         if late:
             self._sift()
         if ids:

@@ -17,10 +17,10 @@ import logging
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from secrets import token_hex
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,14 +29,118 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.late_acks import Settled
 from penstock.router.core.message import Received
-from penstock.router.source import Depth
+from penstock.router.core.tracker import LateAcks
+from penstock.router.source import Depth, SourceContext
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
-from penstock.router.sources.sqs_outbox import BATCH, Entry, Outbox
 
-if TYPE_CHECKING:
-    from penstock.router.sources.opening import SourceContext
+BATCH = 10
+"""Entries of a call: SQS takes no more."""
+CALLS = 8
+"""Calls under way."""
+PARTIAL_CALLS = 2
+"""So many may be under way and a batch that is not full still goes at once."""
+
+
+class Entry(msgspec.Struct, gc=False, eq=False):
+    """One message to be settled."""
+
+    broker_id: str
+    receipt: str
+    seconds: int = 0
+
+
+class Outbox:
+    """Collects what the source has to settle in a turn of the loop, and sends it in batches, several at a time.
+
+        put ── waiting ──(a batch is full, or few calls are under way)── under way ── done
+
+    Under load batches fill up while earlier ones are under way, so they are cheap; without load nothing waits. Only one entry of
+    a message is under way at a time, and a later entry replaces one that waits: the server receives them in order.
+    """
+
+    def __init__(self, send: Callable[[list[Entry]], Awaitable[None]]) -> None:
+        self._send = send
+        self._waiting: dict[str, Entry] = {}
+        self._under_way: dict[str, Entry] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+        self._turn: asyncio.Handle | None = None
+        self._flushers: list[asyncio.Future[None]] = []
+
+    def __contains__(self, broker_id: str) -> bool:
+        return broker_id in self._waiting or broker_id in self._under_way
+
+    def put(self, entry: Entry) -> None:
+        """Send it soon."""
+        self._waiting[entry.broker_id] = entry
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._start)
+
+    def drop(self, broker_id: str) -> None:
+        """Do not send it, if it still waits."""
+        self._waiting.pop(broker_id, None)
+
+    async def flush(self) -> None:
+        """Return when what was put so far is done."""
+        told = {*self._waiting.values(), *self._under_way.values()}
+        while told:
+            self._start(CALLS)
+            progress = asyncio.get_running_loop().create_future()
+            self._flushers.append(progress)
+            await progress
+            told &= {*self._waiting.values(), *self._under_way.values()}
+
+    async def cancel(self) -> list[Entry]:
+        """Give up, and return what was not done."""
+        left = [*self._under_way.values(), *self._waiting.values()]
+        self._waiting.clear()
+        calls = set(self._calls)
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+        self._under_way.clear()  # a call that was cancelled before it began could not
+        return left
+
+    def _start(self, partial_calls: int = PARTIAL_CALLS) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        while self._waiting and len(self._calls) < CALLS:
+            batch = self._next()
+            if not batch or (len(batch) < BATCH and len(self._calls) >= partial_calls):
+                return
+            for entry in batch:
+                del self._waiting[entry.broker_id]
+                self._under_way[entry.broker_id] = entry
+            call = asyncio.get_running_loop().create_task(self._carry_out(batch))
+            self._calls.add(call)
+            call.add_done_callback(self._ended)
+
+    def _next(self) -> list[Entry]:
+        batch: list[Entry] = []
+        for broker_id, entry in self._waiting.items():
+            if broker_id not in self._under_way:
+                batch.append(entry)
+                if len(batch) == BATCH:
+                    break
+        return batch
+
+    async def _carry_out(self, batch: list[Entry]) -> None:
+        try:
+            await self._send(batch)
+        finally:
+            for entry in batch:
+                del self._under_way[entry.broker_id]
+
+    def _ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        self._start()
+        flushers, self._flushers = self._flushers, []
+        for flusher in flushers:
+            if not flusher.done():
+                flusher.set_result(None)
+
 
 T = TypeVar("T")
 
@@ -123,7 +227,7 @@ class SqsSource:
         self._pauses: deque[float] = deque()  # one for each partial batch: the moment before which its poller does not ask again
         self._unanswered: list[str] = []
         self._held: dict[str, _Held] = {}  # in the order in which they were received
-        self._settled = Settled()
+        self._late_acks = LateAcks()
         self._deletes = Outbox(self._delete)
         self._changes = Outbox(self._change)
 
@@ -149,7 +253,7 @@ class SqsSource:
             log.warning("queue=%s problem=SQS was not told everything within %d s of stopping", self._name, STOP_SECONDS)
         await self._changes.cancel()
         for entry in await self._deletes.cancel():
-            self._settled.add(entry.broker_id, self._clock.now())
+            self._late_acks.add(entry.broker_id, self._clock.now())
         self._is_healthy = False
         self._api.close()
 
@@ -183,7 +287,7 @@ class SqsSource:
         broker_id = received.broker_id
         held = self._held.pop(broker_id, None)
         if not self._is_running:
-            self._settled.add(broker_id, self._clock.now())
+            self._late_acks.add(broker_id, self._clock.now())
             return
         self._changes.drop(broker_id)
         self._deletes.put(Entry(broker_id, received.receipt if held is None else held.receipt))
@@ -252,7 +356,7 @@ class SqsSource:
             self._pauses.append(now + PARTIAL_PAUSE)
         for message in messages:
             broker_id, receipt = message.message_id, message.receipt_handle
-            if broker_id in self._deletes or self._settled.take(broker_id):
+            if broker_id in self._deletes or self._late_acks.take(broker_id):
                 self._deletes.put(Entry(broker_id, receipt))
                 continue
             # Only the newest handle of a message is good: whoever settles an older delivery settles with this one.
@@ -283,7 +387,7 @@ class SqsSource:
 
     async def _delete(self, entries: list[Entry]) -> None:
         for entry in await self._tell("DeleteMessageBatch", entries):
-            self._settled.add(entry.broker_id, self._clock.now())
+            self._late_acks.add(entry.broker_id, self._clock.now())
 
     async def _change(self, entries: list[Entry]) -> None:
         await self._tell("ChangeMessageVisibilityBatch", entries)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.router.sources.stomp_frames import HEAD_LIMIT, FrameReader, NotStomp, escape, frame, headers, unescape
+from penstock.router.sources.stomp import HEAD_LIMIT, FrameReader, NotStomp, escape, frame, headers, unescape
 
 WIRE = (
     b"CONNECTED\nversion:1.2\nheart-beat:0,0\n\n\0\n"

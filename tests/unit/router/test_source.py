@@ -10,8 +10,7 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.router.core.config import QueueConfig
-from penstock.router.source import Source
-from penstock.router.sources.opening import SourceContext, open_source, schemes
+from penstock.router.source import Source, SourceContext, open_source, schemes
 from penstock.router.sources.penstock import Kind
 
 

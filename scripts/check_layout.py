@@ -100,7 +100,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"aiohttp", "cryptography", "google.protobuf", "grpc", "jwt"},
     "penstock.google.core": PURE
     | PURE_KERNEL
-    | {"penstock.google.messages", "penstock.http.client.addresses", "google.protobuf"},
+    | {"penstock.google.messages", "penstock.http.client.allowed_addresses", "google.protobuf"},
     "penstock.google.messages": PURE | {"google.protobuf"},
     "penstock.queue_api": ANY | KERNEL | BROKER | {"penstock.access", "penstock.api", "penstock.http", "aiohttp"},
     "penstock.native": ANY

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from penstock.http import HttpDoor, HttpLimits, Request, open_websocket
-from penstock.http.body_budget import FREE_BYTES
+from penstock.http.bodies import FREE_BYTES
 from penstock.testing.certificates import Authority
 from tests.integration.http_client import Client, connected, echo, eventually, route, scenario, serving
 

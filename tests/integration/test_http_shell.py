@@ -24,7 +24,7 @@ from penstock.http import (
     json_response,
     open_websocket,
 )
-from penstock.http.decompression import STEP_BYTES
+from penstock.http.bodies import STEP_BYTES
 from penstock.rate_limit import RateLimit
 from penstock.testing import ManualClock
 from tests.integration.http_client import connected, echo, route, run, scenario, serving, who

@@ -10,10 +10,9 @@ from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.access import Principal, Verb
 from penstock.errors import Unauthenticated
 from penstock.http import HttpDoor, documented
-from penstock.http.monitoring import monitoring_routes, traffic_collector
-from penstock.http.traffic import Traffic
-from penstock.server.broker_metrics import broker_collector
-from penstock.server.process_metrics import LoopLag, process_collector
+from penstock.http.monitoring import monitoring_routes
+from penstock.http.traffic import Traffic, traffic_collector
+from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.testing import ManualClock
 from tests.integration.http_client import Client, connected, run
 from tests.unit.http.prometheus import Family, parse

@@ -10,7 +10,7 @@ from penstock.api.schemas import Schemas
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.google import messages, wire
-from penstock.google.core.endpoints import Endpoints
+from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.expiry import Janitor
 from penstock.google.fast_calls import FastCalls
 from penstock.google.grpc_port import GrpcDoor, GrpcLimits

@@ -11,7 +11,7 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.descriptions import subscription_spec
 from penstock.errors import PenstockError
-from penstock.google.core.periods import DAYS
+from penstock.google.core.fields import DAYS
 from penstock.google.core.subscriptions import expires_after
 from penstock.google.resources import Resources
 from penstock.journal.core.events import Event

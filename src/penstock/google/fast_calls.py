@@ -16,8 +16,7 @@ import msgspec
 
 from penstock.access import Principal
 from penstock.google import messages
-from penstock.google.core.publishing import PUBLISH
-from penstock.google.publisher import Publisher
+from penstock.google.publisher import PUBLISH, Publisher
 from penstock.google.subscriber import Subscriber
 
 FastCall = Callable[[bytes, str, Principal], Awaitable[bytes | None]]

@@ -14,7 +14,7 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.errors import Aborted
 from penstock.google import messages
-from penstock.google.core.limits import check_policy
+from penstock.google.core.fields import check_policy_size
 from penstock.google.resources import KINDS, Message, Resources
 from penstock.values import resource_names as names
 from penstock.values.stored_forms import IAM_PREFIX
@@ -32,7 +32,7 @@ class IamPolicies:
         name = self._admit(caller, Verb.MANAGE, request.resource)
         policy = messages.Policy()
         policy.CopyFrom(request.policy)
-        check_policy(policy)
+        check_policy_size(policy)
 
         def keep(catalog: Catalog, now: int) -> Any:
             current = self._policy(name)

@@ -9,13 +9,23 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.publish import publish_async
 from penstock.google import messages
-from penstock.google.core import limits, topics
-from penstock.google.core.publishing import PUBLISH
+from penstock.google.core import fields, topics
 from penstock.google.resources import Message, Resources
 from penstock.values import resource_names as names
 from penstock.values.message import Message as NewMessage
+from penstock.values.message import PublishLimits
 
 _NOTHING: dict[str, str] = {}
+
+PUBLISH = PublishLimits(
+    max_messages=1000,
+    max_request_bytes=10 * 1024 * 1024,
+    max_attributes=100,
+    # Google's own clients write attributes of this prefix (a trace's context, for one).
+    open_prefix="googclient_",
+    one_key=True,
+)
+"""The limits of one Publish request."""
 
 
 class Publisher:
@@ -48,7 +58,7 @@ class Publisher:
         topic = topics.new_topic(request)
         self._check_schema(caller, topic)
         await self._resources.check_rules(topic)
-        limits.check_topic(topic)
+        fields.check_topic_size(topic)
         spec, retention = topic.SerializeToString(), topics.retention(topic)
         key = self._resources.key(name)
 
@@ -71,7 +81,7 @@ class Publisher:
         def update(catalog: Catalog, now: int) -> Any:
             # Again, and of what is there now: another update may have come between.
             topic = topics.update_topic(self._resources.topic(catalog.topic(key)), request.topic, request.update_mask.paths)
-            limits.check_topic(topic)
+            fields.check_topic_size(topic)
             made.append(topic)
             return catalog.update_topic(key, topic.SerializeToString(), topics.retention(topic), now)
 

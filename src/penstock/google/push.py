@@ -28,10 +28,9 @@ from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import BrokerClosed, FailedPrecondition, NotFound, PenstockError
 from penstock.google import messages
-from penstock.google.core.endpoints import Endpoints
-from penstock.google.core.periods import timestamp
-from penstock.google.core.push import push_request
-from penstock.google.core.push_window import PushWindow
+from penstock.google.core.fields import timestamp
+from penstock.google.core.push import PushWindow, push_request
+from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.oidc import TokenIssuer
 from penstock.google.push_client import Answer, Outcome, PushClient
 from penstock.google.resources import Message, Resources

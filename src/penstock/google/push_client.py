@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.connector import AddrInfoType, Connection
 
-from penstock.google.core.endpoints import Endpoints
 from penstock.google.core.push import PushRequest, is_acknowledged
+from penstock.google.core.push_endpoints import Endpoints
 
 log = logging.getLogger("penstock.pubsub.push")
 

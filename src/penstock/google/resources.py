@@ -23,9 +23,9 @@ from penstock.durations import micros
 from penstock.errors import SchemaNotFound
 from penstock.google import messages
 from penstock.google.core import push, subscriptions
-from penstock.google.core.destinations import destination
+from penstock.google.core.fields import timestamp
 from penstock.google.core.paging import page
-from penstock.google.core.periods import timestamp
+from penstock.google.core.subscriptions import destination
 from penstock.journal.core.events import Event
 from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription, SnapshotDescription, TopicSettings

@@ -9,8 +9,8 @@ from penstock.api.schemas import Schemas
 from penstock.errors import InvalidArgument
 from penstock.google import messages
 from penstock.google.core import schemas
+from penstock.google.core.fields import timestamp
 from penstock.google.core.paging import page
-from penstock.google.core.periods import timestamp
 from penstock.google.resources import Message, Resources
 from penstock.values import resource_names as names
 from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision

@@ -22,7 +22,7 @@ from penstock.broker.settlement import ACK, GIVE_BACK, new_deadline
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.errors import InvalidArgument, PenstockError, SubscriptionNotFound, Unavailable
 from penstock.google import messages, wire
-from penstock.google.core.streaming import StreamChange, StreamOpening, changed, opened
+from penstock.google.core.consumer_requests import StreamChange, StreamOpening, changed, opened
 from penstock.google.resources import Resources
 from penstock.google.subscriber import Subscriber
 from penstock.values.descriptions import QueueDescription

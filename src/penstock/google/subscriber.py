@@ -14,10 +14,10 @@ from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.durations import SECOND
 from penstock.errors import AckIdsRefused, AlreadyExists, InvalidArgument
 from penstock.google import messages, wire
-from penstock.google.core import limits, snapshots, subscriptions
-from penstock.google.core.consuming import acknowledged, modified, pull_limit
-from penstock.google.core.endpoints import Endpoints
-from penstock.google.core.periods import instant
+from penstock.google.core import fields, snapshots, subscriptions
+from penstock.google.core.consumer_requests import acknowledged, modified, pull_limit
+from penstock.google.core.fields import instant
+from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.resources import Message, Resources
 from penstock.values import resource_names as names
 from penstock.values.descriptions import QueueDescription
@@ -146,7 +146,7 @@ class Subscriber:
         key, topic_key = self._resources.key(name), self._resources.key(topic)
         policy, spec = self._resources.settings(subscription, topic_key)
 
-        limits.check_subscription(subscription)
+        fields.check_subscription_size(subscription)
 
         def create(catalog: Catalog, now: int) -> Any:
             self._resources.projects.check_room("subscriptions", key, catalog.subscriptions)
@@ -305,7 +305,7 @@ class Subscriber:
     def _updated(self, queue: QueueDescription, patch: Any, paths: Any) -> Message:
         """A subscription's stored form with the masked fields of a patch: what is only shown must not be stored."""
         new = subscriptions.update_subscription(self._resources.form_of(queue), patch, paths)
-        limits.check_subscription(new)
+        fields.check_subscription_size(new)
         return new
 
     def _shown(self, key: str) -> Message:

@@ -5,12 +5,11 @@ A door gives `Route`s; everything around a handler (who calls, how much, how lon
 
 from penstock.http.authentication import Admission, Gate, TokenGate
 from penstock.http.limits import HttpLimits
-from penstock.http.operation import Body, Operation, Parameter, Reply
 from penstock.http.pages import documented
 from penstock.http.port import HttpDoor
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, where
 from penstock.http.request import Request, json_response, open_websocket
-from penstock.http.routes import Route, RouteTable
+from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
 __all__ = [
     "GOOGLE_ERRORS",

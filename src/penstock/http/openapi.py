@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.http.operation import JSON, Operation, Parameter, Reply, Schema
-from penstock.http.routes import Route, RouteTable
+from penstock.http.routes import JSON, Operation, Parameter, Reply, Route, RouteTable, Schema
 
 _REFERENCE = "#/components/schemas/{name}"
 

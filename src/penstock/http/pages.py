@@ -12,9 +12,8 @@ import msgspec
 from aiohttp import web
 
 from penstock.http.openapi import openapi
-from penstock.http.operation import Operation, Reply
 from penstock.http.request import Request, json_response
-from penstock.http.routes import Route, RouteTable
+from penstock.http.routes import Operation, Reply, Route, RouteTable
 
 PACKAGE = "penstock.http"
 TITLE = "Penstock"

@@ -13,7 +13,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from penstock.http.authentication import Gate
-from penstock.http.body_budget import BodyBudget
+from penstock.http.bodies import BodyBudget
 from penstock.http.connection import Connection, RefusedConnection, Watch
 from penstock.http.limits import HttpLimits
 from penstock.http.request import Request

@@ -11,8 +11,7 @@ from aiohttp import web
 
 from penstock.access import ANYONE, Principal
 from penstock.http.authentication import Admission, Gate, secret_of
-from penstock.http.body_budget import FREE_BYTES, BodyBudget, BodyShare
-from penstock.http.decompression import STEP_BYTES, Unpacker
+from penstock.http.bodies import FREE_BYTES, STEP_BYTES, BodyBudget, BodyShare, Unpacker
 from penstock.http.refusal import Refusal, too_large
 
 HEARTBEAT_SECONDS = 30.0

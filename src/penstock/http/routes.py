@@ -1,26 +1,81 @@
-"""The table of what is served: it finds the route of a request, and is what the documentation is made from."""
+"""The table of what is served: it finds the route of a request, and is what the documentation is made from.
+
+An `Operation` describes a route in words and schemas; the OpenAPI document is made from these descriptions.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 
 from penstock.access import Verb
 from penstock.errors import InvalidArgument
-from penstock.http.operation import Operation
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal
 from penstock.http.request import Request
+
+Schema = Any
+"""A Python type that msgspec can describe (a Struct, `int`, `list[str]` …) or a JSON Schema as a dict."""
+
+JSON = "application/json"
 
 Handler = Callable[[Request], Awaitable[web.StreamResponse]]
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 _PARAMETER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value in the path, the query or a header. Path parameters that are not described are strings."""
+
+    name: str
+    description: str
+    schema: Schema = str
+    where: Literal["path", "query", "header"] = "query"
+    required: bool = False
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What the client sends."""
+
+    schema: Schema
+    description: str = ""
+    content_type: str = JSON
+    required: bool = True
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server answers with one status. Without a schema there is no body."""
+
+    description: str
+    schema: Schema | None = None
+    content_type: str = JSON
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The description of a route. Errors are described by the route's error body and need no reply here."""
+
+    summary: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+    replies: Mapping[int, Reply] = field(default_factory=lambda: {200: Reply("Done.")})
+    is_websocket: bool = False
+    """A GET that upgrades to a WebSocket: 101 is its answer, and `description` says what the frames are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from penstock.access import Principal
 from penstock.clock import monotonic
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
 from penstock.http.authentication import NOBODY, Gate, needs_token, secret_of
-from penstock.http.body_budget import BodyBudget
+from penstock.http.bodies import BodyBudget
 from penstock.http.connection import Connection
 from penstock.http.limits import HttpLimits
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, retry_after, too_large, where

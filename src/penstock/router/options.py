@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.http.client.options import TransportOptions
+from penstock.http.client.transport import TransportOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

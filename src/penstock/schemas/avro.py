@@ -17,8 +17,7 @@ from penstock.schemas.avro_types import (
     branch_name,
     read_definition,
 )
-from penstock.schemas.problem import Problem, shortened
-from penstock.schemas.schema import Schema, SchemaKind
+from penstock.schemas.schema import Problem, Schema, SchemaKind, shortened
 
 MAX_PAIRS = 300_000  # of types compared for one revision: two huge unions have millions
 _PROMOTIONS = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.schemas.avro_types import Array, Enum, Field, Fixed, Map, Primitive, Record, Type, Union, takes_no_bytes
-from penstock.schemas.problem import Problem
+from penstock.schemas.schema import Problem
 
 MAX_DEPTH = 200  # values inside values
 MAX_EMPTY_ITEMS = 10_000_000  # items that take no bytes: as many as a message of the largest size could have of one byte each

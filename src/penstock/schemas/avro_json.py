@@ -13,7 +13,7 @@ from heapq import nsmallest
 from penstock.schemas.avro_binary import MAX_DEPTH
 from penstock.schemas.avro_types import Array, Enum, Fixed, Map, Primitive, Record, Type, Union, fits, is_latin
 from penstock.schemas.json_text import decoded_json, is_unicode
-from penstock.schemas.problem import SHOWN, Problem, found, shortened
+from penstock.schemas.schema import SHOWN, Problem, found, shortened
 
 Check = Callable[[object, int], None]
 

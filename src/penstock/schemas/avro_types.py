@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from penstock.errors import InvalidArgument
 from penstock.schemas.json_text import decoded_json, is_unicode
-from penstock.schemas.problem import Problem, found, shortened
+from penstock.schemas.schema import Problem, found, shortened
 
 MAX_NAME = 1024  # characters of a full name; every name is kept with its namespace in front, so long ones would multiply
 MAX_DEPTH = 64  # of types written inside types; named types may refer to each other as they like

@@ -9,7 +9,7 @@ from penstock.errors import InvalidArgument
 from penstock.schemas.avro import check_avro_revision, compile_avro
 from penstock.schemas.avro_types import Record
 from penstock.schemas.proto import check_proto_revision, compile_proto
-from penstock.schemas.proto_types import ProtoTypes
+from penstock.schemas.proto_parser import ProtoTypes
 from penstock.schemas.schema import MAX_DEFINITION, Schema, SchemaKind
 
 MAX_KEPT = 256  # schemas

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import NoReturn
 
-from penstock.schemas.problem import Problem, shortened
+from penstock.schemas.schema import Problem, shortened
 
 
 class _NotJson(ValueError):

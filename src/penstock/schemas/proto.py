@@ -8,10 +8,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from penstock.errors import InvalidArgument
 from penstock.schemas import proto_binary, proto_json
-from penstock.schemas.problem import Problem, shortened
-from penstock.schemas.proto_parser import parse_proto
-from penstock.schemas.proto_types import ProtoTypes, is_repeated, is_required, types_of
-from penstock.schemas.schema import Schema, SchemaKind
+from penstock.schemas.proto_parser import ProtoTypes, is_repeated, is_required, parse_proto, types_of
+from penstock.schemas.schema import Problem, Schema, SchemaKind, shortened
 
 
 def compile_proto(definition: str) -> Schema:

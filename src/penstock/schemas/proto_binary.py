@@ -15,8 +15,8 @@ from collections.abc import Callable
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from penstock.schemas.problem import Problem
-from penstock.schemas.proto_types import ProtoTypes
+from penstock.schemas.proto_parser import ProtoTypes
+from penstock.schemas.schema import Problem
 
 MAX_MEMORY = 256 * 1024 * 1024
 MAX_EXPLAINED = 1024 * 1024  # bytes: of a larger message that is corrupt, the field is not looked for

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto
 
 from penstock.schemas.json_text import decoded_json, is_unicode
-from penstock.schemas.problem import Problem, found, shortened
-from penstock.schemas.proto_types import ProtoTypes, is_repeated, is_required
+from penstock.schemas.proto_parser import ProtoTypes, is_repeated, is_required
+from penstock.schemas.schema import Problem, found, shortened
 
 MAX_DEPTH = 100  # messages inside messages, the limit of the library for the binary form too
 

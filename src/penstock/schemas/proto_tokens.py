@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple, NoReturn
 
 from penstock.errors import InvalidArgument
-from penstock.schemas.problem import shortened
+from penstock.schemas.schema import shortened
 
 # No alternative can match the same text in two ways, so the time is linear in the length of the definition.
 _WORD = re.compile(

@@ -39,9 +39,9 @@ from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google.api import PubSubDoor
 from penstock.google.grpc_port import GrpcLimits
 from penstock.http import HttpDoor, HttpLimits, TokenGate, documented
-from penstock.http.monitoring import monitoring_routes, traffic_collector
+from penstock.http.monitoring import monitoring_routes
 from penstock.http.sites import ANY_HOST
-from penstock.http.traffic import Traffic
+from penstock.http.traffic import Traffic, traffic_collector
 from penstock.hub.broker.host import HubHost
 from penstock.hub.server.routes import HubDoor
 from penstock.log.server import LogDoor, has_arrow
@@ -52,9 +52,8 @@ from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
 from penstock.router.monitoring.metrics import router_collector
-from penstock.server.broker_metrics import broker_collector
 from penstock.server.logging import set_up_logs
-from penstock.server.process_metrics import LoopLag, process_collector
+from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.values.projects import Projects, Quotas
 
 if TYPE_CHECKING:

@@ -355,7 +355,7 @@ class Gate:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.log.server.rows.BATCH_BYTES", 20_000)
+    monkeypatch.setattr("penstock.log.server.reading.BATCH_BYTES", 20_000)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -444,7 +444,7 @@ def test_too_many_reads_are_told_to_come_back(server: LocalServer, monkeypatch: 
 def test_retention_that_overtakes_a_reader_is_an_error_and_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
-    monkeypatch.setattr("penstock.log.server.rows.BATCH_BYTES", 1_000_000)
+    monkeypatch.setattr("penstock.log.server.reading.BATCH_BYTES", 1_000_000)
     with LocalServer(data_dir=tmp_path) as server:
         fill(server.broker, "orders", 3000, 10_000, at_once=100)
         log = logs(server.url)

@@ -21,7 +21,7 @@ from penstock.router.monitoring.api import router_routes, routes_with_server
 from penstock.router.monitoring.metrics import router_collector
 from penstock.router.monitoring.sandbox import LOCAL_CONFIG
 from penstock.router.monitoring.view import RouterView
-from penstock.server.process_metrics import process_collector
+from penstock.server.metrics import process_collector
 from tests.integration.http_client import Answer, Client, connected, run
 from tests.integration.router.small_router import DEAD, GOOD, SmallRouter
 from tests.unit.http.prometheus import Family, parse

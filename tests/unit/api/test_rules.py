@@ -24,7 +24,7 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.google import messages
-from penstock.google.core.endpoints import Endpoints
+from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.publisher import Publisher
 from penstock.google.resources import Resources
 from penstock.google.subscriber import Subscriber

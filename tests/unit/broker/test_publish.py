@@ -28,7 +28,7 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.google import messages
-from penstock.google.core.publishing import PUBLISH
+from penstock.google.publisher import PUBLISH
 from penstock.values.message import NO_LIMITS, PublishLimits, accept
 from penstock.values.stored_forms import SCHEMA_PREFIX
 from tests.topic_rules import AVRO, SCHEMA, make_topics, schema_body, topic_spec

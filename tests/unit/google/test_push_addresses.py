@@ -15,8 +15,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from penstock.access import Keyring
 from penstock.clock import SystemClock
-from penstock.google.core.endpoints import Endpoints
 from penstock.google.core.push import PushRequest
+from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.push_client import NOT_ALLOWED, Answer, Outcome, PushClient
 from penstock.testing.server import LocalServer
 from tests.integration.google.real_client import eventually

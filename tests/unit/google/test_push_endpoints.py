@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core.endpoints import Endpoints
+from penstock.google.core.push_endpoints import Endpoints
 
 ALLOWED = [
     ("*", "http://anything.example/x"),

@@ -15,7 +15,7 @@ from penstock.errors import InvalidArgument
 from penstock.google import messages
 from penstock.google.fast_calls import FastCalls, pulled
 from penstock.google.messages.methods import Binding
-from penstock.google.rest_docs import ID, PROJECT, SCHEMA_ID
+from penstock.google.rest import ID, PROJECT, SCHEMA_ID
 from penstock.google.transcoding import Style, Template, read_query, read_request, write_answer
 from penstock.values import resource_names as names
 

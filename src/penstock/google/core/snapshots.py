@@ -7,9 +7,7 @@ from typing import Any
 
 from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.google import messages
-from penstock.google.core.labels import check_labels
-from penstock.google.core.masks import updated
-from penstock.google.core.periods import DAYS, HOURS, instant, spoken, timestamp
+from penstock.google.core.fields import DAYS, HOURS, check_labels, instant, spoken, timestamp, updated
 from penstock.values.resource_names import SNAPSHOTS, parse
 
 MUTABLE = frozenset({"labels", "expire_time"})

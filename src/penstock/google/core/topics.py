@@ -10,11 +10,15 @@ from typing import Any
 
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core.labels import check_labels
-from penstock.google.core.masks import updated
-from penstock.google.core.periods import MAX_RETENTION, MIN_RETENTION, period
-from penstock.google.core.showable import check_showable
-from penstock.google.core.transforms import check_transforms
+from penstock.google.core.fields import (
+    MAX_RETENTION,
+    MIN_RETENTION,
+    check_labels,
+    check_showable,
+    check_transforms,
+    period,
+    updated,
+)
 from penstock.values import resource_names as names
 
 MUTABLE = frozenset(

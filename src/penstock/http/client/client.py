@@ -12,10 +12,9 @@ from penstock.http.client.call import Deadlines, HttpCall
 from penstock.http.client.dial import Dialer, Opening, Reach
 from penstock.http.client.http1 import Http1Connection
 from penstock.http.client.http2 import Http2Connection
-from penstock.http.client.options import TransportOptions
 from penstock.http.client.origin import SWEEPS_KEPT, Origin, OriginStats
 from penstock.http.client.target import Target, parse_target
-from penstock.http.client.transport import Done
+from penstock.http.client.transport import Done, TransportOptions
 
 IDLE_TIMEOUT: Final = 60.0
 MOST_KEPT: Final = 1_000

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from penstock.http.client.addresses import parsed
+from penstock.http.client.allowed_addresses import parsed
 from penstock.http.client.answer import Failure, Trouble
 
 KNOWN_FOR: Final = 5.0

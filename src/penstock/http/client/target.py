@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from penstock.errors import InvalidArgument
-from penstock.http.client.addresses import is_number, parsed
+from penstock.http.client.allowed_addresses import is_number, parsed
 
 MAX_LENGTH: Final = 8192
 """Characters of a URL; common servers take no more in a request's first line."""

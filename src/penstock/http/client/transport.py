@@ -1,4 +1,4 @@
-"""How a request leaves, and what comes back: the port of the mediator's HTTP client.
+"""How a request leaves, and what comes back: the port of the mediator's HTTP client, and its options.
 
 It calls back instead of being awaited: at tens of thousands of calls a second a task for each would cost more than the call.
 """
@@ -6,11 +6,25 @@ It calls back instead of being awaited: at tens of thousands of calls a second a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from penstock.http.client.answer import Answer, Failure
 
 Done = Callable[[Answer | Failure], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportOptions:
+    """How the HTTP client behaves. Durations are seconds."""
+
+    connect_timeout: float = 30
+    http_version: Literal["HTTP_2", "HTTP_1_1"] = "HTTP_2"
+    """`HTTP_2` is offered over TLS; a target that does not support it, or has no TLS, gets HTTP/1.1."""
+    body_limit: int = 64 * 1024
+    """Bytes of an answer's body that are read."""
+    per_target: int = 256
+    """Concurrent requests to one target (scheme, host, port)."""
 
 
 class Call(Protocol):

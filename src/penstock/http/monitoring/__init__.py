@@ -2,6 +2,5 @@
 
 from penstock.http.monitoring.routes import Readiness, monitoring_routes
 from penstock.http.monitoring.samples import Collector, Histogram, Metric, Sample, exposition
-from penstock.http.monitoring.traffic import traffic_collector
 
-__all__ = ["Collector", "Histogram", "Metric", "Readiness", "Sample", "exposition", "monitoring_routes", "traffic_collector"]
+__all__ = ["Collector", "Histogram", "Metric", "Readiness", "Sample", "exposition", "monitoring_routes"]

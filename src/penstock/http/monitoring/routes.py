@@ -12,9 +12,8 @@ from aiohttp import web
 
 from penstock.access import Principal, Verb
 from penstock.http.monitoring.samples import CONTENT_TYPE, Collector, Sample, exposition
-from penstock.http.operation import Operation, Reply
 from penstock.http.request import Request, json_response
-from penstock.http.routes import Route
+from penstock.http.routes import Operation, Reply, Route
 
 COMPRESS_ABOVE = 8192
 FAST = 1  # most of the gain of compressing numbers, for a fraction of the time

@@ -10,18 +10,18 @@ from aiohttp import web
 
 from penstock.access import Action, Right, Verb
 from penstock.broker.aio import AsyncBroker
+from penstock.broker.broker import Broker
 from penstock.broker.log_view import offsets_at, offsets_for, select
+from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument
 from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
-from penstock.http.monitoring.samples import Sample
+from penstock.http.monitoring.samples import Metric, Sample
 from penstock.http.routes import Handler
 from penstock.log.log import TOPIC, EventSpan, Spans
 from penstock.log.server import requests
 from penstock.log.server.cursors import CursorDoor
 from penstock.log.server.errors import log_route
-from penstock.log.server.metrics import samples
-from penstock.log.server.reading import ARROW, Reads, in_arrow
-from penstock.log.server.rows import dead_letter_rows, event_rows, message_rows
+from penstock.log.server.reading import ARROW, Reads, dead_letter_rows, event_rows, in_arrow, message_rows
 from penstock.log.server.scope import Scope
 from penstock.log.server.writing import WriteDoor
 from penstock.log.writes import Writes
@@ -29,6 +29,16 @@ from penstock.values.projects import Projects
 
 TAGS = ("log",)
 BINARY = {"type": "string", "format": "binary"}
+
+_READS = Metric("penstock_log_reads", "gauge", "Reads of the log door that run.")
+_REFUSED = Metric("penstock_log_reads_refused_total", "counter", "Reads that were refused because too many ran.")
+_ROWS = Metric("penstock_log_read_rows_total", "counter", "Rows that the log door has sent.")
+_BYTES = Metric("penstock_log_read_bytes_total", "counter", "Bytes of Arrow that the log door has sent.")
+_STAGED = Metric("penstock_log_staged_bytes", "gauge", "Bytes that are staged and wait for their commit.")
+_STAGED_ROWS = Metric("penstock_log_staged_rows_total", "counter", "Rows that were staged.")
+_COMMITTED_ROWS = Metric("penstock_log_committed_rows_total", "counter", "Staged rows that were published.")
+_HOLDING = Metric("penstock_log_holding_cursors", "gauge", "Cursors for which retention waits.")
+_SILENT = Metric("penstock_log_holding_silent_seconds", "gauge", "Since when the most silent one of them was not set.")
 
 
 class LogDoor:
@@ -157,3 +167,17 @@ class _Question(NamedTuple):
         replies = {200: self.reply}
         operation = Operation(self.summary, tags=TAGS, parameters=(requests.PROJECT,), body=Body(self.fields), replies=replies)
         return log_route("POST", path, handler, operation)
+
+
+def samples(reads: Reads, door: WriteDoor, writes: Writes, broker: Broker) -> Iterator[Sample]:
+    """What is true now."""
+    yield Sample(_READS, (), reads.running)
+    yield Sample(_REFUSED, (), reads.refused)
+    yield Sample(_ROWS, (), reads.rows)
+    yield Sample(_BYTES, (), reads.bytes)
+    yield Sample(_STAGED, (), writes.staging.bytes)
+    yield Sample(_STAGED_ROWS, (), door.staged_rows)
+    yield Sample(_COMMITTED_ROWS, (), door.committed_rows)
+    holding = broker.cursors.holding().values()
+    yield Sample(_HOLDING, (), len(holding))
+    yield Sample(_SILENT, (), max(broker.clock.now() - min(holding), 0) / SECOND if holding else 0)

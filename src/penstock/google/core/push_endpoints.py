@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from penstock.errors import InvalidArgument
-from penstock.http.client.addresses import is_number, is_public, parsed, wildcard
+from penstock.http.client.allowed_addresses import is_number, is_public, parsed, wildcard
 
 ANY = "*"
 

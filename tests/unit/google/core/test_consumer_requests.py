@@ -6,8 +6,8 @@ import pytest
 
 from penstock.errors import InvalidArgument
 from penstock.google import messages
-from penstock.google.core import consuming, streaming
-from penstock.google.core.streaming import StreamChange, changed, opened
+from penstock.google.core import consumer_requests
+from penstock.google.core.consumer_requests import StreamChange, changed, opened
 from penstock.values.resource_names import Name
 
 NAME = "projects/p/subscriptions/orders"
@@ -18,22 +18,22 @@ def test_a_pull_returns_no_more_than_asked(subtests: pytest.Subtests) -> None:
     rows: list[tuple[int, int]] = [(1, 1), (1000, 1000), (1001, 1000), (2**31 - 1, 1000)]
     for asked, limit in rows:
         with subtests.test(asked=asked, limit=limit):
-            assert consuming.pull_limit(messages.PullRequest(max_messages=asked)) == limit
+            assert consumer_requests.pull_limit(messages.PullRequest(max_messages=asked)) == limit
 
 
 def test_a_pull_of_nothing_is_refused(subtests: pytest.Subtests) -> None:
     rows: list[int] = [0, -1, -(2**31)]
     for asked in rows:
         with subtests.test(asked=asked), pytest.raises(InvalidArgument, match=f"max_messages is {asked}"):
-            consuming.pull_limit(messages.PullRequest(max_messages=asked))
+            consumer_requests.pull_limit(messages.PullRequest(max_messages=asked))
 
 
 def test_acks_and_deadlines_name_ack_ids() -> None:
-    assert consuming.acknowledged(messages.AcknowledgeRequest(ack_ids=["a", "b"])) == ["a", "b"]
+    assert consumer_requests.acknowledged(messages.AcknowledgeRequest(ack_ids=["a", "b"])) == ["a", "b"]
     with pytest.raises(InvalidArgument, match="ack_ids is"):
-        consuming.acknowledged(messages.AcknowledgeRequest())
+        consumer_requests.acknowledged(messages.AcknowledgeRequest())
     with pytest.raises(InvalidArgument, match="ack_ids is"):
-        consuming.modified(messages.ModifyAckDeadlineRequest(ack_deadline_seconds=10))
+        consumer_requests.modified(messages.ModifyAckDeadlineRequest(ack_deadline_seconds=10))
 
 
 def test_a_deadline_is_set_in_microseconds_from_now(subtests: pytest.Subtests) -> None:
@@ -41,7 +41,7 @@ def test_a_deadline_is_set_in_microseconds_from_now(subtests: pytest.Subtests) -
         with subtests.test(seconds=seconds):
             request = messages.ModifyAckDeadlineRequest(ack_ids=["a"], ack_deadline_seconds=seconds)
 
-            assert consuming.modified(request) == (["a"], seconds * SECOND)
+            assert consumer_requests.modified(request) == (["a"], seconds * SECOND)
 
 
 def test_a_deadline_out_of_range_is_refused(subtests: pytest.Subtests) -> None:
@@ -49,7 +49,7 @@ def test_a_deadline_out_of_range_is_refused(subtests: pytest.Subtests) -> None:
     for seconds in rows:
         problem = f"ack_deadline_seconds is {seconds}, wanted seconds from 0 to 600"
         with subtests.test(seconds=seconds), pytest.raises(InvalidArgument, match=problem):
-            consuming.modified(messages.ModifyAckDeadlineRequest(ack_ids=["a"], ack_deadline_seconds=seconds))
+            consumer_requests.modified(messages.ModifyAckDeadlineRequest(ack_ids=["a"], ack_deadline_seconds=seconds))
 
 
 def first(**fields: Any) -> Any:
@@ -70,7 +70,7 @@ def test_the_first_request_opens_the_stream() -> None:
 
     opening = opened(request)
 
-    assert opening == streaming.StreamOpening(
+    assert opening == consumer_requests.StreamOpening(
         subscription=Name("p", "subscriptions", "orders"),
         ack_deadline=600 * SECOND,
         client_id="me",

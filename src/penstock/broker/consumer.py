@@ -191,31 +191,36 @@ class Consumer:
         if now >= broker.next_due:
             broker.advance(now)
         with broker.lock:
-            broker.check_open()
-            self._queue = queue = self._find(broker.catalog, self.name)
-            if queue.number != self.number:
-                self._meet(queue)
-            if self._rules is not None:
-                self._rules.check_pulled(queue.description)
-            if queue.detached:
-                raise FailedPrecondition(
-                    f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
-                    hint="delete it and create it again on an existing topic",
-                )
-            leases = queue.lease(
-                now,
-                want,
-                ack_deadline=self.ack_deadline,
-                consumer=self.identity,
-                prefetch=self.prefetch,
-                prefetch_bytes=self.prefetch_bytes,
-                max_bytes=max_bytes,
-                key_window=self.key_window,
+            return self._lease(now, want, max_bytes)
+
+    def _lease(self, now: int, want: int, max_bytes: int | None = None) -> list[Lease]:
+        """Take, when everything that is due has happened. Called with the lock held."""
+        broker = self._broker
+        broker.check_open()
+        self._queue = queue = self._find(broker.catalog, self.name)
+        if queue.number != self.number:
+            self._meet(queue)
+        if self._rules is not None:
+            self._rules.check_pulled(queue.description)
+        if queue.detached:
+            raise FailedPrecondition(
+                f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
+                hint="delete it and create it again on an existing topic",
             )
-            if leases:
-                broker.emit(queue.leased(leases, now))
-                if queue.soonest < queue.scheduled:
-                    broker.reschedule(queue)
+        leases = queue.lease(
+            now,
+            want,
+            ack_deadline=self.ack_deadline,
+            consumer=self.identity,
+            prefetch=self.prefetch,
+            prefetch_bytes=self.prefetch_bytes,
+            max_bytes=max_bytes,
+            key_window=self.key_window,
+        )
+        if leases:
+            broker.emit(queue.leased(leases, now))
+            if queue.soonest < queue.scheduled:
+                broker.reschedule(queue)
         return leases
 
     def wait(self, want: int, timeout: int = 0) -> list[Lease]:
@@ -224,7 +229,7 @@ class Consumer:
         while True:
             now = broker.catch_up()
             with broker.lock:
-                leases = self.take(want)
+                leases = self._lease(now, want)
                 queue = self._queue
                 if queue.absent is None:
                     if leases or granted or not timeout:

@@ -140,7 +140,7 @@ class Queue(QueueState):
         lanes = waiting.lanes if policy.ordered else None
         reserved = holder.reserved if holder is not None else None
         while want > 0 and self.absent is None and (budget is None or budget > 0):
-            level = waiting.first(reserved)
+            level = waiting.ready.first() if reserved is None else waiting.first(reserved)
             if level is None:
                 break
             # With a window one at a time: the next of its key may be the next of all.

@@ -55,9 +55,9 @@ class Waiting:
         elif not was_delayed:
             self.ready.remove(priority, offset)
 
-    def first(self, reserved: Ready | None) -> Level | None:
-        """The level with the next message for a consumer, who may have messages that are reserved for it."""
-        common, own = self.ready.first(), reserved.first() if reserved is not None else None
+    def first(self, reserved: Ready) -> Level | None:
+        """The level with the next message for a consumer that has messages reserved for it."""
+        common, own = self.ready.first(), reserved.first()
         if common is None or own is None:
             return common or own
         return min(common, own, key=lambda level: (-level.priority, level.first()))

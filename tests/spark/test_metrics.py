@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.ids import message_id
-from penstock.pipeline.jobs.metrics import transform
+from penstock.pipeline.jobs.metrics import read_lives, transform
 from penstock.pipeline.schemas import EVENTS, LIFECYCLE, METRICS
 
 if TYPE_CHECKING:
@@ -190,6 +190,20 @@ def test_streams_give_each_window_once_with_what_both_of_them_say(spark: SparkSe
     rows = by_window(spark.read.schema(METRICS).parquet(str(tmp_path / "out")))
     found = {key: (row.delivered, row.redelivered, row.acked, row.wait_p50_ms) for key, row in rows.items()}
     assert found == {("orders", "s", "w", 0): (2, 0, 1, 10.0), ("orders", "s", "w", 60): (1, 1, 1, 30.0)}
+
+
+def test_lives_are_read_by_a_query_that_was_started_before_the_first_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "lifecycle"
+    table.mkdir()
+    lives = read_lives(spark, str(table), "parquet")
+    days = spark.createDataFrame([life(10, "acked", wait=10.0, work=1.0)], LIFECYCLE).selectExpr("*", "date'2026-05-01' as date")
+    days.write.mode("append").partitionBy("date").parquet(str(table))
+
+    query = lives.writeStream.format("memory").queryName("early_lives").trigger(availableNow=True).start()
+
+    assert query.awaitTermination(60)
+    rows = spark.table("early_lives")
+    assert (rows.columns, rows.count()) == (spark.createDataFrame([], LIFECYCLE).columns, 1)
 
 
 def run(spark: SparkSession, directory: Path, lives: Sequence[Any], events: Sequence[Any]) -> None:

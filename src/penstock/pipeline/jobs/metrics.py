@@ -89,12 +89,19 @@ def start(spark: SparkSession, plan: Plan) -> list[StreamingQuery]:
     """
     table = Lake(plan.lake).table(lifecycle.NAME)
     table.root.mkdir(parents=True, exist_ok=True)  # Spark wants a directory to watch, also before the first life is over
-    lives = spark.readStream.format(plan.format).schema(LIFECYCLE).load(str(table.root))
+    lives = read_lives(spark, str(table.root), plan.format)
     events = event_stream(spark, plan, NAME)
     if plan.target.endpoint is not None:
         make_topic(plan.target)
     rows = transform(lives, events, window=plan.window, watermark=plan.watermark)
     return [begin(rows, plan, NAME, lambda batch, query, number: _write(batch, plan, query, number))]
+
+
+def read_lives(spark: SparkSession, root: str, format: str) -> DataFrame:  # noqa: A002  # Spark's own word
+    """The rows of LIFECYCLE as they are added to the table."""
+    # The day is in the names of the directories. Unless it is in the schema too, Spark finds it there with the first rows, and
+    # ends a query that was started before them.
+    return spark.readStream.format(format).schema(f"{LIFECYCLE}, date date").load(root).drop("date")
 
 
 def make_topic(target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Servers that do nothing but answer, on the libraries that Penstock's doors use: the limit that a door cannot pass.
+"""Servers that do nothing but answer, on the libraries that Penstock's APIs use: the limit that an API cannot pass.
 
 `python -m benchmarks.bare_server grpc|http` prints its port and serves until it is ended.
 """

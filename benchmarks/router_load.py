@@ -26,14 +26,14 @@ from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.broker import Broker
 from penstock.clock import SystemClock
-from penstock.http.client.allowed_addresses import Reach
+from penstock.http.client.allowed_addresses import AllowedAddresses
 from penstock.http.client.answer import Answer, Failure
 from penstock.http.client.client import HttpTransport
 from penstock.router.broker_records import BrokerRecords
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.options import RouterOptions
 from penstock.router.router import Router
-from penstock.router.source import Depth, SourceContext, open_source
+from penstock.router.source import QueueDepth, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
 from penstock.values.queue import NewMessage
 
@@ -71,7 +71,7 @@ class Meter:
 
 async def bare(url: str, number: int) -> Figures:
     """The client alone: as many calls in flight as the pool of the router has workers."""
-    transport = HttpTransport(OPTIONS, Reach(OPTIONS.allow_targets))
+    transport = HttpTransport(OPTIONS, AllowedAddresses(OPTIONS.allow_targets))
     finished = asyncio.get_running_loop().create_future()
     sent = ended = 0
     headers = b"Authorization: Bearer secret\r\n"
@@ -119,7 +119,7 @@ class House:
         aio = AsyncBroker(self.broker)
         local = BrokerQueues(aio)
         context = SourceContext(environment={}, clock=SystemClock(), local=local)
-        transport = HttpTransport(OPTIONS, Reach(OPTIONS.allow_targets))
+        transport = HttpTransport(OPTIONS, AllowedAddresses(OPTIONS.allow_targets))
         router = Router(lambda config: open_source(config, context), transport, BrokerRecords(aio, local), OPTIONS)
         stack.push_async_callback(transport.close)
         stack.push_async_callback(router.stop, 0.1)
@@ -177,7 +177,7 @@ async def nats(url: str, number: int, server: str) -> Figures:
 async def latency(url: str, number: int) -> Figures:
     """One message at a time through an idle router, and one call at a time without it: what the router adds."""
     house = House()
-    transport = HttpTransport(OPTIONS, Reach(OPTIONS.allow_targets))
+    transport = HttpTransport(OPTIONS, AllowedAddresses(OPTIONS.allow_targets))
     loop = asyncio.get_running_loop()
 
     async def call() -> None:
@@ -242,7 +242,7 @@ async def neighbours(url: str, number: int, slow_url: str, slow: str, healthy: s
     return {"p50_ms": found[len(found) // 2] * 1e3, "p99_ms": found[len(found) * 99 // 100] * 1e3}
 
 
-async def _depth(router: Router) -> Depth:
+async def _depth(router: Router) -> QueueDepth:
     found = await router.feeds[QUEUE].source.depth()
     assert found is not None
     return found

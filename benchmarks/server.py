@@ -1,7 +1,7 @@
 """The server as a user runs it: `penstock serve` in a process of its own, its clients in others, real sockets between them.
 
 Rates include the client, which has the same cores; the server's processor time for each message does not. Where the library
-that a door stands on is the limit, a server that only answers is measured beside it, with the same client.
+that an API stands on is the limit, a server that only answers is measured beside it, with the same client.
 """
 
 from __future__ import annotations

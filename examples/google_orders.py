@@ -1,7 +1,7 @@
 """Orders with Google's own Pub/Sub client against a Penstock server: ordering keys, a stream of deliveries, a dead letter.
 
     penstock serve
-    PUBSUB_EMULATOR_HOST=127.0.0.1:8086 python examples/google_orders.py
+    PUBSUB_EMULATOR_HOST=127.0.0.1:8085 python examples/google_orders.py
 
 Needs `pip install google-cloud-pubsub`. Nothing in it knows Penstock: it would run against Google's service as well.
 """

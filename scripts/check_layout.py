@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.client", "penstock.wire"},
     "penstock.sync": ANY | KERNEL | {"penstock", "penstock.client"},
-    "penstock.worker": ANY | KERNEL | {"penstock.client", "penstock.wire", "uvloop"},
+    "penstock.worker": ANY | KERNEL | {"penstock.client", "penstock.sync", "penstock.wire", "uvloop"},
     "penstock.worker.core": PURE | PURE_KERNEL,
     # the APIs
     "penstock.google": ANY
@@ -111,6 +111,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "penstock.router.core": PURE | PURE_KERNEL | {"penstock.http.client.answer", "penstock.http.client.target"},
     "penstock.router.configuration": ANY | KERNEL | {"penstock.router", "aiohttp"},
     "penstock.router.standby": ANY | KERNEL | {"penstock.router", "redis"},
+    "penstock.router.sources.nats_keys": ANY | KERNEL | {"cryptography"},
     "penstock.router.sources.sqs_credentials": ANY | KERNEL | {"penstock.router", "botocore"},
     "penstock.router.sources.local": ANY | KERNEL | {"penstock.api", "penstock.broker", "penstock.router"},
     "penstock.router.sources.remote": ANY | KERNEL | {"penstock.client", "penstock.router", "penstock.wire"},

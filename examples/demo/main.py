@@ -41,7 +41,7 @@ YOURSELF = (
     "Start a server yourself (docs/quickstart.md goes on from there):",
     "  .venv/bin/penstock serve",
     '  async with PubSub("http://127.0.0.1:8085") as pubsub: ...',
-    "  open http://127.0.0.1:8085/docs, or export PUBSUB_EMULATOR_HOST=127.0.0.1:8086",
+    "  open http://127.0.0.1:8085/docs, or export PUBSUB_EMULATOR_HOST=127.0.0.1:8085",
 )
 
 

@@ -28,17 +28,18 @@ type_error_hint = "durations are seconds (int or float) or a datetime.timedelta"
 
 def micros(value: object, name: str, *, minimum: float = 0, maximum: float | None = None) -> int:
     """Microseconds of a duration given in seconds or as `timedelta`; bounds are in seconds and inclusive."""
-    wanted = _wanted(minimum, maximum)
-    if isinstance(value, timedelta):
+    if type(value) is int:
+        result = value * SECOND
+    elif isinstance(value, timedelta):
         result = value // _MICROSECOND
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument.of(name, value, wanted, hint=type_error_hint)
+        raise InvalidArgument.of(name, value, _expected(minimum, maximum), hint=type_error_hint)
     elif isinstance(value, float) and not math.isfinite(value * SECOND):
-        raise InvalidArgument.of(name, value, wanted)
+        raise InvalidArgument.of(name, value, _expected(minimum, maximum))
     else:
         result = round(value * SECOND)
     if result < minimum * SECOND or (maximum is not None and result > maximum * SECOND) or result > _LONGEST:
-        raise InvalidArgument.of(name, value, wanted)
+        raise InvalidArgument.of(name, value, _expected(minimum, maximum))
     return result
 
 
@@ -78,7 +79,7 @@ def scaled(text: str, units: Mapping[str, float]) -> float:
     return (float(found[1]) if "." in found[1] else int(found[1])) * units[found[2]]
 
 
-def _wanted(minimum: float, maximum: float | None) -> str:
+def _expected(minimum: float, maximum: float | None) -> str:
     if maximum is None:
         return f"seconds, {minimum:g} or more"
     return f"seconds from {minimum:g} to {maximum:g}"

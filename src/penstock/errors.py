@@ -2,6 +2,7 @@
 
     PenstockError
     ├── InvalidArgument (3)        the call itself is wrong; the same call never succeeds
+    │   ├── DeadLetterCycle        dead letters would return to the topic that they come from
     │   ├── InvalidAckId           the delivery is settled, expired, replaced or was never made
     │   ├── InvalidFilter          a subscription filter that does not parse, with its position
     │   ├── InvalidPriority
@@ -95,6 +96,20 @@ class InvalidAckId(InvalidArgument):
 
     def __str__(self) -> str:
         return f"Invalid ack ID: {short_repr(self.ack_id, bare=True)}"
+
+
+class DeadLetterCycle(InvalidArgument):
+    """Dead letters would return to the topic that they come from."""
+
+    reason = "dead_letter_cycle"
+    hint = "choose a dead-letter topic whose own subscriptions do not forward to this one"
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        super().__init__([*topics])
+        self.topics = [*topics]
+
+    def __str__(self) -> str:
+        return f"Dead letters would go round in a circle: {' -> '.join(self.topics)}"
 
 
 class InvalidFilter(InvalidArgument):
@@ -249,18 +264,21 @@ class ActorNotFound(NotFound):
 
 
 class AlreadyExists(PenstockError):
-    """The name is taken."""
+    """The name is taken. `difference` says in what it is not as it was to be created with `exist_ok`."""
 
     code = 6
     reason = "already_exists"
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(kind, name)
+    def __init__(self, kind: str, name: str, difference: str | None = None) -> None:
+        fields = (kind, name) if difference is None else (kind, name, difference)
+        super().__init__(*fields, hint=None if difference is None else "change it with update(…), or leave the options out")
         self.kind = kind
         self.name = name
+        self.difference = difference
 
     def __str__(self) -> str:
-        return f"{self.kind} already exists: {self.name}"
+        other = f" with other settings: {self.difference}" if self.difference is not None else ""
+        return f"{self.kind} already exists: {self.name}{other}"
 
 
 class PermissionDenied(PenstockError):
@@ -531,15 +549,31 @@ class ServerUnreachable(Unavailable):
     """There is no connection to the server, for longer than the client was told to try."""
 
     reason = "server_unreachable"
-    hint = "start it with `penstock serve`, or look for a typing error in the address"
 
     def __init__(self, address: str, problem: str) -> None:
-        super().__init__(address, problem)
+        super().__init__(address, problem, hint=_connection_advice(address, problem))
         self.address = address
         self.problem = problem
 
     def __str__(self) -> str:
         return f"no connection to the server at {self.address}: {self.problem}"
+
+
+def _connection_advice(address: str, problem: str) -> str:
+    """What to do about a connection that failed, by how it failed: a server that answers need not be started."""
+    if "mismatch" in problem:
+        return "use a host name that the server's certificate contains"
+    if "certificate has expired" in problem:
+        return "renew the server's certificate, and check the clock of this machine"
+    if "CERTIFICATE_VERIFY_FAILED" in problem:
+        return "set SSL_CERT_FILE to a file with the certificate of the authority that signed the server's"
+    if "WRONG_VERSION_NUMBER" in problem or "not speak TLS" in problem:
+        return "the server does not use TLS on that port: write the address with http:// instead of https://"
+    if "[SSL" in problem:
+        return "compare the TLS settings of both sides: `openssl s_client -connect HOST:PORT` shows those of the server"
+    if "speak HTTP" in problem or ("server disconnected" in problem.lower() and not address.startswith(("https:", "wss:"))):
+        return "use the server's HTTP port; if the server uses TLS, write the address with https://"
+    return "start it with `penstock serve`, or look for a typing error in the address"
 
 
 class DataLoss(PenstockError):

@@ -33,3 +33,8 @@ class RateLimit:
         more = 0 if cost == 1 else (min(cost, self.burst) - 1) * self._step
         wait = full_at + more - self._slack - now
         return (wait, full_at) if wait > 0 else (0, max(full_at, now) + self._step + more)
+
+    def spend(self, full_at: int, now: int, cost: int) -> tuple[int, int]:
+        """(how long to wait before the next call, the new instant), for calls that have been made and cannot be refused."""
+        full_at = max(full_at, now) + cost * self._step
+        return max(full_at - now - self._slack - self._step, 0), full_at

@@ -71,7 +71,7 @@ def _blocking(source: type, **extra: Any) -> Any:
     return twin
 
 
-_DIRECT = frozenset({"ack", "nack", "modify_ack_deadline", "json", "check_open"})
+_DIRECT = frozenset({"ack", "nack", "modify_ack_deadline", "json"})
 """What may be called from any thread, and waits for nothing."""
 
 

@@ -17,7 +17,7 @@ from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent, Unsettled
+from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
 M = TypeVar("M", bound=IncomingMessage)
 F = TypeVar("F", bound=Listener)
@@ -128,7 +128,7 @@ class PubSub:
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
     def check_open(self) -> None:
-        """Raise FailedPrecondition if it is not open."""
+        """Raise FailedPrecondition if it is not open, or open in another event loop."""
 
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
@@ -206,7 +206,10 @@ class Schema:
     name: str
 
     def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
-        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
+        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file).
+
+        With `exist_ok` an existing one stays as it is; AlreadyExists if it has no revision with this definition.
+        """
 
     def get(self, revision: str | None = None) -> SchemaInfo:
         """Its newest revision, or the named one; SchemaNotFound when there is none."""
@@ -284,7 +287,14 @@ class Subscription(Consumer[IncomingMessage]):
         """The messages that would be delivered next, without taking them; they cannot be settled."""
 
     def create(self, options: SubscriptionOptions | None = None, *, exist_ok: bool = False) -> Subscription:
-        """Create it: it receives what is published from now on. `options` are in place of those given to the object."""
+        """Create it: it receives what is published from now on. `options` are in place of those given to the object.
+
+        With `exist_ok` an existing one stays as it is; AlreadyExists if its topic, or an option that is given, is another one
+        there. Of `options`, those at their defaults do not count as given.
+        """
+
+    def update(self, **changes: Any) -> SubscriptionMetadata:
+        """Change options of `SubscriptionOptions` by name; what is not named stays. Order and filter cannot change."""
 
     def exists(self) -> bool:
         """Whether there is such a subscription."""
@@ -324,8 +334,15 @@ class Topic:
     ) -> Topic:
         """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
 
-        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
+        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says. With `exist_ok` an
+        existing topic stays as it is; AlreadyExists if an option that is given here is another one there.
         """
+
+    def update(self, **changes: Any) -> TopicSettings:
+        """Change `retention`, `schema` or `encoding`; what is not named stays. None removes a retention or a schema."""
+
+    def settings(self) -> TopicSettings:
+        """Its retention and schema; TopicNotFound when there is none."""
 
     def exists(self) -> bool:
         """Whether there is such a topic."""
@@ -433,8 +450,12 @@ class WorkQueue(Consumer[QueueTask]):
     def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
 
-        With `exist_ok` an existing one stays as it is, whatever its settings.
+        With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
+        QueueConfig, settings at their defaults do not count as given.
         """
+
+    def update(self, **changes: Any) -> QueueConfig:
+        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings."""
 
     def exists(self) -> bool:
         """Whether there is such a queue."""

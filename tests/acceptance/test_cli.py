@@ -26,7 +26,8 @@ def test_the_installed_command_and_the_module_are_the_same(penstock: Penstock) -
 
     assert re.fullmatch(r"penstock \d+\.\d+\.\d+\n", done.stdout)
     assert penstock.apart("--version") == Run(0, done.stdout, "")
-    assert penstock("--version") == Run(0, done.stdout, "")
+    for line in ("--version", "-V", "version"):
+        assert penstock(line) == Run(0, done.stdout, "")
 
 
 def test_a_call_without_a_command_shows_the_help_as_a_mistake(penstock: Penstock) -> None:

@@ -103,7 +103,9 @@ def test_trace_tells_the_life_of_a_message(penstock: Penstock, scene: Scene) -> 
 def test_trace_of_a_task_tells_why_it_died_and_cannot_paint_the_terminal(penstock: Penstock, scene: Scene) -> None:
     told = penstock.good(f"trace {scene.buried}").out
     assert told.startswith(f"message {scene.buried} of queue tasks\n")
-    assert re.search(r"^  tasks  dead: moved to the dead letters of the queue at .*, because explicit nack", told, re.MULTILINE)
+    assert re.search(
+        r"^  tasks  dead: moved to the dead letters of the queue at .*, because a consumer rejected it", told, re.MULTILINE
+    )
     assert "\\x1b[31mbroke" in told
     assert "\x1b" not in told
 
@@ -149,6 +151,19 @@ def test_explain_of_one_message(penstock: Penstock, scene: Scene) -> None:
     document = penstock.good(f"explain tasks {scene.task} --queue --json").json
     assert (document["is_unsettled"], document["explanation"]["reason"]) == (True, None)
     assert penstock.good(f"explain tasks {scene.acked} --queue --json").json["is_unsettled"] is False
+
+
+def test_explain_finds_a_queue_by_its_name_and_counts_delayed_messages(tmp_path: Path, server: LocalServer) -> None:
+    penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url, "PENSTOCK_PROJECT": "delays"})
+    penstock.good("queue create mail")
+    message_id = penstock.good("queue publish mail hi --delay 1h").out.strip()
+
+    lines = penstock.good("explain mail").out.splitlines()
+    assert lines[:2] == ["queue mail", "  1 message not settled (2 B): 0 to be delivered, 1 delayed, 0 with consumers"]
+    assert penstock.good("explain mail --queue").out.splitlines()[:2] == lines[:2]
+    assert "delayed until" in penstock.good(f"explain mail {message_id}").out
+    [heading, row] = penstock.good("queue list").out.splitlines()
+    assert dict(zip(heading.split()[:3], row.split(), strict=False)) == {"NAME": "mail", "DEPTH": "0", "DELAYED": "1"}
 
 
 # ── top ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -380,7 +395,7 @@ def test_bash_completes(penstock: Penstock, script: Path, subtests: pytest.Subte
 
 
 def test_bash_completes_the_names_of_what_exists(penstock: Penstock, script: Path, server: LocalServer, scene: Scene) -> None:
-    assert complete(penstock, script, "penstock explain ") == ["audit", "billing", "keyed"]
+    assert complete(penstock, script, "penstock explain ") == ["audit", "billing", "keyed", "tasks"]
     assert complete(penstock, script, "penstock topic delete or") == ["orders"]
     assert complete(penstock, script, "penstock queue stats ") == ["tasks"]
     elsewhere = Penstock(penstock.folder, {"PENSTOCK_SERVER": NOWHERE})

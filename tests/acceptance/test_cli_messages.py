@@ -241,7 +241,7 @@ def test_dead_letters_are_listed_put_back_and_removed(penstock: Penstock, server
     ids = bury(server, "timed out", "refused", "timed out\x1b[1m", "Refused again")
 
     lines = penstock.good("dlq list tasks").out.splitlines()
-    assert lines[0].split() == ["ID", "AGE", "ATTEMPTS", "REASON", "ERROR"]
+    assert lines[0].split() == ["ID", "AGE", "ATTEMPTS", "REASON", "PAYLOAD", "ERROR"]
     assert [line.split()[0] for line in lines[1:]] == ids
     assert lines[3].endswith("timed out\\x1b[1m")
     [letter] = penstock("dlq", "list", "tasks", "--json", "--where", "header.tenant=t1").json
@@ -254,10 +254,28 @@ def test_dead_letters_are_listed_put_back_and_removed(penstock: Penstock, server
     [again] = queues.consume_many("tasks", "worker")
     assert again.message_id == ids[0]
     asked = penstock("dlq", "purge", "tasks", "--where", "error~refused")
-    assert asked == Run(2, "", "penstock: will not remove 2 dead letters of queue tasks without being asked to\nsay --yes\n")
+    assert asked == Run(
+        2, "", "penstock: will not remove 2 dead letters of queue tasks without --yes: there is no terminal to ask on\n"
+    )
     assert penstock("dlq", "purge", "tasks", "--where", "error~refused", "--yes", "--json").json == {"purged": 2}
     assert penstock.good("dlq redrive tasks --json").json == {"redriven": 1}
     assert penstock.good("dlq purge tasks --yes").out == "removed 0 dead letters of queue tasks\n"
+
+
+def test_dead_letters_show_the_task_or_the_payload_and_that_they_were_rejected(penstock: Penstock, server: LocalServer) -> None:
+    queues = QueueManager(broker=server.broker)
+    call = {"v": 1, "task": "send_email", "args": ["ann"], "kwargs": {"subject": "Hi\x1b[1m"}}
+    for payload in (call, {"page": 7}, b"\xff", "plain"):
+        queues.publish("tasks", payload)
+        [message] = queues.consume_many("tasks", "worker")
+        queues.nack("tasks", message.message_id, requeue=False)
+
+    lines = penstock.good("dlq list tasks").out.splitlines()[1:]
+    assert [line.split(maxsplit=5)[4] for line in lines] == ["rejected"] * 4
+    shown = ['send_email("ann", subject="Hi\\u001b[1m")', '{"page": 7}', "(base64) /w==", "plain"]
+    assert [line.split("rejected")[1].rsplit(maxsplit=1)[0].strip() for line in lines] == shown
+    [letter] = penstock("dlq", "list", "tasks", "--json", "--where", "task=send_email AND reason=rejected").json
+    assert letter["reason"] == "explicit_nack"
 
 
 def test_more_dead_letters_than_one_batch_are_all_put_back(penstock: Penstock, server: LocalServer) -> None:

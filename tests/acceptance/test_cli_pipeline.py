@@ -10,7 +10,7 @@ import pytest
 from penstock.cli import pipeline_run
 from penstock.cli.pipeline_run import Screen, document, line, sum_up, told_to_stop
 from penstock.durations import SECOND
-from penstock.pipeline.progress import Meter, Report
+from penstock.pipeline.progress import QueryProgress, Report
 from tests.acceptance.command import Penstock
 
 
@@ -36,14 +36,14 @@ def test_a_missing_java_is_told_with_what_to_install(penstock: Penstock) -> None
         assert "openjdk-17-jre-headless" in done.err
 
 
-def meter(rows: int, lag: int | None = None) -> Meter:
-    found = Meter("archive-messages", 0)
+def meter(rows: int, lag: int | None = None) -> QueryProgress:
+    found = QueryProgress("archive-messages", 0)
     found.add(Report(batch=3, at="2026-01-01T00:00:00Z", rows=rows, seconds=0.25, lag=lag, state=0), SECOND)
     return found
 
 
 def test_a_line_says_how_far_a_query_is() -> None:
-    assert line(Meter("archive", 0), 0) == "archive               waits for its first batch"
+    assert line(QueryProgress("archive", 0), 0) == "archive               waits for its first batch"
     assert line(meter(1_500, 20), 2 * SECOND) == "archive-messages      1,500 rows  750/s  20 behind  batch 3 took 250 ms"
     assert line(meter(0), 2 * SECOND) == "archive-messages      0 rows  0/s"
 
@@ -59,7 +59,7 @@ def test_a_document_says_the_same() -> None:
         "batch_seconds": 0.25,
         "lag": 20,
     }
-    assert document(Meter("archive", 0), 0)["batch"] is None
+    assert document(QueryProgress("archive", 0), 0)["batch"] is None
 
 
 def test_elsewhere_than_on_a_terminal_a_line_comes_now_and_then(
@@ -79,7 +79,7 @@ def test_elsewhere_than_on_a_terminal_a_line_comes_now_and_then(
 def test_programs_get_a_document_for_each_batch_and_one_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Screen(is_json=True) as screen:
         for _ in range(3):
-            screen.show([meter(10), Meter("other", 0)])
+            screen.show([meter(10), QueryProgress("other", 0)])
     sum_up([meter(10)], 2 * SECOND, is_json=True)
     first, last = capsys.readouterr().out.splitlines()
 

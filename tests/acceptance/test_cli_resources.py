@@ -24,6 +24,11 @@ def test_the_life_of_a_topic(penstock: Penstock) -> None:
     assert penstock.good("topic list") == Run(0, "", "no topics; `penstock topic create NAME` makes one\n")
     assert penstock.good("topic create orders letters --retention 1h").out == "created topic orders\ncreated topic letters\n"
     assert penstock.good("topic create orders --exist-ok").out == "topic orders exists already\n"
+    other = penstock(*"topic create orders --exist-ok --retention 9h".split())
+    assert (other.code, "retention is" in other.err, "the command update" in other.err) == (1, True, True)
+    assert penstock.good("topic update orders --retention 9h").out == "updated topic orders\n"
+    penstock.good("topic create orders --exist-ok --retention 9h")
+    penstock.good("topic update orders --retention none")
     penstock.good("subscription create billing --topic orders")
 
     listed = penstock.good("topic list").out.splitlines()
@@ -142,6 +147,9 @@ def test_the_life_of_a_queue(penstock: Penstock) -> None:
     assert penstock.good("queue show tasks --json").json == made.json
     assert re.search(r"^maximum_backoff +1,200$", penstock.good("queue show tasks").out, re.MULTILINE)
     assert penstock.good("queue create tasks --exist-ok").out == "queue tasks exists already\n"
+    assert "max_retries is" in penstock(*"queue create tasks --exist-ok --max-retries 77".split()).err
+    assert penstock.good("queue update tasks --max-retries 77").out == "updated queue tasks\n"
+    assert penstock.good("queue create tasks --exist-ok --max-retries 77").out == "queue tasks exists already\n"
 
     penstock.good("queue publish tasks a b")
     assert penstock.good("queue pause tasks").out == "paused queue tasks\n"
@@ -157,12 +165,58 @@ def test_the_life_of_a_queue(penstock: Penstock) -> None:
     assert (asked.code, asked.out, asked.err) == (
         2,
         "",
-        "penstock: will not remove 2 messages from queue tasks without being asked to\nsay --yes\n",
+        "penstock: will not remove 2 messages from queue tasks without --yes: there is no terminal to ask on\n",
     )
     assert penstock.good("queue purge tasks --yes").out == "removed 2 messages from queue tasks\n"
-    assert penstock.good("queue purge tasks --yes --json").json == {"purged": 0}
+    assert penstock.good("queue purge tasks --json").json == {"purged": 0}
     assert penstock.good("queue delete tasks").out == "deleted queue tasks\n"
     assert penstock.good("queue list --json").json == []
+
+
+def test_deleting_asks_only_if_messages_would_be_lost(penstock: Penstock) -> None:
+    penstock.good("topic create orders")
+    penstock.good("subscription create billing --topic orders")
+    penstock.good("subscription create audit --topic orders")
+    penstock.good("queue create tasks")
+    penstock.good("publish orders hello")
+    penstock.good("queue publish tasks later --delay 1h")
+    for line, with_what in (
+        ("queue delete tasks", "queue tasks with 1 message"),
+        ("queue purge tasks", "1 message from queue tasks"),
+        ("subscription delete billing", "subscription billing with 1 message"),
+        ("topic delete orders", "topic orders with 2 messages of its subscriptions"),
+    ):
+        refused = penstock(*line.split())
+        assert (refused.code, refused.out) == (2, ""), line
+        assert f"{with_what} without --yes" in refused.err
+
+    penstock.good("pull audit")
+    for line in (
+        "subscription delete audit",
+        "subscription delete billing --yes",
+        "topic delete orders",
+        "queue delete tasks --yes",
+    ):
+        penstock.good(line)
+
+
+def test_a_name_that_does_not_exist_is_answered_with_one_that_does(penstock: Penstock, subtests: pytest.Subtests) -> None:
+    penstock.good("topic create letters")
+    penstock.good("subscription create desk --topic letters")
+    penstock.good("queue create mail")
+    for line, hint in (
+        ("publish lettrs x", "did you mean letters?"),
+        ("pull dsk", "did you mean desk?"),
+        ("pull letters", "letters is a topic; its subscriptions: desk"),
+        ("publish mail x", "mail is a queue: see penstock queue --help"),
+        ("queue stats mial", "did you mean mail?"),
+        ("explain mial", "did you mean the queue mail?"),
+        ("topic show nothing-like-it", "create it first, or look for a typing error in the name"),
+    ):
+        with subtests.test(line):
+            found = penstock(*line.split())
+            assert (found.code, found.out) == (3, "")
+            assert found.err.splitlines()[1:] == [hint]
 
 
 def test_what_exists_already_is_told_with_what_to_do(alone: Penstock) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -50,6 +51,16 @@ def until(look: Callable[[], Run], is_so: Callable[[Any], bool]) -> Any:
     while not is_so(found := look().json):
         assert monotonic() < deadline, found
     return found
+
+
+def test_a_router_that_is_disabled_takes_nothing_and_says_so(penstock: Penstock) -> None:
+    with LocalServer(router=str(penstock.folder / "config.json"), router_enabled=False) as server:
+        with urlopen(f"{server.url}/health") as answer:
+            assert json.load(answer)["message"] == "Message router is disabled"
+        with urlopen(f"{server.url}/health/startup") as answer:
+            assert json.load(answer)["status"] == "READY"
+        penstock.environment |= {"PENSTOCK_ROUTER": server.url}
+        assert penstock("router", "status", "--json").json["queues"] == {}
 
 
 # ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,3 +244,16 @@ def test_a_password_in_the_address_of_a_router_is_not_shown(penstock: Penstock, 
 
     assert failed.code != 0
     assert "hush" not in failed.out + failed.err
+
+
+def test_seed_right_after_run_waits_for_the_router(penstock: Penstock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flags = ("--config", "config.json", "--development", "--allow", "127.0.0.1", "--memory", "--port", str(port))
+    with penstock.start("router", "run", *flags) as process:
+        try:
+            seeded = penstock("router", "seed", "--endpoint", "success", "--server", f"http://127.0.0.1:{port}")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+    assert (seeded.code, seeded.out) == (0, "sent 10 of 10 messages\n")

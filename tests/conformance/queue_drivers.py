@@ -1,4 +1,4 @@
-"""The same work queues, reached in two ways: in this process, and by the commands of the HTTP door."""
+"""The same work queues, reached in two ways: in this process, and by the commands of the HTTP port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.testing.server import LocalServer
 
 
 class Refused(Exception):
-    """A door's error, by its stable word."""
+    """An API's error, by its stable word."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""One suite of what work queues mean, in this process and through the HTTP door. Doors hold no rules: none may differ."""
+"""One suite of what work queues mean, in this process and through the HTTP port. APIs hold no rules: none may differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite of what topics and subscriptions mean, through every way to reach them. Doors hold no rules: none may differ."""
+"""One suite of what topics and subscriptions mean, through every way to reach them. APIs hold no rules: none may differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.topic_drivers import Embedded, Given, Got, Grpc, Refused,
 
 INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, FAILED_PRECONDITION = 3, 5, 6, 9
 PACE = 0.1
-"""More than a message rests after a nack where a door has no retry policy."""
+"""More than a message rests after a nack where an API has no retry policy."""
 
 
 @pytest.fixture(

@@ -1,6 +1,6 @@
 """The same topics and subscriptions, reached in three ways: in this process, over gRPC, over REST.
 
-A driver turns the few verbs of the suite into calls of its door, and the door's words back into the suite's. It decides
+A driver turns the few verbs of the suite into calls of its API, and the API's words back into the suite's. It decides
 nothing: what a test expects must hold whichever driver runs it.
 """
 
@@ -46,7 +46,7 @@ class Got:
 
 
 class Refused(Exception):
-    """A door's error, by gRPC's number."""
+    """An API's error, by gRPC's number."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -105,7 +105,7 @@ class Embedded:
         backoff: tuple[int, int] | None = None,
         dead: tuple[str, int] | None = None,
         keep: bool = False,
-        filter: str = "",  # noqa: A002  # the door's own word
+        filter: str = "",  # noqa: A002  # the API's own word
     ) -> None:
         with _penstock_errors():
             options = SubscriptionOptions(
@@ -186,7 +186,7 @@ class _Google:
         dead: tuple[str, int] | None = None,
         keep: bool = False,
         exactly_once: bool = False,
-        filter: str = "",  # noqa: A002  # the door's own word
+        filter: str = "",  # noqa: A002  # the API's own word
     ) -> None:
         request = messages.Subscription(
             name=self._subscription(subscription),

@@ -26,6 +26,7 @@ from penstock import (
     errors,
     testing,
 )
+from penstock.broker.writer import FLUSH_INTERVAL
 from penstock.errors import PenstockError
 from penstock.testing.server import LocalServer
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, links, name, prose, table_rows
@@ -228,3 +229,10 @@ def test_every_error_is_documented_as_it_is(subtests: pytest.Subtests) -> None:
 def test_no_documented_error_is_made_up() -> None:
     documented = {row[0].strip("`") for row in table_rows(read(DOCS / "errors.md")) if row[0].startswith("`")}
     assert documented == {error.__name__ for error in ERRORS}
+
+
+def test_the_promise_about_acks_is_kept_with_time_to_spare_for_the_disk() -> None:
+    promised = {name(page): re.findall(r"within (\d+) ms", page.read_text(encoding="utf-8")) for page in PAGES}
+    for page in ("README.md", "docs/durability.md", "docs/architecture.md"):
+        assert set(promised[page]) == {"100"}, page
+    assert FLUSH_INTERVAL * 2 <= 100_000

@@ -13,7 +13,7 @@ from penstock.api.operations import Operations
 from penstock.errors import PenstockError
 from penstock.journal.core.producers import SEQUENCES
 from penstock.native import NativeLimits
-from penstock.native.connection import CALL_LOAD, STRANGER_BYTES
+from penstock.native.connection import CALL_LOAD, MAX_HELLO_BYTES
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.queue import BYTES, JSON, TEXT, NewMessage
 from penstock.wire import frames
@@ -70,7 +70,7 @@ def test_every_operation_is_named_and_no_other() -> None:
 def test_the_numbers_on_the_page_are_those_of_the_server() -> None:
     limits = NativeLimits()
     for number, text in {
-        STRANGER_BYTES: "{:,} bytes",
+        MAX_HELLO_BYTES: "{:,} bytes",
         limits.hello_seconds: "within {:g} seconds",
         limits.idle_seconds: "{:g} seconds",
         feed.GRACE_SECONDS: "theirs for {:g} seconds",

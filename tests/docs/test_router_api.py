@@ -17,10 +17,10 @@ PAGE = (ROOT / "docs" / "router-api.md").read_text(encoding="utf-8")
 SHAPES: list[type[msgspec.Struct]] = [
     *(health.InfrastructureHealth, health.Probe, health.MonitoringHealth, health.Details),
     *(stats.PoolStats, stats.QueueStats),
-    *(messages.FlightMessage, messages.Checked, messages.Detail, messages.Taken, messages.Mediating),
+    *(messages.FlightMessage, messages.CheckResult, messages.Detail, messages.ForcedAckResult, messages.Mediating),
     *(parts.Breaker, parts.PoolChanged, parts.Consumer, parts.Consumers, parts.Standby, parts.TrafficStatus, parts.Reloaded),
-    *(messages.MessageAsked, messages.Published),
-    warned.Shown,
+    *(messages.PublishMessageRequest, messages.Published),
+    warned.WarningView,
 ]
 
 

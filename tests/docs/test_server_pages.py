@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import urllib.request
@@ -36,6 +37,18 @@ def section(text: str, heading: str) -> str:
 def test_the_quickstart_does_what_it_shows(tmp_path: Path) -> None:
     with Walk(tmp_path) as walk:
         walk.follow(read("docs/quickstart.md"))
+
+
+def test_the_programs_of_the_quickstart_can_be_run_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    programs = {block.file: block.text for block in blocks(read("docs/quickstart.md")) if block.file}
+    assert set(programs) >= {"hello.py", "hello_google.py", "hello_synap.py"}
+    with LocalServer() as server:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.grpc)
+        for file, text in programs.items():
+            program = tmp_path / file
+            program.write_text(text.replace("http://127.0.0.1:8085", server.url), encoding="utf-8")
+            for _ in range(2):
+                runpy.run_path(str(program))
 
 
 @pytest.mark.long

@@ -45,6 +45,7 @@ _SHAPES = (
     (r'"epoch": ?"[^"]+"', '"epoch":"EPOCH"'),
     (r"\b1[6-9]\d{11}\b", "MILLISECONDS SINCE 1970"),
     (r"\bpk_[0-9a-f]{12}_[\w-]+", "SECRET"),
+    (r"\b[0-9a-f]{32}\b", "POINTER-ID"),
     (r"\b[0-9a-f]{30}\b", "MESSAGE-ID"),
     (r"\b[0-9a-f]{12}\b", "TOKEN-ID"),
     (r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)", "INSTANT"),

@@ -1,4 +1,4 @@
-"""A client that can misbehave: HTTP over a plain socket, byte by byte if need be, and a door to send it to."""
+"""A client that can misbehave: HTTP over a plain socket, byte by byte if need be, and an API to send it to."""
 
 import asyncio
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from penstock.http import HttpDoor, Operation, Request, Route, documented, json_response
+from penstock.http import HttpServer, Operation, Request, Route, documented, json_response
 from penstock.http.routes import Handler
 
 PATIENCE = 60.0
@@ -87,14 +87,14 @@ async def connected(port: int) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def serving(routes: Iterable[Route] = (), **options: Any) -> AsyncIterator[tuple[HttpDoor, int]]:
+async def serving(routes: Iterable[Route] = (), **options: Any) -> AsyncIterator[tuple[HttpServer, int]]:
     options = {"hosts": ["x"]} | options  # what tests that write their own heads call the server
-    door = HttpDoor(documented([*routes, *ROUTES], version="1", is_secured="gate" in options), **options)
-    port = await door.start("127.0.0.1", 0)
+    server = HttpServer(documented([*routes, *ROUTES], version="1", is_secured="gate" in options), **options)
+    port = await server.start("127.0.0.1", 0)
     try:
-        yield door, port
+        yield server, port
     finally:
-        await door.stop(1.0)
+        await server.stop(1.0)
 
 
 async def eventually(is_true: Callable[[], bool]) -> None:

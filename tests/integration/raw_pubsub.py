@@ -1,4 +1,4 @@
-"""A client of the Pub/Sub door made of raw protobuf messages, on a connection of its own: what a test sends is what goes out."""
+"""A client of the Google Pub/Sub API in raw protobuf messages, on a connection of its own: it sends what a test gives it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_message_dies_of_its_ttl_though_nobody_calls(broker: Broker) -> None:
 
     def listen(event: object) -> None:
         note(event)  # type: ignore[arg-type]  # passed on as it came
-        if type(event).__name__ == "Buried":
+        if type(event).__name__ == "DeadLettered":
             died.set()
 
     broker._commits.add = listen
@@ -76,7 +76,7 @@ def test_closing_ends_a_call_that_waits(broker: Broker) -> None:
         queues = QueueManager(broker=broker)
         queues.create("tasks")
         waiting = pool.submit(queues.consume, "tasks", "worker", PATIENCE)
-        while not broker.bells.rings:
+        while not broker.notifier.callbacks:
             threading.Event().wait(0.001)
         broker.close()
         with pytest.raises(BrokerClosed):

@@ -372,7 +372,7 @@ async def test_a_broker_that_closes_while_the_server_stops_is_not_the_callers_fa
 
 
 async def wave(request: Request) -> web.StreamResponse:
-    return await open_websocket(request)
+    return await open_websocket(request, max_message_bytes=1024)
 
 
 UPGRADE = Route("GET", "/talk", wave, Operation("Talk", is_websocket=True))
@@ -380,13 +380,13 @@ UPGRADE = Route("GET", "/talk", wave, Operation("Talk", is_websocket=True))
 
 @scenario
 async def test_the_pages_describe_every_route_and_run_nothing_but_their_own_script() -> None:
-    async with serving([UPGRADE]) as (door, port), connected(port) as client:
+    async with serving([UPGRADE]) as (server, port), connected(port) as client:
         document = (await client.ask("GET", "/openapi.json")).json()
         docs = await client.ask("GET", "/docs")
         landing = await client.ask("GET", "/")
         page = await client.ask("GET", "/", Accept="text/html")
 
-    served = {(route.path, route.method.lower()) for route in door.table}
+    served = {(route.path, route.method.lower()) for route in server.table}
     assert {(path, method) for path, methods in document["paths"].items() for method in methods} == served
     assert len(served) == 6
     assert document["paths"]["/talk"]["get"]["responses"]["101"]

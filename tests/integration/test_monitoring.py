@@ -9,7 +9,7 @@ from typing import ClassVar
 from penstock import Broker, Message, MessageQueue, QueueManager
 from penstock.access import Principal, Verb
 from penstock.errors import Unauthenticated
-from penstock.http import HttpDoor, documented
+from penstock.http import HttpServer, documented
 from penstock.http.monitoring import monitoring_routes
 from penstock.http.traffic import Traffic, traffic_collector
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
@@ -46,14 +46,14 @@ async def monitored(
     traffic, lag = Traffic(), LoopLag()
     collectors = [process_collector(version="1.2", lag=lag), traffic_collector(traffic), broker_collector(broker)]
     routes = monitoring_routes(version="1.2", problems=problems, collectors=collectors)
-    door = HttpDoor(documented(routes, version="1.2", is_secured=gate is not None), gate=gate, traffic=traffic)
-    port = await door.start("127.0.0.1", 0)
+    server = HttpServer(documented(routes, version="1.2", is_secured=gate is not None), gate=gate, traffic=traffic)
+    port = await server.start("127.0.0.1", 0)
     lag.start()
     try:
         async with connected(port) as client:
             yield client
     finally:
-        await door.stop(1.0)
+        await server.stop(1.0)
         lag.stop()
 
 

@@ -1,4 +1,4 @@
-"""The native door and what no honest client sends: each thing is refused or ends its own connection, and nothing else happens."""
+"""The native port and what no honest client sends: each thing is refused or ends its own connection, and nothing else happens."""
 
 import logging
 import random

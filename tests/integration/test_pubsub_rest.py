@@ -442,7 +442,7 @@ def test_secrets_in_the_query_are_never_logged(client: httpx.Client, caplog: pyt
 
 
 def test_a_large_batch_is_limited_as_over_grpc(client: httpx.Client, topic: str) -> None:
-    half = {"data": b64(bytes(5 * 1024 * 1024))}
+    half = {"data": b64(bytes(5 * 1024 * 1024 + 32 * 1024))}
     assert client.post(f"/v1/{P}/topics/{topic}:publish", json={"messages": [half]}).status_code == 200
     answer = client.post(f"/v1/{P}/topics/{topic}:publish", json={"messages": [half, half]})
     assert error(answer) == (400, "INVALID_ARGUMENT", "INVALID_ARGUMENT")

@@ -60,7 +60,7 @@ def ask(
 
 
 def command(url: str, command: str, *, token: str | None = None, **payload: Any) -> tuple[int, Any]:
-    """A command of the queue door."""
+    """A command of the queue API."""
     return ask(url + "/api/v1/command", {"command": command, "request_id": "1", "payload": payload}, token=token)
 
 
@@ -345,7 +345,7 @@ class Tokens:
         return RawClient(self.server.grpc, token=token)
 
     def command(self, project: str, command: str, token: str | None, **payload: Any) -> tuple[int, Any]:
-        """A command of the queue door in a project."""
+        """A command of the queue API in a project."""
         body = {"command": command, "request_id": "1", "payload": payload}
         return ask(f"{self.server.url}/api/v1/command", body, token=token, project=project)
 

@@ -11,8 +11,8 @@ from synap_sdk.exceptions import SynapException
 
 from penstock import Broker
 from penstock.broker.aio import AsyncBroker
-from penstock.http import HttpDoor
-from penstock.queue_api import Queues, Resp3Door, RpcDoor, routes
+from penstock.http import HttpServer
+from penstock.queue_api import Queues, Resp3Server, SynapRpcServer, routes
 
 TRANSPORTS = ("http", "resp3", "synap")
 
@@ -23,15 +23,19 @@ async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]
     with Broker() as broker:
         aio = AsyncBroker(broker)
         queues = Queues(aio)
-        door = HttpDoor(routes(queues)) if transport == "http" else {"resp3": Resp3Door, "synap": RpcDoor}[transport](queues)
-        port = await door.start("127.0.0.1", 0)
+        server = (
+            HttpServer(routes(queues))
+            if transport == "http"
+            else {"resp3": Resp3Server, "synap": SynapRpcServer}[transport](queues)
+        )
+        port = await server.start("127.0.0.1", 0)
         client = SynapClient(SynapConfig(f"{transport}://127.0.0.1:{port}", timeout=60))
         try:
             yield client, queues
         finally:
             await client.close()
             queues.close()
-            await door.stop()
+            await server.stop()
             aio.close()
 
 

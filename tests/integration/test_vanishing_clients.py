@@ -57,8 +57,8 @@ class House:
     def megabytes(self) -> float:
         return resident_megabytes(self.server.process.pid)
 
-    def connect(self, door: str) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.ports[door]), PATIENCE)
+    def connect(self, api: str) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.ports[api]), PATIENCE)
 
     def get(self, path: str) -> int:
         with urllib.request.urlopen(self.server.url + path, timeout=PATIENCE) as answer:
@@ -66,7 +66,7 @@ class House:
             return status
 
     def command(self, command: str, **payload: Any) -> Any:
-        """A command of the queue door."""
+        """A command of the queue API."""
         body = json.dumps({"command": command, "request_id": "1", "payload": payload}).encode()
         request = urllib.request.Request(
             self.server.url + "/api/v1/command", body, {"Content-Type": "application/json"}, method="POST"
@@ -151,11 +151,11 @@ def test_a_stream_that_acks_and_never_reads_fills_no_memory(house: House, count:
     house.client.call("DeleteSubscription", messages.DeleteSubscriptionRequest(subscription=subscription))
 
 
-@pytest.mark.parametrize("door", PORTS)
-def test_half_a_request_and_silence_harms_nobody(house: House, door: str, held: list[socket.socket]) -> None:
+@pytest.mark.parametrize("api", PORTS)
+def test_half_a_request_and_silence_harms_nobody(house: House, api: str, held: list[socket.socket]) -> None:
     before = house.megabytes
-    for half in HALF_REQUESTS[door] * 50:
-        connection = house.connect(door)
+    for half in HALF_REQUESTS[api] * 50:
+        connection = house.connect(api)
         connection.sendall(half)
         held.append(connection)
     house.check_neighbour()
@@ -206,13 +206,13 @@ def test_half_a_publish_publishes_nothing(house: House) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("door", PORTS)
-def test_ten_thousand_connects_harm_nobody(house: House, door: str) -> None:
+@pytest.mark.parametrize("api", PORTS)
+def test_ten_thousand_connects_harm_nobody(house: House, api: str) -> None:
     before = house.megabytes
     for number in range(10_000):
-        connection = house.connect(door)
+        connection = house.connect(api)
         if number % 3 == 0:
-            connection.sendall(HALF_REQUESTS[door][1])
+            connection.sendall(HALF_REQUESTS[api][1])
         reset(connection)  # not closed: that would keep the port of this side waiting for a minute
         if number % 2_500 == 0:
             house.check_neighbour()
@@ -221,10 +221,10 @@ def test_ten_thousand_connects_harm_nobody(house: House, door: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("door", PORTS)
-def test_two_thousand_open_connections_harm_nobody(house: House, door: str, held: list[socket.socket]) -> None:
+@pytest.mark.parametrize("api", PORTS)
+def test_two_thousand_open_connections_harm_nobody(house: House, api: str, held: list[socket.socket]) -> None:
     before = house.megabytes
-    held += [house.connect(door) for _ in range(2_000)]
+    held += [house.connect(api) for _ in range(2_000)]
     house.check_neighbour()
     assert house.megabytes < before + 150
     for connection in held:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.backoff import exponential
 from penstock.broker.core import leases as leases_module
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.ordering import Lanes
+from penstock.broker.core.ordering import KeyLanes
 from penstock.broker.core.pages import OVERHEAD, PAGE, Pages
 from penstock.broker.core.ready import Level, Ready
 from penstock.broker.core.waiting import Waiting
@@ -129,7 +129,7 @@ def test_a_key_is_leased_in_order_to_one_consumer_and_its_next_message_is_reserv
 ) -> None:
     """What comes back here need not be the last that was leased: `leased_after` says what must come back with it."""
     ready, consumers = Ready(), [Consumer("w1", reserved=Ready()), Consumer("w2", reserved=Ready())]
-    lanes, waiting = Lanes(ready, ()), dict[str, list[int]]()
+    lanes, waiting = KeyLanes(ready, ()), dict[str, list[int]]()
     leased: dict[str, list[int]] = {}
     holders: dict[str, Consumer | None] = {}
 

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.dead_letter_filter import Letter, Where
+from penstock.client.core.dead_letter_filter import DeadLetterFields, DeadLetterFilter
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 
 texts = st.text(max_size=30)
 letters = st.builds(
-    Letter,
+    DeadLetterFields,
     message_id=texts,
     reason=texts,
     error=st.none() | texts,
@@ -25,35 +25,37 @@ def quoted(text: str, mark: str) -> str:
 
 
 @given(letter=letters, mark=st.sampled_from("'\""), other=texts)
-def test_a_quoted_value_is_compared_as_it_is(letter: Letter, mark: str, other: str) -> None:
-    assert Where.parse(f"reason={quoted(letter.reason, mark)}").matches(letter, 0)
-    assert Where.parse(f"error={quoted(letter.error or '', mark)}").matches(letter, 0)
-    assert Where.parse(f"reason={quoted(other, mark)}").matches(letter, 0) is (letter.reason == other)
-    assert Where.parse(f"reason!={quoted(other, mark)}").matches(letter, 0) is (letter.reason != other)
-    assert Where.parse(f"header.b.c={quoted(other, mark)}").matches(letter, 0) is (letter.headers.get("b.c", "") == other)
+def test_a_quoted_value_is_compared_as_it_is(letter: DeadLetterFields, mark: str, other: str) -> None:
+    assert DeadLetterFilter.parse(f"reason={quoted(letter.reason, mark)}").matches(letter, 0)
+    assert DeadLetterFilter.parse(f"error={quoted(letter.error or '', mark)}").matches(letter, 0)
+    assert DeadLetterFilter.parse(f"reason={quoted(other, mark)}").matches(letter, 0) is (letter.reason == other)
+    assert DeadLetterFilter.parse(f"reason!={quoted(other, mark)}").matches(letter, 0) is (letter.reason != other)
+    assert DeadLetterFilter.parse(f"header.b.c={quoted(other, mark)}").matches(letter, 0) is (
+        letter.headers.get("b.c", "") == other
+    )
 
 
 @given(letter=letters, part=texts)
-def test_containing_and_not_containing_are_opposites(letter: Letter, part: str) -> None:
-    contains = Where.parse(f"reason~{quoted(part, chr(39))}").matches(letter, 0)
+def test_containing_and_not_containing_are_opposites(letter: DeadLetterFields, part: str) -> None:
+    contains = DeadLetterFilter.parse(f"reason~{quoted(part, chr(39))}").matches(letter, 0)
 
-    assert Where.parse(f"reason!~{quoted(part, chr(39))}").matches(letter, 0) is not contains
+    assert DeadLetterFilter.parse(f"reason!~{quoted(part, chr(39))}").matches(letter, 0) is not contains
     assert contains or part not in letter.reason
 
 
 @given(letter=letters, number=st.integers(0, 10**6), seconds=st.integers(0, 10**6), now=st.integers(10**15, 10**16))
-def test_numbers_and_ages_are_ordered(letter: Letter, number: int, seconds: int, now: int) -> None:
-    assert Where.parse(f"attempts>{number}").matches(letter, now) is (letter.attempts > number)
-    assert Where.parse(f"attempts<={number}").matches(letter, now) is (letter.attempts <= number)
-    assert Where.parse(f"age>{seconds}s").matches(letter, now) is (now - letter.dead_at > seconds * SECOND)
-    both = Where.parse(f"attempts>{number} AND age<={seconds}")
+def test_numbers_and_ages_are_ordered(letter: DeadLetterFields, number: int, seconds: int, now: int) -> None:
+    assert DeadLetterFilter.parse(f"attempts>{number}").matches(letter, now) is (letter.attempts > number)
+    assert DeadLetterFilter.parse(f"attempts<={number}").matches(letter, now) is (letter.attempts <= number)
+    assert DeadLetterFilter.parse(f"age>{seconds}s").matches(letter, now) is (now - letter.dead_at > seconds * SECOND)
+    both = DeadLetterFilter.parse(f"attempts>{number} AND age<={seconds}")
     assert both.matches(letter, now) is (letter.attempts > number and now - letter.dead_at <= seconds * SECOND)
 
 
 @given(text=st.text(max_size=60) | st.text("abc=<>!~'\" \\andAND.-0123456789", max_size=60), letter=letters)
-def test_any_text_is_understood_or_refused(text: str, letter: Letter) -> None:
+def test_any_text_is_understood_or_refused(text: str, letter: DeadLetterFields) -> None:
     try:
-        where = Where.parse(text)
+        where = DeadLetterFilter.parse(text)
     except InvalidArgument:
         return
     assert where.matches(letter, 0) in {True, False}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hub.client.core.subscription import Following
+from penstock.hub.client.core.subscription import SubscriptionProgress
 from penstock.hub.core.messages import Position
 
 EPOCH = "log"
@@ -20,15 +20,15 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_nothing_is_missed_in_silence_and_nothing_comes_twice(actions: list[tuple[str, int]]) -> None:
-    following, next_offset, is_connected = Following("orders/#"), 0, True
+    progress, next_offset, is_connected = SubscriptionProgress("orders/#"), 0, True
     taken: list[int] = []
     gaps: list[int] = []
     """How many messages had been taken when a gap was told."""
-    following.ask()
-    following.subscribed(Position(EPOCH, -1), recovered=False)
+    progress.ask()
+    progress.subscribed(Position(EPOCH, -1), recovered=False)
 
     def deliver(offset: int) -> None:
-        if following.takes(Position(EPOCH, offset)):
+        if progress.takes(Position(EPOCH, offset)):
             taken.append(offset)
 
     for action, value in actions:
@@ -39,12 +39,12 @@ def test_nothing_is_missed_in_silence_and_nothing_comes_twice(actions: list[tupl
             next_offset += value
         elif action == "break" and is_connected:
             next_offset += value
-            following.broke()
+            progress.broke()
             is_connected = False
         elif action == "return" and not is_connected:
-            since = following.ask()
+            since = progress.ask()
             assert since is not None
-            if following.subscribed(Position(EPOCH, next_offset - 1), recovered=bool(value)) is not None:
+            if progress.subscribed(Position(EPOCH, next_offset - 1), recovered=bool(value)) is not None:
                 gaps.append(len(taken))
             for offset in range(since.offset + 1, next_offset) if value else ():
                 deliver(offset)

@@ -32,7 +32,7 @@ class CrowdedRules(RuleBasedStateMachine):
     def begin(self) -> None:
         self.talk = Talk(HubRules(rate=None, max_outbox_messages=MOST))
         self.sessions: list[Session] = []
-        self.wishes: dict[str, deque[tuple[Session, Retain | Release]]] = {address: deque() for address in ADDRESSES}
+        self.effects: dict[str, deque[tuple[Session, Retain | Release]]] = {address: deque() for address in ADDRESSES}
         """What the log has to do, by actor: one thing after the other."""
         self.made: set[tuple[str, str]] = set()
         """The durable subscriptions that the log has."""
@@ -83,18 +83,18 @@ class CrowdedRules(RuleBasedStateMachine):
     @rule(data=st.data(), allowed=st.sampled_from([None, (), ("a",)]))
     def refresh(self, data: st.DataObject, allowed: tuple[str, ...] | None) -> None:
         session = self.one(data)
-        wish = self.say(session, "hub:refresh_token", {"token": "new"})
-        if isinstance(wish, Verify):
+        effect = self.say(session, "hub:refresh_token", {"token": "new"})
+        if isinstance(effect, Verify):
             identity = Identity(address=session.identity.address, subscribe=allowed)
-            self.talk.hub.verified(session, wish, identity, self.talk.now)
+            self.talk.hub.verified(session, effect, identity, self.talk.now)
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
     def publish(self, data: st.DataObject) -> None:
         session = self.one(data)
-        wish = self.say(session, "hub:publish", {"topic": "a", "type": "t", "data": 1})
-        if isinstance(wish, Append):
-            self.talk.hub.lost(session, wish, NO, self.talk.now)
+        effect = self.say(session, "hub:publish", {"topic": "a", "type": "t", "data": 1})
+        if isinstance(effect, Append):
+            self.talk.hub.lost(session, effect, NO, self.talk.now)
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
@@ -113,23 +113,23 @@ class CrowdedRules(RuleBasedStateMachine):
     def work(self, outcomes: list[tuple[str, bool]]) -> None:
         """The log does what is next for some of the actors, or cannot."""
         for address, succeeds in outcomes:
-            if self.wishes[address]:
+            if self.effects[address]:
                 self.work_for(address, succeeds=succeeds)
 
     def work_for(self, address: str, *, succeeds: bool) -> None:
-        session, wish = self.wishes[address].popleft()
+        session, effect = self.effects[address].popleft()
         hub, now = self.talk.hub, self.talk.now
-        if isinstance(wish, Retain):
+        if isinstance(effect, Retain):
             if succeeds:
-                self.made.add((address, wish.pattern))
-                hub.retained(session, wish, now)
+                self.made.add((address, effect.pattern))
+                hub.retained(session, effect, now)
             else:
-                hub.unretained(session, wish, NO, now)
+                hub.unretained(session, effect, NO, now)
         elif succeeds:
-            self.made -= {(address, pattern) for pattern in wish.patterns}
-            hub.released(session, wish, now)
+            self.made -= {(address, pattern) for pattern in effect.patterns}
+            hub.released(session, effect, now)
         else:
-            hub.unreleased(session, wish, NO, now)
+            hub.unreleased(session, effect, NO, now)
 
     @precondition(lambda self: self.resting())
     @rule(data=st.data())
@@ -155,46 +155,46 @@ class CrowdedRules(RuleBasedStateMachine):
 
     def waits(self, session: Session) -> bool:
         """Whether a session waits for the log: it is not read then."""
-        return any(session is waiting for wishes in self.wishes.values() for waiting, _ in wishes)
+        return any(session is waiting for effects in self.effects.values() for waiting, _ in effects)
 
     def say(self, session: Session, kind: str, payload: object = None) -> object:
         """Say something, if anybody listens."""
         if self.waits(session):
             return None
-        wish = self.talk.say(session, kind, payload)
-        if isinstance(wish, Retain | Release):
-            self.wishes[wish.address].append((session, wish))
-        return wish
+        effect = self.talk.say(session, kind, payload)
+        if isinstance(effect, Retain | Release):
+            self.effects[effect.address].append((session, effect))
+        return effect
 
     # ── what must never be false ─────────────────────────────────────────────────────────────────────────────────────────
 
     @invariant()
     def subscriptions_are_where_they_belong(self) -> None:
-        floor = self.talk.hub.floor
+        state = self.talk.hub.state
         for session in self.sessions:
             held = {*session.subscriptions}
             assert session.is_open or (held, session.actor, len(session.held)) == (set(), None, 0)
-            assert {*floor.table.patterns_of(session)} <= held
-            assert {*floor.watchers.patterns_of(session)} <= held
+            assert {*state.table.patterns_of(session)} <= held
+            assert {*state.watchers.patterns_of(session)} <= held
             assert not held or session.actor is not None
-        assert floor.table.pairs == sum(len(floor.table.patterns_of(session)) for session in self.sessions)
-        assert floor.watchers.pairs == sum(len(floor.watchers.patterns_of(session)) for session in self.sessions)
-        assert len(floor.registry) == sum(session.actor is not None for session in self.sessions)
+        assert state.table.pairs == sum(len(state.table.patterns_of(session)) for session in self.sessions)
+        assert state.watchers.pairs == sum(len(state.watchers.patterns_of(session)) for session in self.sessions)
+        assert len(state.registry) == sum(session.actor is not None for session in self.sessions)
 
     @invariant()
     def hub_and_log_agree_when_nothing_is_under_way(self) -> None:
-        floor = self.talk.hub.floor
-        if not any(self.wishes.values()):
-            assert {(who, name) for name, _ in floor.durable.names() for who in floor.durable.subscribers(name)} == self.made
-            assert (floor.made, floor.making) == (self.made, {})
+        state = self.talk.hub.state
+        if not any(self.effects.values()):
+            assert {(who, name) for name, _ in state.durable.names() for who in state.durable.subscribers(name)} == self.made
+            assert (state.made, state.making) == (self.made, {})
 
     def teardown(self) -> None:
         if not hasattr(self, "talk"):
             return
         for session in self.sessions:
             self.talk.hub.closed(session, self.talk.now)
-        floor = self.talk.hub.floor
-        assert (len(floor.table), len(floor.watchers), len(floor.registry), len(floor.sessions)) == (0, 0, 0, 0)
+        state = self.talk.hub.state
+        assert (len(state.table), len(state.watchers), len(state.registry), len(state.sessions)) == (0, 0, 0, 0)
 
 
 TestCrowded = CrowdedRules.TestCase

@@ -115,7 +115,7 @@ class SessionRules(RuleBasedStateMachine):
             self.subscribe_to(person, pattern, durable=durable, watch=watch)
 
     def subscribe_to(self, person: Person, pattern: str, *, durable: bool, watch: bool) -> None:
-        wish = self.say(person, "hub:subscribe", {"topic": pattern, "durable": durable, "presence": watch})
+        effect = self.say(person, "hub:subscribe", {"topic": pattern, "durable": durable, "presence": watch})
         if not self.is_acting(person):
             self.check(person, "hub:error")
             return
@@ -128,8 +128,8 @@ class SessionRules(RuleBasedStateMachine):
         if watch:
             person.watched.add(pattern)
         if becomes_durable:
-            assert isinstance(wish, Retain)
-            assert self.talk.hub.retained(person.session, wish, self.talk.now)
+            assert isinstance(effect, Retain)
+            assert self.talk.hub.retained(person.session, effect, self.talk.now)
             self.durable.add(key)
         self.check(person, "hub:subscribed")
 
@@ -160,7 +160,7 @@ class SessionRules(RuleBasedStateMachine):
         self.unsubscribe_from(person, pattern)
 
     def unsubscribe_from(self, person: Person, pattern: str) -> None:
-        wish = self.say(person, "hub:unsubscribe", {"topic": pattern})
+        effect = self.say(person, "hub:unsubscribe", {"topic": pattern})
         if not self.is_acting(person):
             self.check(person, "hub:error")
             return
@@ -168,27 +168,27 @@ class SessionRules(RuleBasedStateMachine):
         if pattern in person.patterns:
             self.end(person, pattern)
         if (person.address, pattern) in self.durable:
-            assert isinstance(wish, Release)
+            assert isinstance(effect, Release)
             self.durable.remove((person.address, pattern))
-            self.talk.hub.released(person.session, wish, self.talk.now)
+            self.talk.hub.released(person.session, effect, self.talk.now)
         self.check(person, *([] if person.original else ["hub:unsubscribed"]))
 
     @precondition(lambda self: self.people)
     @rule(data=st.data())
     def unregister(self, data: st.DataObject) -> None:
         person = self.someone(data)
-        wish = self.say(person, "hub:unregister")
+        effect = self.say(person, "hub:unregister")
         if not self.is_acting(person):
             self.check(person, "hub:error")
             return
         assert person.address is not None
         rested = {key for key in self.durable if key[0] == person.address}
-        assert isinstance(wish, Release) is bool(rested)
+        assert isinstance(effect, Release) is bool(rested)
         self.durable -= rested
         self.forget(person)
-        if isinstance(wish, Release):
-            assert {(wish.address, pattern) for pattern in wish.patterns} == rested
-            self.talk.hub.released(person.session, wish, self.talk.now)
+        if isinstance(effect, Release):
+            assert {(effect.address, pattern) for pattern in effect.patterns} == rested
+            self.talk.hub.released(person.session, effect, self.talk.now)
         self.check(person, *([] if person.original else ["hub:unregistered"]))
 
     @precondition(lambda self: self.people)
@@ -255,19 +255,19 @@ class SessionRules(RuleBasedStateMachine):
             if person.end is not None:
                 return  # it listens itself, pauses, and was full
             self.number += 1
-            wish = self.say(person, "hub:publish", {"topic": topic, "type": "t", "data": self.number})
+            effect = self.say(person, "hub:publish", {"topic": topic, "type": "t", "data": self.number})
             if not self.is_acting(person):
                 self.check(person, "hub:error")
                 return
             # What is on its way through the log is not overtaken, though nobody may want it there any more.
             is_followed = any(message.topic == topic for message in self.writing)
             has_log = is_followed or any(topic in covered(pattern) for _, pattern in self.durable)
-            assert isinstance(wish, Append) is has_log
-            if isinstance(wish, Append):
+            assert isinstance(effect, Append) is has_log
+            if isinstance(effect, Append):
                 where = Position("all", self.offset)
                 self.offset += 1
-                self.writing.append(msgspec.structs.replace(wish.message, position=where))
-                self.talk.hub.appended(person.session, wish, where, self.talk.now)
+                self.writing.append(msgspec.structs.replace(effect.message, position=where))
+                self.talk.hub.appended(person.session, effect, where, self.talk.now)
                 self.check(person, "hub:published" if person.original else "hub:delivery_ack")
                 continue
             last = self.sent[topic][-1] if self.sent[topic] else None
@@ -306,7 +306,7 @@ class SessionRules(RuleBasedStateMachine):
         return data.draw(st.sampled_from([*acting, *others[:1]]), label="person")
 
     def say(self, person: Person, kind: str, payload: object = None) -> Any:
-        """Any: each rule knows what it wishes."""
+        """Any: each rule knows what it effects."""
         person.heard_at = self.talk.now
         return self.talk.say(person.session, kind, payload)
 
@@ -368,7 +368,7 @@ class SessionRules(RuleBasedStateMachine):
                     self.leave(person, close_codes.SLOW_READER)
                     continue
                 reached += 1
-        found = position or self.talk.hub.floor.positions.peek(topic)
+        found = position or self.talk.hub.state.positions.peek(topic)
         assert found is not None
         where = {"epoch": found.epoch, "offset": found.offset}
         if position is None:
@@ -410,15 +410,15 @@ class SessionRules(RuleBasedStateMachine):
 
     @invariant()
     def subscriptions_are_those_of_the_model(self) -> None:
-        floor = self.talk.hub.floor
+        state = self.talk.hub.state
         for person in self.people:
             found = {name: one.durable for name, one in person.session.subscriptions.items()}
             assert found == person.patterns
         for topic in TOPICS:
-            assert set(floor.table.match(topic)) == {person.session for person in self.people if self.is_reached(person, topic)}
-        assert self.pairs(floor.durable.names(), floor.durable.subscribers) == {(p, who) for who, p in self.durable}
+            assert set(state.table.match(topic)) == {person.session for person in self.people if self.is_reached(person, topic)}
+        assert self.pairs(state.durable.names(), state.durable.subscribers) == {(p, who) for who, p in self.durable}
         watched = {(pattern, person.session) for person in self.people for pattern in person.watched}
-        assert self.pairs(floor.watchers.names(), floor.watchers.subscribers) == watched
+        assert self.pairs(state.watchers.names(), state.watchers.subscribers) == watched
 
     @invariant()
     def topics_are_listed_as_they_are(self) -> None:
@@ -435,17 +435,17 @@ class SessionRules(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_of_those_who_went(self) -> None:
-        floor = self.talk.hub.floor
-        assert {*floor.sessions} == {self.observer, *(person.session for person in self.people)}
-        assert len(floor.registry) == sum(person.address is not None for person in self.people)
+        state = self.talk.hub.state
+        assert {*state.sessions} == {self.observer, *(person.session for person in self.people)}
+        assert len(state.registry) == sum(person.address is not None for person in self.people)
         for session in self.gone:
             assert (len(session.outbox), len(session.held), session.actor) == (0, 0, None)
             assert (session.subscriptions, session.unacked) == ({}, {})
-            assert not floor.table.patterns_of(session)
-            assert not floor.watchers.patterns_of(session)
-        for session, pattern in floor.rested:
+            assert not state.table.patterns_of(session)
+            assert not state.watchers.patterns_of(session)
+        for session, pattern in state.rested:
             assert pattern not in session.subscriptions or session.subscriptions[pattern].durable
-        floor.rested.clear()
+        state.rested.clear()
 
     def pairs(self, names: list[tuple[str, int]], subscribers: Callable[[str], Iterable[Any]]) -> set[tuple[str, Any]]:
         """Any: addresses, or sessions."""
@@ -457,9 +457,9 @@ class SessionRules(RuleBasedStateMachine):
         for person in [*self.people]:
             self.talk.hub.closed(person.session, self.talk.now)
             self.leave(person, None)
-        floor = self.talk.hub.floor
-        assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
-        assert [*floor.sessions] == [self.observer]
+        state = self.talk.hub.state
+        assert (len(state.table), len(state.watchers), len(state.registry)) == (0, 0, 0)
+        assert [*state.sessions] == [self.observer]
         self.subscriptions_are_those_of_the_model()
 
 

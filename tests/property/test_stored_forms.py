@@ -111,7 +111,7 @@ def assert_folds_to_the_present(broker: Broker, models: list[ModelQueue], now: i
     assert folded.last_number == live.last_number
     assert folded.streams == live.streams
     assert folded.snapshots == live.snapshots
-    assert folded.departed == live.departed
+    assert folded.deleted_resources == live.deleted_resources
     assert folded.queues.keys() == live.queues.keys()
     wanted = {model.name: {item.offset for item in model.log.items if model.wants(item.draft)} for model in models}
     for number, queue in live.queues.items():

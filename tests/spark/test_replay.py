@@ -11,8 +11,8 @@ import pytest
 from penstock import Message, MessageQueue
 from penstock.durations import SECOND, instant
 from penstock.errors import InvalidArgument, NotFound
-from penstock.pipeline.core.replay import Extent, Replay
-from penstock.pipeline.failure import in_our_words
+from penstock.pipeline.core.replay import Replay, ReplayExtent
+from penstock.pipeline.failure import as_penstock_error
 from penstock.pipeline.job import Target
 from penstock.pipeline.jobs import replay as job
 from penstock.pipeline.schemas import MESSAGES
@@ -114,8 +114,8 @@ def test_a_paced_replay_keeps_the_rhythm(messages: DataFrame) -> None:
 
 
 def test_counting_says_how_much_there_is(messages: DataFrame) -> None:
-    assert job.extent(messages) == Extent(4, 11, 7, 10, instant(NOON, "") - 1, instant(NOON, "") + 25 * SECOND)
-    assert job.extent(messages.where("false")) == Extent(0, 0)
+    assert job.extent(messages) == ReplayExtent(4, 11, 7, 10, instant(NOON, "") - 1, instant(NOON, "") + 25 * SECOND)
+    assert job.extent(messages.where("false")) == ReplayExtent(0, 0)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_range_reaches_another_stream_once_in_order(spark: SparkSession, serve
 
 def test_what_is_missing_is_told_as_what_it_is(spark: SparkSession, server: LocalServer) -> None:
     MessageQueue(broker=server.broker).register_topic("orders")
-    with pytest.raises(NotFound), in_our_words():
+    with pytest.raises(NotFound), as_penstock_error():
         job.run(spark, Target(endpoint=server.url), None, Replay("gone", "orders", "r1", storage="log"), now=0)
 
 

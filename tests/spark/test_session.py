@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.pipeline.progress import Meter, watch
+from penstock.pipeline.progress import QueryProgress, watch
 from penstock.pipeline.session import has_session, session, ui_address
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def started(spark: SparkSession, folder: Path, each: Callable[[DataFrame, int], 
 def test_watching_counts_rows_and_ends_when_told_to(spark: SparkSession, tmp_path: Path) -> None:
     stop, seen = threading.Event(), []
 
-    def show(meters: Sequence[Meter]) -> None:
+    def show(meters: Sequence[QueryProgress]) -> None:
         seen.append([(meter.query, meter.rows) for meter in meters])
         if all(meter.batches >= 2 for meter in meters):
             stop.set()

@@ -117,6 +117,14 @@ def test_decision_48_position_is_1_based_among_the_ready_and_skips_leased_and_de
     assert order == [9, 5, 5, 5, 0]
 
 
+@pytest.mark.parametrize("when", [{"delay": 60}, {"deliver_at": 3_000_000_000}], ids=lambda when: next(iter(when)))
+def test_decision_48_a_delayed_message_has_no_position(manager: QueueManager, when: dict[str, Any]) -> None:
+    manager.publish("tasks", b"ready")
+
+    assert manager.publish("tasks", b"later", **when).position is None
+    assert manager.publish("tasks", b"due already", delay=0).position == 2
+
+
 def test_decision_48_every_position_is_exact_when_many_publish_at_once(manager: QueueManager) -> None:
     threads_count, each = 8, 10
     barrier = threading.Barrier(threads_count)
@@ -124,7 +132,7 @@ def test_decision_48_every_position_is_exact_when_many_publish_at_once(manager: 
 
     def work() -> None:
         barrier.wait(30)
-        positions.extend([manager.publish("tasks", "x").position for _ in range(each)])
+        positions.extend([manager.publish("tasks", "x").position or 0 for _ in range(each)])
 
     threads = [threading.Thread(target=work) for _ in range(threads_count)]
     for thread in threads:

@@ -33,6 +33,7 @@ EXAMPLES: dict[str, PenstockError] = {
     "PenstockError": PenstockError("something", hint="do something"),
     "InvalidArgument": errors.InvalidArgument.of("count", 0, "an integer, 1 or more", hint="count from 1"),
     "InvalidAckId": errors.InvalidAckId("nonsense"),
+    "DeadLetterCycle": errors.DeadLetterCycle(["orders", "failed", "orders"]),
     "InvalidFilter": errors.InvalidFilter("attributes.k == 1", 13, "found `==`, wanted `=` or `!=`"),
     "InvalidPriority": errors.InvalidPriority(10),
     "TransformFailed": errors.TransformFailed("redact", "threw: TypeError"),
@@ -139,3 +140,20 @@ def test_an_error_shows_a_line_of_any_value_and_can_still_be_pickled(subtests: p
                 assert len(str(error)) < 200
                 assert len(str(error).splitlines()) == 1
                 check_copies(error)
+
+
+def test_the_advice_about_a_connection_fits_how_it_failed(subtests: pytest.Subtests) -> None:
+    for address, problem, advice in (
+        ("http://h:1", "connection refused", "penstock serve"),
+        ("https://h:1", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "SSL_CERT_FILE"),
+        ("https://h:1", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired", "renew"),
+        ("https://h:1", "[SSL: CERTIFICATE_VERIFY_FAILED] Hostname mismatch, certificate is not valid for 'h'", "host name that"),
+        ("https://h:1", "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", "http:// instead of https://"),
+        ("wss://h:1/ws", "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version", "openssl s_client"),
+        ("http://h:1", "what answers there is no Penstock server: it does not speak HTTP", "https://"),
+        ("ws://h:1/ws", "server disconnected", "https://"),
+    ):
+        with subtests.test(problem):
+            error = errors.ServerUnreachable(address, problem)
+            assert advice in (error.hint or "")
+            check_copies(error)

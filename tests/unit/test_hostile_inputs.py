@@ -98,7 +98,7 @@ def _names() -> Iterator[Hostile]:
         "get_subscriptions_for_topic": lambda w, name: w.mq.get_subscriptions_for_topic(name),
     }
     for verb, call in asked.items():
-        yield refused(f"{verb} of a list", lambda w, call=call: call(w, ["orders"]), "is ['orders'], wanted a non-empty string")
+        yield refused(f"{verb} of a list", lambda w, call=call: call(w, ["orders"]), "is ['orders'], wanted a string")
     yield refused("a topic twice", lambda w: w.mq.register_topic("orders"), "Topic already exists: orders", AlreadyExists)
     yield refused("a subscription twice", lambda w: w.mq.register_subscription("billing", "other"), "billing", AlreadyExists)
     yield refused(

@@ -156,7 +156,7 @@ def test_decision_51_a_payload_comes_back_as_it_was_given(world: World, subtests
             assert (task.payload, type(task.payload)) == (expected, type(expected))
 
 
-NAMES = ["n", "n" * 1024, "é" * 512, " ", "a/b:c*", "Ω\U0001f600", "goog", "penstock.x", "__class__", "\u2028"]
+NAMES = ["n", "n" * 1024, "é" * 512, " ", "a/b:c*", "Ω\U0001f600", "goog", "penstock.x", "__class__"]
 
 
 def test_a_strange_name_is_a_name(world: World, subtests: pytest.Subtests) -> None:

@@ -74,6 +74,24 @@ def test_br_001_reset_instance_closes_the_old_one_and_the_next_is_new() -> None:
     assert not MessageQueue.get_instance().topic_exists("orders")
 
 
+@pytest.mark.parametrize("close", [lambda queue: queue.close(), lambda queue: queue.broker.close()], ids=["it", "its broker"])
+def test_br_001_after_the_instance_was_closed_the_next_is_new(close: Callable[[MessageQueue], None]) -> None:
+    first = MessageQueue.get_instance()
+    close(first)
+
+    again = MessageQueue.get_instance()
+
+    assert again is not first
+    again.register_topic("orders")
+
+
+def test_br_002_nothing_has_an_impossible_name(queue: MessageQueue) -> None:
+    for name in ("", "a\nb", "\0", "\x85", "n" * 2_000, "\ud800"):
+        assert (queue.topic_exists(name), queue.get_topic(name)) == (False, None)
+        assert (queue.subscription_exists(name), queue.get_subscription(name)) == (False, None)
+        assert queue.get_subscriptions_for_topic(name) == []
+
+
 def test_br_002_a_registered_topic_is_listed_with_its_metadata(queue: MessageQueue, clock: ManualClock) -> None:
     clock.advance(5)
     queue.register_topic("payments")

@@ -81,7 +81,7 @@ class Feeds:
             del self._open[key]
             if keep_seconds > 0:
                 loop = asyncio.get_running_loop()
-                self._leaving[key] = loop.call_later(keep_seconds, self._bury, feed)
+                self._leaving[key] = loop.call_later(keep_seconds, self._expire, feed)
             else:
                 self._forget(key)
                 feed.release()
@@ -94,7 +94,7 @@ class Feeds:
             leaving.cancel()
         self._leaving.clear()
 
-    def _bury(self, feed: Feed) -> None:
+    def _expire(self, feed: Feed) -> None:
         """A consumer did not come back. What it was working on may be what has killed it, so that counts as a try."""
         begun = self._forget((feed.number, feed.identity))
         feed.release(lambda lease: receipt_of(lease) in begun, LOST)

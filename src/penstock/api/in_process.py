@@ -10,7 +10,7 @@ from penstock.clock import Clock
 from penstock.errors import InvalidArgument
 
 
-class Face:
+class InProcessApi:
     """A way to use a broker. `broker` is the one below; use it to share it, for `history` and for `health`."""
 
     def __init__(

@@ -6,23 +6,24 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
-from penstock.api.in_process import Face
+from penstock.api.in_process import InProcessApi
 from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import Consumer
-from penstock.broker.descriptions import subscription_metadata, topic_metadata
+from penstock.broker.consumer import take_blocking
+from penstock.broker.descriptions import subscription_metadata, subscription_spec, topic_metadata
 from penstock.broker.positions import seek, take_snapshot
 from penstock.broker.publish import publish
 from penstock.broker.settlement import ACK, NACK, Settlement, extension, new_deadline, settle_any, settle_one
 from penstock.durations import instant, micros
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.ids import ack_prefix
 from penstock.journal.core.events import Event
-from penstock.values.message import Message, check_name
-from penstock.values.policy import MAX_COUNT, Policy, SubscriptionOptions, as_plain, check_count, subscription_policy
+from penstock.values.message import Message, check_name, check_string
+from penstock.values.policy import MAX_COUNT, Policy, SubscriptionOptions, as_plain, changed, check_count, subscription_policy
 from penstock.values.subscription import (
     Explanation,
     ReceivedMessage,
@@ -33,9 +34,11 @@ from penstock.values.subscription import (
 )
 
 MAX_EXTENSION_SECONDS = 86_400
+FIXED_OPTIONS = frozenset({"message_ordering", "filter"})
+"""What a subscription is created with and keeps."""
 
 
-class MessageQueue(Face):
+class MessageQueue(InProcessApi):
     """Topics, subscriptions, publish, pull, ack: a message broker in this process.
 
     `MessageQueue()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `QueueManager`. All methods may be
@@ -47,9 +50,9 @@ class MessageQueue(Face):
 
     @classmethod
     def get_instance(cls) -> MessageQueue:
-        """The one of this process, made on first use, in memory."""
+        """The one of this process, in memory: made on first use, and again after it was closed."""
         with cls._instance_lock:
-            if cls._instance is None:
+            if cls._instance is None or cls._instance.broker.is_closed:
                 cls._instance = cls()
             return cls._instance
 
@@ -85,8 +88,7 @@ class MessageQueue(Face):
 
     def get_topic(self, topic_name: str) -> TopicMetadata | None:
         """The topic of that name, or None."""
-        check_name(topic_name, "topic_name")
-        found = lookup.find_topic(self._current(), topic_name)
+        found = lookup.find_topic(self._current(), check_string(topic_name, "topic_name"))
         return topic_metadata(found) if found is not None else None
 
     def get_all_topics(self) -> list[TopicMetadata]:
@@ -100,6 +102,26 @@ class MessageQueue(Face):
         policy, spec = subscription_settings(topic, options, durable=self.broker.is_durable)
         self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
+    def update_subscription(self, subscription_name: str, **changes: Any) -> None:
+        """Change options of `SubscriptionOptions` by name; what is not named stays. Leases keep their deadlines.
+
+        Order and filter are for life. What the Google Pub/Sub API has created or changed can only be changed there.
+        """
+
+        def update(catalog: Catalog, now: int) -> Event:
+            queue = catalog.subscription(subscription_name)
+            spec = subscription_spec(queue.description)
+            if spec.form:
+                raise FailedPrecondition(
+                    f"subscription {subscription_name!r} has settings of the Google Pub/Sub API",
+                    hint="change it with UpdateSubscription of that API",
+                )
+            options = changed(spec.options, changes, fixed=FIXED_OPTIONS)
+            policy, stored = subscription_settings(spec.topic, options, durable=self.broker.is_durable)
+            return catalog.update_queue(queue, policy, stored, now)
+
+        self._change(update)
+
     def unregister_subscription(self, subscription_name: str) -> None:
         """Delete a subscription with everything that waits or is leased in it."""
         self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
@@ -110,13 +132,12 @@ class MessageQueue(Face):
 
     def get_subscription(self, subscription_name: str) -> SubscriptionMetadata | None:
         """The subscription of that name, or None."""
-        check_name(subscription_name, "subscription_name")
-        found = lookup.find_subscription(self._current(), subscription_name)
+        found = lookup.find_subscription(self._current(), check_string(subscription_name, "subscription_name"))
         return subscription_metadata(found) if found is not None else None
 
     def get_subscriptions_for_topic(self, topic_name: str) -> list[SubscriptionMetadata]:
         """The subscriptions attached to a topic."""
-        check_name(topic_name, "topic_name")
+        check_string(topic_name, "topic_name")
         return [subscription_metadata(found) for found in lookup.subscriptions(self._current(), topic_name)]
 
     def get_all_subscriptions(self) -> list[SubscriptionMetadata]:
@@ -131,9 +152,8 @@ class MessageQueue(Face):
         """Lease up to `max_messages` messages: oldest first, as far as ordering keys and flow control allow. Never waits."""
         if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
             check_count(max_messages, "max_messages", 1)
-        consumer = Consumer(self.broker, Catalog.subscription, subscription_name)
-        leases = consumer.wait(max_messages)
-        number, stream = consumer.number, consumer.queue.stream
+        queue, leases = take_blocking(self.broker, Catalog.subscription, subscription_name, max_messages)
+        number, stream = queue.number, queue.stream
         received: list[ReceivedMessage] = []
         attempt = epoch = -1
         prefix = ""

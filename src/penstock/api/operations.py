@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from penstock.access import Action, Principal, Right, Verb
 from penstock.api.feed import Feed, opened
 from penstock.api.message_queue import subscription_settings
 from penstock.api.queues import MAX_ANSWERED, QueueOperations
-from penstock.api.schema_operations import SchemaOperations
+from penstock.api.schema_operations import SchemaOperations, retention_span
 from penstock.api.service import Service
 from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
@@ -26,6 +27,7 @@ from penstock.broker.settlement import ACK, Settlement, new_deadline, settle_of
 from penstock.durations import DAY, SECOND, micros, to_datetime
 from penstock.errors import (
     AlreadyExists,
+    DeadLetterCycle,
     InvalidArgument,
     NotFound,
     OutOfRange,
@@ -39,12 +41,21 @@ from penstock.ids import parse_message_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import SnapshotDescription, StreamDescription
 from penstock.values.message import Message, check_text
-from penstock.values.policy import SubscriptionOptions, check_count
+from penstock.values.policy import DeadLetterPolicy, SubscriptionOptions, check_count, converted
 from penstock.values.projects import check_project
 from penstock.values.queue import NewMessage
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
 from penstock.wire.frames import Delivery, Limits
-from penstock.wire.results import Overview, Pulled, ServerInfo, SnapshotInfo, SubscriptionState, TraceEvent, Unsettled
+from penstock.wire.results import (
+    Overview,
+    Pulled,
+    ServerInfo,
+    SnapshotInfo,
+    SubscriptionState,
+    TopicSettings,
+    TraceEvent,
+    Unsettled,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +87,7 @@ class Operations(QueueOperations, SchemaOperations):
         if schema is not None:
             await self._change(self._topic_with_schema(name, topic, schema, encoding, retention))
         else:
-            span = None if retention is None else micros(retention, "retention", minimum=1, maximum=366 * 86_400)
+            span = retention_span(retention, has_schema=False)
 
             def create(catalog: Catalog, now: int) -> Event:
                 self._service.projects.check_room("topics", name, catalog.topics)
@@ -93,6 +104,16 @@ class Operations(QueueOperations, SchemaOperations):
         """The topics of the project."""
         found = self._now(self._topics.get_all_topics)
         return [replace(one, name=name) for one, name in self._listed(found, lambda one: one.name)]
+
+    async def get_topic_settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic."""
+        return self._topic_settings(self._name(Verb.READ, topic, "topic"))
+
+    async def update_topic(self, topic: str, changes: dict[str, Any]) -> TopicSettings:
+        """Change the `retention`, `schema` or `encoding` of a topic; what is not named stays."""
+        name = self._name(Verb.MANAGE, topic, "topic")
+        await self._change(self._topic_update(name, topic, changes))
+        return self._topic_settings(name)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic; its subscriptions are detached."""
@@ -141,6 +162,16 @@ class Operations(QueueOperations, SchemaOperations):
         wanted = None if topic is None else self._name(Verb.READ, topic, "topic")
         found = [one for one in self._now(self._topics.get_all_subscriptions) if wanted is None or one.topic == wanted]
         return [self._plainly(one) for one, _ in self._listed(found, lambda one: one.name)]
+
+    async def update_subscription(self, subscription: str, changes: dict[str, Any]) -> SubscriptionMetadata:
+        """Change options of a subscription by name; what is not named stays."""
+        name = self._name(Verb.MANAGE, subscription, "subscription")
+        if changes.get("dead_letter_policy") is not None:
+            letters = converted(changes["dead_letter_policy"], DeadLetterPolicy, "dead_letter_policy")
+            target = self._name(Verb.PUBLISH, letters.dead_letter_topic, "topic")
+            changes = changes | {"dead_letter_policy": replace(letters, dead_letter_topic=target)}
+        await self._soon(partial(self._topics.update_subscription, name, **changes))
+        return await self.get_subscription(subscription)
 
     async def delete_subscription(self, subscription: str) -> None:
         """Delete a subscription with everything in it."""
@@ -344,6 +375,8 @@ class Operations(QueueOperations, SchemaOperations):
                 return type(error)(self._plain(error.name))
             case AlreadyExists():
                 return AlreadyExists(error.kind, self._plain(error.name))
+            case DeadLetterCycle():
+                return DeadLetterCycle([self._plain(topic) for topic in error.topics])
             case SubscriptionFull():
                 return SubscriptionFull(self._plain(error.subscription), self._plain(error.topic))
             case QueueFull():

@@ -9,24 +9,26 @@ from typing import Any
 
 import msgspec
 
-from penstock.api.in_process import Face
+from penstock.api.in_process import InProcessApi
 from penstock.broker import backlog, lookup, work_queues
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumer import Consumer
+from penstock.broker.consumer import take_blocking
 from penstock.broker.descriptions import queue_message
 from penstock.broker.settlement import ACK, Settlement, new_deadline
 from penstock.broker.settlement import nack as nack_verb
 from penstock.broker.work_queues import Failures
 from penstock.clock import Clock
 from penstock.durations import DAY, SECOND, micros
-from penstock.errors import InvalidArgument, QueueNotFound
-from penstock.values.message import Batch, check_name, check_text, plain_text
+from penstock.errors import InvalidArgument
+from penstock.journal.core.events import Event
+from penstock.values.message import Batch, check_name, check_string, check_text, plain_text
 from penstock.values.policy import (
     Duration,
     Policy,
     QueueConfig,
     as_plain,
+    changed,
     check_ack_deadline,
     check_count,
     check_flag,
@@ -49,17 +51,17 @@ DeadLetters = list[DeadLetter]
 Ids = list[str]
 
 
-class Terms(msgspec.Struct, frozen=True, gc=False):
+class ConsumeTerms(msgspec.Struct, frozen=True, gc=False):
     """What a consumer asks for, checked: how much, for how long, under which name, and how long it waits (microseconds)."""
 
     want: int
-    consumer: str
+    consumer: str | None
     wait: int
     ack_deadline: int | None
     prefetch: int | None
 
 
-class QueueManager(Face):
+class QueueManager(InProcessApi):
     """Queues with priorities, acknowledgement, retries and dead letters, in this process.
 
     `QueueManager()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods may be
@@ -78,6 +80,20 @@ class QueueManager(Face):
         policy, spec = queue_settings(config)
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
+    def update(self, queue: str, **changes: Any) -> QueueConfig:
+        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings.
+
+        Leases keep their deadlines and waiting messages their delays.
+        """
+
+        def update(catalog: Catalog, now: int) -> Event:
+            found = catalog.work_queue(queue)
+            policy, spec = queue_settings(changed(self._config(found.spec), changes))
+            return catalog.update_queue(found, policy, spec, now)
+
+        self.broker.change(update)
+        return self.config(queue)
+
     def delete(self, queue: str) -> None:
         """Delete a queue with everything in it, its dead letters too."""
         self.broker.change(lambda catalog, now: catalog.delete_queue(catalog.work_queue(queue), now))
@@ -88,12 +104,7 @@ class QueueManager(Face):
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
-        check_name(queue, "queue")
-        try:
-            lookup.work_queue(self._current(), queue)
-        except QueueNotFound:
-            return False
-        return True
+        return lookup.find_work_queue(self._current(), check_string(queue, "queue")) is not None
 
     def config(self, queue: str) -> QueueConfig:
         """The settings of a queue."""
@@ -171,36 +182,40 @@ class QueueManager(Face):
         terms = self.terms(
             queue, consumer_id, max_messages=max_messages, timeout=timeout, ack_deadline=ack_deadline, prefetch=prefetch
         )
-        consumer = Consumer(
+        found, leases = take_blocking(
             self.broker,
             Catalog.work_queue,
             queue,
+            terms.want,
+            timeout=terms.wait,
             identity=terms.consumer,
             ack_deadline=terms.ack_deadline,
             prefetch=terms.prefetch,
         )
-        leases = consumer.wait(terms.want, terms.wait)
-        found = consumer.queue
         return [queue_message(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
     def terms(
         self,
         queue: str,
-        consumer_id: str,
+        consumer_id: str | None,
         *,
         max_messages: int = 1,
         timeout: Duration = 0,
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
-    ) -> Terms:
-        """Check what a consumer asks for: for shells that wait without a thread."""
-        consumer_id = check_name(consumer_id, "consumer_id")
+    ) -> ConsumeTerms:
+        """Check what a consumer asks for: for shells that wait without a thread. Without an id, each call is its own consumer."""
+        consumer_id = _consumer(consumer_id)
         check_count(max_messages, "max_messages", 1)
         wait = micros(timeout, "timeout", maximum=DAY // SECOND)
         deadline = None if ack_deadline is None else check_ack_deadline(ack_deadline, "ack_deadline")
-        if prefetch is not None:
-            check_count(prefetch, "prefetch", 1, self._config(lookup.work_queue(self.broker, queue).spec).max_prefetch)
-        return Terms(max_messages, consumer_id, wait, deadline, prefetch)
+        if prefetch is not None or consumer_id is None:
+            config = self._config(lookup.work_queue(self.broker, queue).spec)
+            if prefetch is not None:
+                check_count(prefetch, "prefetch", 1, config.max_prefetch)
+            if consumer_id is None:
+                max_messages = min(max_messages, prefetch or config.default_prefetch)
+        return ConsumeTerms(max_messages, consumer_id, wait, deadline, prefetch)
 
     def ack(self, queue: str, message_id: str, consumer_id: str | None = None) -> None:
         """Settle a message for good. AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held (any more)."""

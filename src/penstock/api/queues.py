@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from penstock.access import ANYONE, Action, Principal, Right, Verb
-from penstock.api.queue_manager import QueueManager, Terms, queue_settings
+from penstock.api.queue_manager import ConsumeTerms, QueueManager, queue_settings
 from penstock.broker.aio import AsyncBroker, StopSignal
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
@@ -33,7 +33,6 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 """How much one answer holds; a message beyond it waits for the next."""
 MAX_ANSWERED = 4 * 1024 * 1024
 """How many bytes of payloads one answer of the native protocol holds; a larger message comes alone."""
-DEFAULT_CONSUMER = "default"
 MAX_NAME = 256
 """How long a name may be. The broker's own limit is in bytes, and the project stands in front of it."""
 
@@ -116,8 +115,12 @@ class QueueOperations:
             self.queues.projects.check_room("queues", name, catalog.work_queues)
             return catalog.create_work_queue(name, policy, spec, now)
 
-        with _Plainly(queue):
+        with _CallerNames(queue):
             await self.queues.blocking(self._broker.broker.change, create)
+
+    async def update_queue(self, queue: str, changes: dict[str, Any]) -> QueueConfig:
+        """Change settings of a work queue by name; what is not named stays."""
+        return await self._call_blocking(self._manager.update, Verb.MANAGE, queue, **changes)
 
     async def delete_queue(self, queue: str) -> None:
         """Delete a work queue with everything in it, its dead letters too."""
@@ -221,7 +224,11 @@ class QueueOperations:
 
     def exists(self, queue: str) -> bool:
         """Whether there is a queue of that name."""
-        return self._call(self._manager.exists, Verb.READ, queue)
+        self.principal.check(Verb.READ, self.project, queue, kind="queue")
+        try:
+            return self._call(self._manager.exists, Verb.READ, queue)
+        except InvalidArgument:  # nothing can have this name
+            return False
 
     def lease(
         self,
@@ -233,12 +240,15 @@ class QueueOperations:
         ack_deadline: float | None = None,
         prefetch: int | None = None,
     ) -> Awaitable[list[Delivery]]:
-        """Lease up to `max_messages`, waiting up to `wait` seconds for the first. Nobody polls: arrival wakes."""
+        """Lease up to `max_messages`, waiting up to `wait` seconds for the first. Nobody polls: arrival wakes.
+
+        Without a `consumer`, each call is limited by its own prefetch only, and the messages are held by nobody in particular.
+        """
         name = self._queue_name(Verb.CONSUME, queue)
-        with _Plainly(queue):
+        with _CallerNames(queue):
             terms = self._manager.terms(
                 name,
-                DEFAULT_CONSUMER if consumer is None else consumer,
+                consumer,
                 max_messages=max_messages,
                 timeout=wait,
                 ack_deadline=ack_deadline,
@@ -249,7 +259,7 @@ class QueueOperations:
     def admit(self, queue: str, consumer: str, prefetch: int | None = None) -> int:
         """Raise what `lease` would raise for such a consumer; returns how many messages it may hold."""
         name = self._queue_name(Verb.CONSUME, queue)
-        with _Plainly(queue):
+        with _CallerNames(queue):
             self._manager.terms(name, consumer, prefetch=prefetch)
             return prefetch or self._manager.config(name).default_prefetch
 
@@ -298,7 +308,7 @@ class QueueOperations:
         letters = await self._call_blocking(read, Right.SEE, queue)
         return [replace(letter, original_queue=queue) for letter in letters]
 
-    async def _lease(self, queue: str, name: str, terms: Terms) -> list[Delivery]:
+    async def _lease(self, queue: str, name: str, terms: ConsumeTerms) -> list[Delivery]:
         consumer = AsyncConsumer(
             self._broker,
             Catalog.work_queue,
@@ -309,7 +319,7 @@ class QueueOperations:
             stopping=self._stopping,
             still=self._still,
         )
-        with _Plainly(queue):
+        with _CallerNames(queue):
             leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
         found = consumer.queue
         return [delivery(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
@@ -322,13 +332,13 @@ class QueueOperations:
         """Call what needs nothing but memory."""
         name = self._queue_name(verb, queue)
         self._broker.advance()  # so that the call finds nothing due, which it would wait for
-        with _Plainly(queue):
+        with _CallerNames(queue):
             return function(name, *args, **kwargs)
 
     async def _call_blocking(self, function: Callable[..., T], verb: Action, queue: str, *args: object, **kwargs: object) -> T:
         """Call what may read or write the disk."""
         name = self._queue_name(verb, queue)
-        with _Plainly(queue):
+        with _CallerNames(queue):
             return await self.queues.blocking(function, name, *args, **kwargs)
 
 
@@ -354,7 +364,7 @@ class ProjectQueues(QueueOperations):
     async def publish(self, queue: str, message: NewMessage) -> PublishResult:
         """Add a message; it is as safe as the broker makes it when this returns."""
         name = self._queue_name(Verb.PUBLISH, queue)
-        with _Plainly(queue):
+        with _CallerNames(queue):
             batch = self._manager.batch(name, [message], self._broker.broker.clock.now())
             placed = await self._broker.publish(Catalog.work_stream, name, batch)
         return PublishResult(placed.message_ids()[0], placed.position)
@@ -362,13 +372,13 @@ class ProjectQueues(QueueOperations):
     async def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> list[str]:
         """Add messages together, all or none; returns their ids."""
         name = self._queue_name(Verb.PUBLISH, queue)
-        with _Plainly(queue):
+        with _CallerNames(queue):
             batch = self._manager.batch(name, messages, self._broker.broker.clock.now())
             placed = await self._broker.publish(Catalog.work_stream, name, batch)
         return placed.message_ids()
 
 
-class _Plainly:
+class _CallerNames:
     """Errors that name a queue say its name as the caller knows it."""
 
     __slots__ = ("_name",)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.access import Principal, Verb
 from penstock.api.service import Service
+from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.durations import DAY, SECOND, micros, to_datetime
-from penstock.errors import InvalidArgument
+from penstock.errors import FailedPrecondition, InvalidArgument
 from penstock.journal.core.events import Event
+from penstock.values.policy import converted
 from penstock.values.resource_names import SCHEMAS, TOPICS, Name, check_revision, parse
-from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision, SchemaUse, stored_topic
-from penstock.wire.results import SchemaInfo
+from penstock.values.stored_forms import ENCODINGS, KINDS, SchemaRevision, SchemaUse, stored_topic, topic_form
+from penstock.wire.results import SchemaInfo, TopicSettings
 
 MIN_RETENTION, MAX_RETENTION = 600 * SECOND, 31 * DAY
 """Of a topic with a schema, which Google's clients can see and change."""
@@ -73,8 +76,7 @@ class SchemaOperations:
         name = parse(self._full(topic, TOPICS), TOPICS, "topic")
         # What a schema refuses tells what is in it, so callers that name it must be allowed to read it.
         use = SchemaUse(str(self._schema(Verb.READ, schema)), _encoding(encoding))
-        least, most = MIN_RETENTION / SECOND, MAX_RETENTION / SECOND
-        span = None if retention is None else micros(retention, "retention", minimum=least, maximum=most)
+        span = retention_span(retention, has_schema=True)
         self._service.schemas.revisions(use.schema)
 
         def create(catalog: Catalog, now: int) -> Event:
@@ -82,6 +84,44 @@ class SchemaOperations:
             return catalog.create_topic(key, now, spec=stored_topic(str(name), use, span), retention=span)
 
         return create
+
+    def _topic_settings(self, key: str) -> TopicSettings:
+        """The settings of a topic, by the broker's name of it."""
+        found = lookup.topic(self._service.aio.broker, key)
+        retention, use = None if found.retention is None else found.retention / SECOND, topic_form(found.spec).schema
+        if use is None:
+            return TopicSettings(retention)
+        return TopicSettings(retention, use.schema.removeprefix(f"projects/{self.project}/schemas/"), use.encoding)
+
+    def _topic_update(self, key: str, topic: str, changes: dict[str, Any]) -> Callable[[Catalog, int], Event]:
+        """What changes the retention or the schema of a topic; `key` is the broker's name of it."""
+        if not changes or not changes.keys() <= {"retention", "schema", "encoding"}:
+            raise InvalidArgument.of("changes", sorted(changes), "some of retention, schema, encoding")
+        schema, encoding = changes.get("schema"), changes.get("encoding")
+        name = f"projects/{'/topics/'.join(self._service.projects.split(key))}"
+        if schema is not None:
+            parse(name, TOPICS, "topic")
+            schema = str(self._schema(Verb.READ, converted(schema, str, "schema")))
+            self._service.schemas.revisions(schema)
+
+        def update(catalog: Catalog, now: int) -> Event:
+            stream = catalog.topic(key)
+            use, span = topic_form(stream.spec).schema, stream.retention
+            if stream.spec and (use is None or stream.spec != stored_topic(name, use, span)):
+                raise FailedPrecondition(
+                    f"topic {topic!r} has settings of the Google Pub/Sub API", hint="change it with UpdateTopic of that API"
+                )
+            if "schema" in changes:
+                use = None if schema is None else SchemaUse(schema, "JSON" if use is None else use.encoding)
+            if encoding is not None:
+                if use is None:
+                    raise InvalidArgument("encoding is given for a topic without a schema", hint="give schema as well")
+                use = SchemaUse(use.schema, _encoding(encoding))
+            if "retention" in changes:
+                span = retention_span(changes["retention"], has_schema=use is not None)
+            return catalog.update_topic(key, b"" if use is None else stored_topic(name, use, span), span, now)
+
+        return update
 
     def _schema(self, verb: Verb, schema: str) -> Name:
         """The full name of a schema that the caller may do this to."""
@@ -95,6 +135,12 @@ class SchemaOperations:
     def _shown(self, schema: SchemaRevision) -> SchemaInfo:
         name = schema.name.removeprefix(f"projects/{self.project}/schemas/")
         return SchemaInfo(name, schema.kind, schema.definition, schema.revision_id, to_datetime(schema.created_at))
+
+
+def retention_span(retention: object, *, has_schema: bool) -> int | None:
+    """The retention of a topic in microseconds. One with a schema is stored as Google stores it, and has Google's limits."""
+    least, most = (MIN_RETENTION / SECOND, MAX_RETENTION / SECOND) if has_schema else (1, 366 * 86_400)
+    return None if retention is None else micros(retention, "retention", minimum=least, maximum=most)
 
 
 def _kind(kind: str) -> str:

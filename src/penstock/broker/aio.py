@@ -18,7 +18,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.stream import Stream
-from penstock.broker.writer import Placed, Ticket
+from penstock.broker.writer import Placement, Ticket
 from penstock.errors import BrokerClosed
 from penstock.values.message import Batch
 
@@ -28,22 +28,22 @@ T = TypeVar("T")
 THREADS = 8
 
 
-class Nudge:
+class LoopCallback:
     """Has a function called in the loop, soon, from whatever thread that is asked for; once, however often it is."""
 
-    __slots__ = ("_function", "_is_rung", "_loop", "_thread")
+    __slots__ = ("_function", "_is_scheduled", "_loop", "_thread")
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._function = function
-        self._is_rung = False
+        self._is_scheduled = False
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have it called."""
-        if self._is_rung:
+        if self._is_scheduled:
             return
-        self._is_rung = True
+        self._is_scheduled = True
         if threading.get_ident() == self._thread:
             self._loop.call_soon(self._run)
         else:
@@ -51,7 +51,7 @@ class Nudge:
                 self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
-        self._is_rung = False  # before the call: what happens during it is news
+        self._is_scheduled = False  # before the call: what happens during it is news
         self._function()
 
 
@@ -85,10 +85,10 @@ class StopSignal:
             waiter.stop_waiting()
 
 
-class Turns:
-    """The consumers that wait for one queue, in turn. All methods belong to the event loop, but for `ring`.
+class WaiterQueue:
+    """The consumers that wait for one queue, in turn. All methods belong to the event loop, but for `notify`.
 
-    A ring is one look, which ends as soon as there is nothing left: a hundred idle consumers cost a publisher no more than one.
+    A notification is one look, which ends when nothing is left: a hundred idle consumers cost a publisher no more than one.
     """
 
     def __init__(self, broker: Broker, number: int) -> None:
@@ -96,7 +96,7 @@ class Turns:
         self._spec: bytes | None = None
         self.waiters: dict[Waiter, None] = {}
         """Longest without a delivery first."""
-        self.ring = Nudge(self._look).ring
+        self.notify = LoopCallback(self._look).notify
         """Have them look, soon."""
 
     def _look(self) -> None:
@@ -121,26 +121,26 @@ class AsyncBroker:
         self._loop = asyncio.get_running_loop()
         self._finished: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
         self._is_notified = False
-        self._turns: dict[int, Turns] = {}
+        self._turns: dict[int, WaiterQueue] = {}
         """By the number of the queue."""
         self.stopping = StopSignal()
         """Ends all waits that have no signal of their own."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-blocking")
         # Where time jumps, nobody else does what has become due, and who waits in this loop would wait for ever.
-        self._stop_listening = broker.clock.listen(Nudge(self._jump).ring)
+        self._stop_listening = broker.clock.listen(LoopCallback(self._jump).notify)
 
     def close(self) -> None:
         """Take no more blocking calls; those that run finish by themselves."""
         self._stop_listening()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placed:
+    async def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch) -> Placement:
         """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
         broker, now = self.broker, self.advance()
         if not broker.is_durable:
             return broker.publish(find, name, batch, now)
         future: asyncio.Future[Ticket] = self._loop.create_future()
-        broker.hand_in(find, name, batch, partial(self._finish, future))
+        broker.submit(find, name, batch, partial(self._finish, future))
         return (await future).placed()
 
     def ticket(self, stream: Stream, batch: Batch) -> tuple[Ticket, asyncio.Future[Ticket]]:
@@ -152,9 +152,9 @@ class AsyncBroker:
         """Have a consumer look whenever something may be deliverable in a queue."""
         turns = self._turns.get(number)
         if turns is None:
-            turns = self._turns[number] = Turns(self.broker, number)
+            turns = self._turns[number] = WaiterQueue(self.broker, number)
             with self.broker.lock:
-                self.broker.bells.hang(number, turns.ring)
+                self.broker.notifier.add(number, turns.notify)
         turns.waiters[waiter] = None
 
     def leave(self, number: int, waiter: Waiter) -> None:
@@ -163,7 +163,7 @@ class AsyncBroker:
         if turns is not None and turns.waiters.pop(waiter, self) is None and not turns.waiters:
             del self._turns[number]
             with self.broker.lock:
-                self.broker.bells.take_down(number, turns.ring)
+                self.broker.notifier.remove(number, turns.notify)
 
     def served(self, number: int, waiter: Waiter) -> None:
         """A consumer had its turn: others come first the next time."""
@@ -171,10 +171,10 @@ class AsyncBroker:
         del waiters[waiter]
         waiters[waiter] = None
 
-    def ring(self, number: int) -> None:
+    def notify(self, number: int) -> None:
         """Have those who wait for a queue look, soon."""
         if (turns := self._turns.get(number)) is not None:
-            turns.ring()
+            turns.notify()
 
     async def durable(self) -> None:
         """Return when everything so far is durable."""

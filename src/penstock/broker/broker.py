@@ -16,8 +16,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 from penstock import forks
 from penstock.broker.catalog import Catalog
@@ -28,12 +28,12 @@ from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
 from penstock.broker.cursors import Cursors
-from penstock.broker.history import Row, life, life_of
+from penstock.broker.history import EventRow, life, life_of
 from penstock.broker.timer import Timer
 from penstock.broker.topic_rules import TopicRules
-from penstock.broker.waiters import Bells
+from penstock.broker.waiters import Notifier
 from penstock.broker.window import Window, pieces
-from penstock.broker.writer import Placed, Ticket
+from penstock.broker.writer import Placement, Ticket
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import DAY, FOREVER, SECOND, to_datetime
 from penstock.errors import BrokerClosed, InvalidArgument, JournalUnavailable, PenstockError, Unavailable
@@ -82,9 +82,11 @@ class Broker:
         self.journal: Journal = journal or MemoryJournal()
         self.is_durable = self.journal.is_durable
         self.lock = threading.RLock()
-        self.bells = Bells()
+        self.notifier = Notifier()
         """Who waits for something to be deliverable."""
-        self._is_closed = False
+        self.is_closed = False
+        """Set with the lock held; every call that finds it set raises BrokerClosed."""
+        self._present = _Present(self)
         self._steady = steady(self.clock)
         self._schedule: list[tuple[int, int]] = []
         self._look_at = 0
@@ -101,22 +103,24 @@ class Broker:
         self._commits = Commits(self)
         self.publish_now = self._commits.publish_now
         """Publish to a stream of a broker in memory, with the lock held."""
+        self.emit = self._commits.add
+        """Write an event down, soon and in order. Call it with the lock held."""
         self.rules = TopicRules(self)
         """The schemas and transforms of topics."""
         if self._watch.jump is not None or clock_watch.DOCUMENT in self.catalog.documents:
-            self._mind_jump(self.clock.now())
+            self._handle_clock_jump(self.clock.now())
         self._timer = Timer(self) if self.clock.runs else None
         _open_brokers.add(self)
         forks.own(self, "broker")
 
     # ── publishing ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, now: int) -> Placed:
+    def publish(self, find: Callable[[Catalog, str], Stream], name: str, batch: Batch, now: int) -> Placement:
         """Append messages to the stream that `find` finds by name; returns where they are when they are safe."""
         if now >= self.next_due:
             self.catch_up()
         with self.lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise BrokerClosed
             stream = find(self.catalog, name)
             if not self.is_durable:
@@ -125,7 +129,7 @@ class Broker:
         self._commits.submit(ticket)
         return ticket.placed()
 
-    def hand_in(
+    def submit(
         self,
         find: Callable[[Catalog, str], Stream],
         name: str,
@@ -135,7 +139,7 @@ class Broker:
     ) -> None:
         """Publish without waiting: the writer calls `done` with the ticket. Only for a durable broker; in memory nobody waits."""
         with self.lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise BrokerClosed
             stream = find(self.catalog, name)
         self._commits.submit(Ticket(stream, batch, done, mark))
@@ -167,7 +171,7 @@ class Broker:
     ) -> bool:
         """End live leases by a verb of the core. Call it with the lock held; `deliver_forwards` after it when it returns True."""
         if queue.policy.dead_letter_topic is not None:
-            self._commits.open_outlet(queue)
+            self._commits.update_dead_letter_room(queue)
         outcome = settle(queue, leases, now)
         if isinstance(outcome, Outcome):
             self.absorb(queue, outcome, now)
@@ -175,28 +179,20 @@ class Broker:
             self._commits.add(outcome)
         if queue.soonest < queue.scheduled:
             self.reschedule(queue)
-        if self.bells.rings:
-            self.bells.ring(queue.number)
+        if self.notifier.callbacks:
+            self.notifier.notify(queue.number)
         return bool(self._commits.forwards)
 
     # ── the shell's own tools, also for the faces and the commits ────────────────────────────────────────────────────────
 
-    @contextmanager
-    def present(self) -> Iterator[int]:
+    def present(self) -> AbstractContextManager[int]:
         """Hold the lock of an open broker in which everything due has happened; gives the present."""
-        now = self.catch_up()
-        with self.lock:
-            self.check_open()
-            yield now
+        return self._present
 
     def check_open(self) -> None:
         """Raise when it is closed."""
-        if self._is_closed:
+        if self.is_closed:
             raise BrokerClosed
-
-    def emit(self, event: Event) -> None:
-        """Write an event down, soon and in order. Call it with the lock held."""
-        self._commits.add(event)
 
     def record(self, happened: Iterable[Event]) -> None:
         """Write down what happened outside of the broker, soon and in order."""
@@ -209,12 +205,12 @@ class Broker:
         """Write down an outcome and send its dead letters on. Call it with the lock held."""
         for event in outcome.events:
             self._commits.add(event)
-            if isinstance(event, events.Stranded):
+            if isinstance(event, events.DeadLetterFailed):
                 log.warning("dead letter of %r stays: topic %r is missing or has no room", queue.name, event.target)
             elif isinstance(event, events.DeadRemoved) and queue.policy.dead_letter_size:
                 log.warning("dead letter list of %r is full: the oldest left it (it stays in the log)", queue.name)
-        if outcome.burials:
-            self._commits.forward(queue, outcome.burials, now)
+        if outcome.pending_dead_letters:
+            self._commits.forward(queue, outcome.pending_dead_letters, now)
 
     def sync(self) -> None:
         """Return when everything so far is durable. Call it without the lock."""
@@ -269,7 +265,7 @@ class Broker:
             if event is not None:
                 self.emit(event)
                 for number in self.catalog.concerned(event):
-                    self.bells.ring(number)
+                    self.notifier.notify(number)
             if isinstance(event, events.QueueUpdated):
                 self.reschedule(self.catalog.queues[event.queue])
             if isinstance(event, events.TopicDeleted | events.QueueDeleted):
@@ -290,7 +286,7 @@ class Broker:
         at = self.window.published_at(stream, offset) if offset is not None and stream is not None else None
         return max(now - at, 0) / SECOND if at is not None else 0.0
 
-    def history(self, message_id: str) -> list[Row]:
+    def history(self, message_id: str) -> list[EventRow]:
         """Everything that ever happened to a message, oldest first, as far as the event log goes back."""
         self.catch_up()
         self.check_open()
@@ -299,7 +295,7 @@ class Broker:
             stream_of = {queue.number: queue.stream for queue in self.catalog.queues.values()}
         return life_of(self.journal, message_id, stream_of)
 
-    def last_fate(self, queue: Queue, offset: int) -> str | None:
+    def last_event_kind(self, queue: Queue, offset: int) -> str | None:
         """The kind of the last event of a message in a queue, as the log tells. Call it without the lock."""
         self.sync()
         rows = life(self.journal, queue.stream, offset, {queue.number: queue.stream})
@@ -320,10 +316,10 @@ class Broker:
     def close(self) -> None:
         """Write everything down and end. Safe to call twice; waiting calls end with BrokerClosed."""
         with self.lock:
-            if self._is_closed:
+            if self.is_closed:
                 return
-            self._is_closed = True
-            self.bells.ring_all()
+            self.is_closed = True
+            self.notifier.notify_all()
         _open_brokers.discard(self)
         forks.disown(self)
         if self._timer is not None:
@@ -375,13 +371,13 @@ class Broker:
         with self.lock:
             now = self.clock.now()
             if self._watch.look(now, self._steady()):
-                self._mind_jump(now)
+                self._handle_clock_jump(now)
             self._look_again(now)
             return self._watch.jump is not None
 
-    def _mind_jump(self, now: int) -> None:
+    def _handle_clock_jump(self, now: int) -> None:
         """A clock that was set wrong must not cost a backlog: let somebody correct it first. Call it with the lock held."""
-        self._store_jump(now)
+        self._store_clock_jump(now)
         jump = self._watch.jump
         if jump is None:
             for queue in self.catalog.queues.values():
@@ -397,7 +393,7 @@ class Broker:
             -(-(jump.until - now) // (60 * SECOND)),
         )
 
-    def _store_jump(self, now: int) -> None:
+    def _store_clock_jump(self, now: int) -> None:
         """Write down that the clock has jumped, or that this is over. Call it with the lock held."""
         jump, stored = self._watch.jump, self.catalog.documents.get(clock_watch.DOCUMENT)
         if jump is None:
@@ -444,12 +440,12 @@ class Broker:
                 log.error("%r could not do what is due, will try again: %s", queue.name, error)
                 queue.soonest = now + SECOND
             self.reschedule(queue)
-            self.bells.ring(number)
+            self.notifier.notify(number)
         self.next_due = self._schedule[0][0] if self._schedule else FOREVER
         return bool(self._commits.forwards)
 
     def _tick_queue(self, queue: Queue, now: int) -> None:
-        self._commits.open_outlet(queue)
+        self._commits.update_dead_letter_room(queue)
         published: dict[int, int] = {}
         retires = self._watch.jump is None
         while True:
@@ -476,6 +472,27 @@ class Broker:
             self.window.hold(stream, runs)
         # Not looked up in memory: another thread may have had it dropped again.
         return next((messages[offset - first] for first, messages in runs if first <= offset < first + len(messages)), None)
+
+
+class _Present:
+    """See `Broker.present`. A class, and one object for all calls: a generator costs four times as much."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> int:
+        broker = self._broker
+        now = broker.catch_up()
+        broker.lock.acquire()
+        if broker.is_closed:
+            broker.lock.release()
+            raise BrokerClosed
+        return now
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.lock.release()
 
 
 def close_all(brokers: Iterable[Broker]) -> None:

@@ -9,14 +9,22 @@ import msgspec
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
-from penstock.errors import AlreadyExists, QueueNotFound, ResourceExhausted, SnapshotNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.errors import (
+    AlreadyExists,
+    DeadLetterCycle,
+    QueueNotFound,
+    ResourceExhausted,
+    SnapshotNotFound,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from penstock.ids import MAX_STREAMS
 from penstock.journal.core import events
 from penstock.journal.core.checkpoint import (
     QUEUE,
     SUBSCRIPTION,
     TOPIC,
-    Departed,
+    DeletedResource,
     Position,
     QueueImage,
     State,
@@ -24,7 +32,7 @@ from penstock.journal.core.checkpoint import (
     depart,
 )
 from penstock.journal.core.events import Event
-from penstock.values.message import check_name
+from penstock.values.message import check_name, check_new_name
 from penstock.values.policy import Policy
 
 MAX_SHARED = 10_000
@@ -42,7 +50,7 @@ class Catalog:
         self.work_queues: dict[str, Queue] = {}
         self.snapshots: dict[str, Position] = dict(state.snapshots)
         self.documents: dict[str, bytes] = dict(state.documents)
-        self.departed: dict[int, Departed] = dict(state.departed)
+        self.deleted_resources: dict[int, DeletedResource] = dict(state.deleted_resources)
         """What was deleted, while the event log may still speak of it."""
         self._policies: dict[Policy, tuple[Policy, bytes]] = {}
         """One object and one stored form for all queues with the same policy: there may be many thousands of them."""
@@ -60,7 +68,7 @@ class Catalog:
             {number: queue.image() for number, queue in self.queues.items()},
             dict(self.snapshots),
             dict(self.documents),
-            dict(self.departed),
+            dict(self.deleted_resources),
         )
 
     def topic(self, name: str) -> Stream:
@@ -101,6 +109,7 @@ class Catalog:
         """A new topic; `created` is what it says of itself, when that is another time than now."""
         if name in self.topics:
             raise AlreadyExists("Topic", name)
+        check_new_name(name, "topic")
         number = self._number()
         created = now if created is None else created
         self._add_stream(Stream(StreamImage(number, TOPIC, name, created, spec=spec, retention=retention)))
@@ -120,7 +129,7 @@ class Catalog:
             stream.detach(queue)
         del self.topics[name]
         del self.streams[stream.number]
-        depart(self.departed, stream.number, Departed(TOPIC, name, stream.number, now))
+        depart(self.deleted_resources, stream.number, DeletedResource(TOPIC, name, stream.number, now))
         return events.TopicDeleted(stream.number, now)
 
     def create_subscription(
@@ -130,6 +139,8 @@ class Catalog:
         stream = self.topic(topic)
         if name in self.subscriptions:
             raise AlreadyExists("Subscription", name)
+        check_new_name(name, "subscription")
+        self._check_letters(stream, policy.dead_letter_topic)
         first = stream.next_offset if start is None else max(min(start, stream.next_offset), stream.earliest)
         return self._create(QueueImage(self._number(), name, stream.number, now, policy, spec, first))
 
@@ -137,12 +148,15 @@ class Catalog:
         """A new work queue with its own stream."""
         if name in self.work_queues:
             raise AlreadyExists("Queue", name)
+        check_new_name(name, "queue")
         number = self._number()
         self._add_stream(Stream(StreamImage(number, QUEUE, name, now)))
         return self._create(QueueImage(number, name, number, now, policy, spec, 0))
 
     def update_queue(self, queue: Queue, policy: Policy, spec: bytes, now: int) -> events.QueueUpdated:
         """Give a subscription or work queue other settings."""
+        if policy.dead_letter_topic != queue.policy.dead_letter_topic and not queue.detached:
+            self._check_letters(self.streams[queue.stream], policy.dead_letter_topic)
         shared, stored = self._shared(policy)
         queue.update(shared, spec, now)
         return events.QueueUpdated(queue.number, now, stored, spec)
@@ -189,16 +203,16 @@ class Catalog:
         else:
             kind = SUBSCRIPTION
             del self.subscriptions[queue.name]
-        depart(self.departed, queue.number, Departed(kind, queue.name, queue.stream, now))
+        depart(self.deleted_resources, queue.number, DeletedResource(kind, queue.name, queue.stream, now))
         queue.detach()
         return events.QueueDeleted(queue.number, now)
 
-    def forget_departed(self, before: int) -> None:
+    def forget_deleted_resources(self, before: int) -> None:
         """Forget what was deleted before an instant: no event that is kept speaks of it."""
-        self.departed = {number: gone for number, gone in self.departed.items() if gone.deleted_at >= before}
+        self.deleted_resources = {number: gone for number, gone in self.deleted_resources.items() if gone.deleted_at >= before}
 
     def concerned(self, event: Event) -> Iterable[int]:
-        """Whose bells a change rings: of queues, and of a topic that is gone; nobody waits for a document or a snapshot."""
+        """Whom a change notifies: those who wait for queues, and for a deleted topic; nobody waits for documents or snapshots."""
         match event:
             case events.TopicDeleted():
                 return [event.stream, *(queue.number for queue in self.queues.values() if queue.stream == event.stream)]
@@ -232,14 +246,32 @@ class Catalog:
         match event:
             case events.TopicCreated():
                 self.delete_topic(event.name, event.at)
-                del self.departed[event.stream]
+                del self.deleted_resources[event.stream]
             case events.QueueCreated():
                 self.delete_queue(self.queues[event.queue], event.at)
-                del self.departed[event.queue]
+                del self.deleted_resources[event.queue]
             case events.SnapshotTaken():
                 del self.snapshots[event.name]
             case _:
                 pass
+
+    def _check_letters(self, stream: Stream, letters: str | None) -> None:
+        """Refuse a dead-letter topic from which dead letters would return to the topic that they come from, again and again."""
+        sources: dict[str, str] = {}
+        rest = [] if letters is None else [letters]
+        while rest:
+            topic = rest.pop()
+            if topic == stream.name:
+                cycle = [topic]
+                while (topic := sources.get(topic, stream.name)) != stream.name:
+                    cycle.append(topic)
+                raise DeadLetterCycle([stream.name, *reversed(cycle)])
+            found = self.topics.get(topic)
+            for queue in found.queues if found is not None else ():
+                target = queue.policy.dead_letter_topic
+                if target is not None and target not in sources and target != letters:
+                    sources[target] = topic
+                    rest.append(target)
 
     def _add_stream(self, stream: Stream) -> None:
         self.streams[stream.number] = stream

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.broker.core.outcome import Burial
+from penstock.broker.core.outcome import PendingDeadLetter
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Place, Stream
 from penstock.broker.retention import Retention
-from penstock.broker.warnings import Discards
-from penstock.broker.writer import Placed, Ticket, Writer
+from penstock.broker.warnings import DiscardWarnings
+from penstock.broker.writer import Placement, Ticket, Writer
 from penstock.durations import to_datetime
 from penstock.errors import CorruptLog, JournalUnavailable, PenstockError, QueueFull, SubscriptionFull, TopicNotFound, Unavailable
 from penstock.ids import message_id
@@ -24,7 +24,7 @@ from penstock.journal.core import events
 from penstock.journal.core.checkpoint import QUEUE, TOPIC
 from penstock.journal.core.chunk import size_of
 from penstock.journal.core.events import Event
-from penstock.journal.journal import Append, Commit, Notebook
+from penstock.journal.journal import Append, Commit, ImmediateJournal
 from penstock.values.message import Batch, StoredMessage, joined, summarize
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Commits:
         self._broker = broker
         self._journal = broker.journal
         self._pending: list[Event] = []
-        self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
         """Dead letters that travel with the next commit."""
         self._traveling: dict[str, int] = {}
         """Dead letters on their way, by topic: they need room that nobody else may be promised."""
@@ -51,31 +51,33 @@ class Commits:
         self.trouble: str | None = None
         self._retention = Retention(broker, self._write_pending)
         self._staged = _Staged(0)
-        self._discards = Discards()
-        self._notebook: Notebook | None = self._journal if isinstance(self._journal, Notebook) else None
-        self.add: Callable[[Event], None] = self._notebook.note if self._notebook is not None else self._add
+        self._discards = DiscardWarnings()
+        self._immediate: ImmediateJournal | None = self._journal if isinstance(self._journal, ImmediateJournal) else None
+        self.add: Callable[[Event], None] = self._immediate.note if self._immediate is not None else self._add
         """Write an event down: at once where that costs nothing, with the next commit otherwise."""
         self._writer = Writer(self._commit, self._maintain, "penstock-writer") if broker.is_durable else None
 
     def _add(self, event: Event) -> None:
         self._pending.append(event)
         if self._writer is not None:
-            self._writer.nudge()
+            self._writer.wake()
 
-    def forward(self, queue: Queue, burials: list[Burial], now: int) -> None:
+    def forward(self, queue: Queue, pending_dead_letters: list[PendingDeadLetter], now: int) -> None:
         """Dead letters to be published with the next commit, which holds the event of their death."""
         topic = queue.policy.dead_letter_topic
         assert topic is not None, "only a queue with a dead-letter topic forwards"
-        self._traveling[topic] = self._traveling.get(topic, 0) + len(burials)
-        self.forwards += [(topic, queue, burial, _dead_letter(queue, burial, now)) for burial in burials]
+        self._traveling[topic] = self._traveling.get(topic, 0) + len(pending_dead_letters)
+        self.forwards += [
+            (topic, queue, pending_letter, _dead_letter(queue, pending_letter, now)) for pending_letter in pending_dead_letters
+        ]
         if self._writer is not None:
-            self._writer.nudge()
+            self._writer.wake()
         else:
             self.commit_now([], now)
 
-    def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placed:
+    def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placement:
         """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
-        if self._notebook is None or batch.producers is not None:
+        if self._immediate is None or batch.producers is not None:
             ticket = Ticket(stream, batch)
             self.commit_now([ticket], now)
             return ticket.placed()
@@ -88,13 +90,13 @@ class Commits:
         if messages[0].publish_at != at:
             for message in messages:
                 message.publish_at = at
-        position = stream.queues[0].position(messages[-1].priority) + 1 if stream.kind == QUEUE else 0
-        self._notebook.keep(stream.number, first, batch)
-        self._notebook.note(events.Published(stream.number, at, first, len(messages)))
+        position = _position(stream, messages[-1], at) if stream.kind == QUEUE else 0
+        self._immediate.keep(stream.number, first, batch)
+        self._immediate.note(events.Published(stream.number, at, first, len(messages)))
         self._take_in(stream, first, at, batch)
         if now >= self._retention.due_at:
             self._retention.run(now)
-        return Placed(stream.number, first, at, len(messages), None, position)
+        return Placement(stream.number, first, at, len(messages), None, position)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a publish committed by the writer."""
@@ -126,7 +128,7 @@ class Commits:
             self._arrive()
             self._find_positions(tickets)
             self._apply(commit)
-            self._keep_marks(tickets)
+            self._store_documents(tickets)
             for ticket in tickets:
                 ticket.finish()
             tickets = []
@@ -136,7 +138,7 @@ class Commits:
 
     def shed(self, now: int) -> None:
         """In memory: let go of what was settled in streams that grew too large. Call it with the lock held."""
-        self._retention.shed_large(now)
+        self._retention.trim_large(now)
 
     def close(self) -> None:
         """Write everything, with a checkpoint, and end the writer."""
@@ -148,7 +150,7 @@ class Commits:
                 finally:
                     self._journal.close()
 
-    def open_outlet(self, queue: Queue) -> None:
+    def update_dead_letter_room(self, queue: Queue) -> None:
         """Tell a queue how many of its dead letters would be received."""
         topic = queue.policy.dead_letter_topic
         if topic is not None:
@@ -181,13 +183,13 @@ class Commits:
             self._arrive()
             self._find_positions(tickets)
             self._apply(commit)
-            self._keep_marks(tickets)
+            self._store_documents(tickets)
             if self.trouble is not None:
                 log.warning("the journal writes again")
                 self.trouble = None
         self._since_checkpoint += sum(event.count for event in commit.events)
         if self._writer is not None and self._needs_maintenance():
-            self._writer.nudge()
+            self._writer.wake()
         return True
 
     def _stage(self, tickets: list[Ticket], now: int) -> Commit:
@@ -197,7 +199,7 @@ class Commits:
             return self._stage_one(tickets[0], tickets[0].batch, now)
         forwards, self.forwards = self.forwards, []
         for forward in forwards:
-            topic, queue, burial, letter = forward
+            topic, queue, pending_letter, letter = forward
             stream = self._broker.catalog.topics.get(topic)
             if stream is not None:
                 staged.add(stream, summarize([letter]))
@@ -206,7 +208,7 @@ class Commits:
             self._arrived(topic)
             if not queue.detached:
                 # The topic went away after the message died: it comes back rather than be lost.
-                self._pending.append(queue.redrive([(burial.offset, burial.message)], now))
+                self._pending.append(queue.redrive([(pending_letter.offset, pending_letter.message)], now))
         for ticket in tickets:
             if ticket.stream is not None and ticket.batch is not None:
                 fresh = staged.split(ticket, ticket.stream, ticket.batch)
@@ -257,7 +259,7 @@ class Commits:
             if stream is not None:
                 self._take_in(stream, append.first, append.at, append.batch)
 
-    def _keep_marks(self, tickets: list[Ticket]) -> None:
+    def _store_documents(self, tickets: list[Ticket]) -> None:
         """The documents that came with publishes are kept, as the publishes are."""
         for ticket in tickets:
             if ticket.mark is not None and ticket.error is None:
@@ -281,12 +283,12 @@ class Commits:
                 self._broker.reschedule(queue)
         if self._writer is None and stream.pages.size >= stream.shed_at:
             self._retention.shed(stream)
-        bells = self._broker.bells
-        if bells.rings:
+        notifier = self._broker.notifier
+        if notifier.callbacks:
             if stream.kind == TOPIC:  # a work queue has its stream's number
-                bells.ring(stream.number)
+                notifier.notify(stream.number)
             for queue in stream.queues:
-                bells.ring(queue.number)
+                notifier.notify(queue.number)
 
     def _find_positions(self, tickets: list[Ticket]) -> None:
         """Where each message stands in its work queue when it comes in, before any that comes after it in the same commit."""
@@ -297,9 +299,9 @@ class Commits:
                 ahead = coming.setdefault(stream.number, [0] * 10)
                 places = ticket.places or [None] * len(batch.messages)
                 for message, place in zip(batch.messages, places, strict=True):
-                    queued = stream.queues[0].position(message.priority) if stream.queues else 0
-                    ticket.position = queued + sum(ahead[message.priority :]) + 1
-                    if place is None and (message.deliver_at is None or message.deliver_at <= ticket.at):
+                    position = _position(stream, message, ticket.at)
+                    ticket.position = None if position is None else position + sum(ahead[message.priority :])
+                    if place is None and position is not None:
                         ahead[message.priority] += 1
 
     def _arrive(self) -> None:
@@ -375,7 +377,7 @@ class _Staged:
         self._pairs: dict[int, dict[tuple[str, int], Place]] = {}
         self.kept = 0
         """How many events wait for the next try when this one fails: the first ones of the commit."""
-        self.forwards: list[tuple[str, Queue, Burial, StoredMessage]] = []
+        self.forwards: list[tuple[str, Queue, PendingDeadLetter, StoredMessage]] = []
 
     def waiting(self, stream: Stream) -> tuple[int, int]:
         """How many messages, of how many bytes, are on their way into a stream."""
@@ -415,22 +417,29 @@ class _Staged:
         return result
 
 
+def _position(stream: Stream, message: StoredMessage, at: int) -> int | None:
+    """The 1-based place of a message that comes into a work queue now, among those that are ready; None when it is delayed."""
+    if message.deliver_at is not None and message.deliver_at > at:
+        return None
+    return stream.queues[0].position(message.priority) + 1 if stream.queues else 1
+
+
 def _depends(other: Event, made: Event) -> bool:
     """Whether another event speaks of what an event made."""
     number = getattr(made, "queue", None) or getattr(made, "stream", None)
     return other is not made and number in {getattr(other, "queue", None), getattr(other, "stream", None)}
 
 
-def _dead_letter(queue: Queue, burial: Burial, now: int) -> StoredMessage:
+def _dead_letter(queue: Queue, pending_letter: PendingDeadLetter, now: int) -> StoredMessage:
     """The message as its dead-letter topic gets it: all it had, and why it is there."""
-    message = burial.message
+    message = pending_letter.message
     origin = message.origin_at or message.publish_at
     attributes = dict(message.attributes or {})
     attributes |= {
-        "penstock.reason": burial.reason,
-        "penstock.attempts": str(burial.attempts),
+        "penstock.reason": pending_letter.reason,
+        "penstock.attempts": str(pending_letter.attempts),
         "penstock.source": queue.name,
-        "penstock.source_message_id": message_id(message.publish_at, queue.stream, burial.offset),
+        "penstock.source_message_id": message_id(message.publish_at, queue.stream, pending_letter.offset),
         "penstock.publish_time": to_datetime(origin).isoformat(),
     }
     if queue.policy.letter is not None:
@@ -438,12 +447,12 @@ def _dead_letter(queue: Queue, burial: Burial, now: int) -> StoredMessage:
         attributes |= {
             "CloudPubSubDeadLetterSourceSubscription": subscription,
             "CloudPubSubDeadLetterSourceSubscriptionProject": project,
-            "CloudPubSubDeadLetterSourceDeliveryCount": str(burial.attempts),
+            "CloudPubSubDeadLetterSourceDeliveryCount": str(pending_letter.attempts),
             "CloudPubSubDeadLetterSourceTopicPublishTime": to_datetime(origin).isoformat().replace("+00:00", "Z"),
-            "CloudPubSubDeadLetterSourceDeliveryErrorMessage": burial.error or burial.reason,
+            "CloudPubSubDeadLetterSourceDeliveryErrorMessage": pending_letter.error or pending_letter.reason,
         }
-    if burial.error:
-        attributes["penstock.last_error"] = burial.error.encode()[:1000].decode(errors="ignore")
+    if pending_letter.error:
+        attributes["penstock.last_error"] = pending_letter.error.encode()[:1000].decode(errors="ignore")
     letter = StoredMessage(now, message.data, attributes, message.key, message.priority, 0, origin_at=origin)
     letter.size = size_of(letter)
     return letter

@@ -2,8 +2,9 @@
 
 Every API consumes through this module, whatever its protocol:
 
-    Consumer          take, settle, release; `wait` blocks a thread              MessageQueue, QueueManager
-    AsyncConsumer     the same for an event loop; `wait` can be cancelled        unary pulls, long polls, the router
+    take_blocking     one take, for which a thread waits                         MessageQueue, QueueManager
+    Consumer          take, settle, release, in any thread
+    AsyncConsumer     the same for an event loop; a wait can be cancelled        unary pulls, long polls, the router
     StreamConsumer    delivers to a sink as messages become deliverable          streams, push, WebSockets, the hub
 
 A wait holds no lease while it waits, and a lease that was granted when its wait is cancelled is released before the cancellation
@@ -22,7 +23,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import NamedTuple, Protocol, TypeVar
 
-from penstock.broker.aio import AsyncBroker, Nudge, StopSignal
+from penstock.broker.aio import AsyncBroker, LoopCallback, StopSignal
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
@@ -196,17 +197,15 @@ class Consumer:
     def _lease(self, now: int, want: int, max_bytes: int | None = None) -> list[Lease]:
         """Take, when everything that is due has happened. Called with the lock held."""
         broker = self._broker
-        broker.check_open()
+        if broker.is_closed:
+            raise BrokerClosed
         self._queue = queue = self._find(broker.catalog, self.name)
         if queue.number != self.number:
             self._meet(queue)
         if self._rules is not None:
             self._rules.check_pulled(queue.description)
         if queue.detached:
-            raise FailedPrecondition(
-                f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
-                hint="delete it and create it again on an existing topic",
-            )
+            raise _detached(queue)
         leases = queue.lease(
             now,
             want,
@@ -222,39 +221,6 @@ class Consumer:
             if queue.soonest < queue.scheduled:
                 broker.reschedule(queue)
         return leases
-
-    def wait(self, want: int, timeout: int = 0) -> list[Lease]:
-        """Take, blocking for at most `timeout` microseconds until there is something to take."""
-        broker, until, started, granted = self._broker, 0, 0, list[Lease]()
-        while True:
-            now = broker.catch_up()
-            with broker.lock:
-                leases = self._lease(now, want)
-                queue = self._queue
-                if queue.absent is None:
-                    if leases or granted or not timeout:
-                        return granted + leases if granted else leases
-                    if not started:
-                        until, started = now + timeout, monotonic()
-                    # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
-                    left = min(until - now, timeout - (monotonic() - started))
-                    if left <= 0:
-                        return []
-                    changed = threading.Condition(broker.lock)
-                    broker.bells.hang(queue.number, changed.notify)
-                    try:
-                        broker.clock.wait(changed, left)
-                    finally:
-                        broker.bells.take_down(queue.number, changed.notify)
-                    continue
-            granted += leases
-            want -= len(leases)
-            try:
-                broker.load(queue)
-            except PenstockError:
-                if granted:
-                    return granted
-                raise
 
     def settle(self, deliveries: Iterable[D], verb: Settlement) -> list[D]:
         """End deliveries, or give them another deadline; returns those that were not held any more."""
@@ -385,6 +351,65 @@ class Consumer:
 
     def attached(self, before: int) -> None:
         """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
+
+
+def take_blocking(
+    broker: Broker,
+    find: Find,
+    name: str,
+    want: int,
+    *,
+    timeout: int = 0,
+    identity: str | None = None,
+    ack_deadline: int | None = None,
+    prefetch: int | None = None,
+) -> tuple[QueueDescription, list[Lease]]:
+    """Lease what is deliverable, blocking for at most `timeout` microseconds until there is something. See `Consumer`."""
+    until, started, granted = 0, 0, list[Lease]()
+    while True:
+        now = broker.catch_up()
+        with broker.lock:
+            if broker.is_closed:
+                raise BrokerClosed
+            queue = find(broker.catalog, name)
+            if queue.detached:
+                raise _detached(queue)
+            leases = queue.lease(now, want, ack_deadline=ack_deadline, consumer=identity, prefetch=prefetch)
+            if leases:
+                broker.emit(queue.leased(leases, now))
+                if queue.soonest < queue.scheduled:
+                    broker.reschedule(queue)
+            if queue.absent is None:
+                if leases or granted or not timeout:
+                    return queue.description, granted + leases if granted else leases
+                if not started:
+                    until, started = now + timeout, monotonic()
+                # Wall time may step back, and a test's clock may stand still: real time ends the wait too.
+                left = min(until - now, timeout - (monotonic() - started))
+                if left <= 0:
+                    return queue.description, []
+                changed = threading.Condition(broker.lock)
+                broker.notifier.add(queue.number, changed.notify)
+                try:
+                    broker.clock.wait(changed, left)
+                finally:
+                    broker.notifier.remove(queue.number, changed.notify)
+                continue
+        granted += leases
+        want -= len(leases)
+        try:
+            broker.load(queue)
+        except PenstockError:
+            if granted:
+                return queue.description, granted
+            raise
+
+
+def _detached(queue: Queue) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"Subscription {queue.name!r} is detached: its topic was deleted, or it was cut off from it",
+        hint="delete it and create it again on an existing topic",
+    )
 
 
 def held_by(queue: Queue, consumer: str) -> list[Lease]:
@@ -608,7 +633,7 @@ class StreamConsumer(AsyncConsumer):
         )
         self._sink = sink
         self._batch, self._batch_bytes = batch, batch_bytes
-        self._nudge = Nudge(self.look)
+        self._callback = LoopCallback(self.look)
         self._use = ExitStack()
         self._task: asyncio.Task[list[Lease]] | None = None
         self.is_over = False
@@ -621,7 +646,7 @@ class StreamConsumer(AsyncConsumer):
 
     def wake(self) -> None:
         """Look, soon: the sink may have room again."""
-        self._nudge.ring()
+        self._callback.notify()
 
     def stop(self) -> None:
         """Deliver no more. What the identity holds it keeps: `release` requeues it. Safe to call twice."""
@@ -657,7 +682,7 @@ class StreamConsumer(AsyncConsumer):
                 self._later(self._ready(queue.description, leases, self._batch_bytes))
             else:
                 self._pass_on(queue.description, leases)
-                self._nudge.ring()
+                self._callback.notify()
         elif queue.absent is not None:
             self._later(self._load(queue))
             return False
@@ -683,7 +708,7 @@ class StreamConsumer(AsyncConsumer):
 
     def _done(self, task: asyncio.Task[list[Lease]]) -> None:
         self._task = None
-        self._aio.ring(self.number)  # for others too: what had to be loaded they have left to this one
+        self._aio.notify(self.number)  # for others too: what had to be loaded they have left to this one
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PenstockError):
             self.fail(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.broker.core.cursor import Bookmark, Place, check_room, event_span, held
+from penstock.broker.core.cursor import Place, StoredCursor, check_room, event_span, held
 from penstock.broker.core.stream import Stream
 from penstock.broker.log_view import BrokerLog
 from penstock.errors import CorruptLog, CursorNotFound, InvalidArgument, JournalUnavailable, OutOfRange
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 FILE = "cursors"
 _HEAD = b"penstock cursors, format 1, crc "
-_decode = msgspec.json.Decoder(dict[str, Bookmark]).decode
+_decode = msgspec.json.Decoder(dict[str, StoredCursor]).decode
 
 
-class Holder(NamedTuple):
+class CursorOwner(NamedTuple):
     """Who sets a cursor. `check_hold` raises if the caller may not hold all of these streams, by their names in the log."""
 
     token_id: str
     check_hold: Callable[[Iterable[str]], None]
 
 
-ANY_HOLDER = Holder("", lambda _: None)
+ANY_HOLDER = CursorOwner("", lambda _: None)
 """The caller where no tokens are asked for."""
 
 
@@ -74,7 +74,7 @@ class Cursors:
         return bookmark.shown(name, self._spans(bookmark.places))
 
     def advance(
-        self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None, *, caller: Holder = ANY_HOLDER
+        self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None, *, caller: CursorOwner = ANY_HOLDER
     ) -> Cursor:
         """Set the next offset to read of some streams (`EVENTS` is one), forward or back; the others stay.
 
@@ -89,7 +89,7 @@ class Cursors:
             known = self._bookmarks.get(name)
             if known is None:
                 check_room(self._bookmarks, name, caller.token_id)
-            moved = (known or Bookmark({}, now, owner=caller.token_id)).moved(places, now, holds)
+            moved = (known or StoredCursor({}, now, owner=caller.token_id)).moved(places, now, holds)
             if moved.holds or (known is not None and known.holds):
                 caller.check_hold(moved.places)
             self._bookmarks[name] = moved
@@ -102,7 +102,7 @@ class Cursors:
         self._write(mine)
         return moved.shown(name, self._spans(moved.places))
 
-    def delete(self, name: str, *, caller: Holder = ANY_HOLDER) -> None:
+    def delete(self, name: str, *, caller: CursorOwner = ANY_HOLDER) -> None:
         """Forget a cursor, and let go of what it held; CursorNotFound when there is none of that name."""
         with self._lock:
             known = self._bookmarks.get(name)
@@ -166,7 +166,7 @@ class Cursors:
             self._written = changes
 
 
-def _load(file: Path) -> dict[str, Bookmark]:
+def _load(file: Path) -> dict[str, StoredCursor]:
     try:
         raw = file.read_bytes()
     except FileNotFoundError:

@@ -79,5 +79,5 @@ class Documents:
             self.keep(name, body)
             return None
         pending = PendingPublish()
-        broker.hand_in(find, stream.name, batch, pending.finish, DocumentKept(self._prefix + name, broker.clock.now(), body))
+        broker.submit(find, stream.name, batch, pending.finish, DocumentKept(self._prefix + name, broker.clock.now(), body))
         return pending

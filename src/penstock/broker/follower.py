@@ -10,7 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.aio import AsyncBroker, LoopCallback
 from penstock.broker.core.stream import Stream
 from penstock.broker.window import read
 from penstock.journal.journal import Journal
@@ -21,7 +21,7 @@ RETRY_SECONDS = 1.0
 """How soon a follower looks again for a topic that does not exist, and at a log that cannot be read."""
 
 
-class Part(NamedTuple):
+class ReadLimits(NamedTuple):
     """How much is read at once. A message that is larger by itself is read alone."""
 
     max_messages: int
@@ -37,7 +37,7 @@ class Part(NamedTuple):
         return min(len(messages), self.max_messages)
 
 
-async def read_part(aio: AsyncBroker, number: int, start: int, stop: int, part: Part) -> list[StoredMessage]:
+async def read_part(aio: AsyncBroker, number: int, start: int, stop: int, part: ReadLimits) -> list[StoredMessage]:
     """Read the first messages of a range of a stream; none if the log does not hold all of the range."""
     broker = aio.broker
     with broker.lock:
@@ -49,7 +49,7 @@ async def read_part(aio: AsyncBroker, number: int, start: int, stop: int, part: 
     return messages[: part.count(messages)]
 
 
-def _load(journal: Journal, number: int, start: int, stop: int, part: Part) -> list[StoredMessage]:
+def _load(journal: Journal, number: int, start: int, stop: int, part: ReadLimits) -> list[StoredMessage]:
     """Read the first messages of a range from the journal; none if it does not hold the first."""
     found: list[StoredMessage] = []
     size = 0
@@ -71,11 +71,11 @@ class LogFollower(ABC):
     delivers one part at a time, so that others have their turn.
     """
 
-    def __init__(self, aio: AsyncBroker, topic: str, part: Part) -> None:
+    def __init__(self, aio: AsyncBroker, topic: str, part: ReadLimits) -> None:
         self._aio, self._broker = aio, aio.broker
         self.topic = topic
         self._part = part
-        self._nudge = Nudge(self.look)
+        self._callback = LoopCallback(self.look)
         self._stream: Stream | None = None
         """The stream that is followed; None while there is none."""
         self._has_followed = False
@@ -151,7 +151,7 @@ class LogFollower(ABC):
             first, self._at = self._at, self._at + count
             self.deliver(stream.number, first, messages[:count])
             if self._at < end:
-                self._nudge.ring()
+                self._callback.notify()
         elif self._at < end:
             self._task = asyncio.get_running_loop().create_task(self._load(stream, self._at, end))
             self._task.add_done_callback(self._loaded)
@@ -162,12 +162,12 @@ class LogFollower(ABC):
         """Called with the lock held, so that no commit comes in between."""
         self._stream, self._at, self._ahead = stream, offset, []
         self._has_followed = True
-        self._broker.bells.hang(stream.number, self._nudge.ring)
+        self._broker.notifier.add(stream.number, self._callback.notify)
         self.attached(stream.describe(), offset)
 
     def _detach(self) -> None:
         if self._stream is not None:
-            self._broker.bells.take_down(self._stream.number, self._nudge.ring)
+            self._broker.notifier.remove(self._stream.number, self._callback.notify)
             self._stream = None
 
     def _change(self, stream: Stream | None) -> None:
@@ -203,7 +203,7 @@ class LogFollower(ABC):
             return
         error = task.exception()
         if error is None:
-            self._nudge.ring()
+            self._callback.notify()
         else:
             self.failed(error)
             self._look_later()
@@ -211,4 +211,4 @@ class LogFollower(ABC):
     def _look_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._nudge.ring)
+        self._timer = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._callback.notify)

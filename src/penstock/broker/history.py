@@ -15,7 +15,7 @@ Detail = dict[str, str | list[int] | list[str]]
 """One text for all events of a record, or a number or text for each; an empty one says nothing."""
 
 
-class Row(msgspec.Struct, gc=False):
+class EventRow(msgspec.Struct, gc=False):
     """One event. `stream` and `subscription` are numbers here; whoever shows them knows the names."""
 
     offset: int
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, gc=False):
     detail: dict[str, str] = {}
 
 
-class Record(msgspec.Struct, gc=False):
+class EventRecord(msgspec.Struct, gc=False):
     """What a record of the event log says of each of its events: one text for all of them, or something for each."""
 
     kind: str
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, gc=False):
         each = self.offsets if self.offsets is not None else self.names
         return 1 if each is None else len(each)
 
-    def cut(self, start: int, stop: int) -> Record:
+    def cut(self, start: int, stop: int) -> EventRecord:
         """Those events alone, counted from the first."""
         if (self.offsets is None and self.names is None) or (start <= 0 and stop >= self.count):
             return self
@@ -74,57 +74,57 @@ class Record(msgspec.Struct, gc=False):
         return {name: str(value) for name, value in each if value != ""}
 
 
-def record(event: Event, stream_of: Mapping[int, int]) -> Record:  # noqa: PLR0911, PLR0912  # one case for each event
+def record(event: Event, stream_of: Mapping[int, int]) -> EventRecord:  # noqa: PLR0911, PLR0912  # one case for each event
     """What a record says. `stream_of` gives the stream of a queue's number."""
     at = event.at
     match event:
         case events.Published():
-            return Record("published", at, event.stream, None, range(event.first, event.first + event.count), at)
+            return EventRecord("published", at, event.stream, None, range(event.first, event.first + event.count), at)
         case events.Dropped():
             offsets = [offset for start, stop in event.ranges for offset in range(start, stop)]
             detail: Detail = {"why": event.why, "cause": event.cause} if event.cause else {"why": event.why}
-            return Record("dropped", at, stream_of.get(event.queue), event.queue, offsets, detail=detail)
+            return EventRecord("dropped", at, stream_of.get(event.queue), event.queue, offsets, detail=detail)
         case events.TopicCreated():
-            return Record("topic_created", at, event.stream, detail={"name": event.name})
+            return EventRecord("topic_created", at, event.stream, detail={"name": event.name})
         case events.TopicDeleted():
-            return Record("topic_deleted", at, event.stream)
+            return EventRecord("topic_deleted", at, event.stream)
         case events.QueueCreated():
             kind = "queue_created" if event.queue == event.stream else "subscription_created"
-            return Record(kind, at, event.stream, event.queue, detail={"name": event.name})
+            return EventRecord(kind, at, event.stream, event.queue, detail={"name": event.name})
         case events.QueueDeleted():
-            return Record("queue_deleted", at, stream_of.get(event.queue), event.queue)
+            return EventRecord("queue_deleted", at, stream_of.get(event.queue), event.queue)
         case events.TopicUpdated():
-            return Record("topic_updated", at, event.stream)
+            return EventRecord("topic_updated", at, event.stream)
         case events.QueueUpdated():
-            return Record("queue_updated", at, stream_of.get(event.queue), event.queue)
+            return EventRecord("queue_updated", at, stream_of.get(event.queue), event.queue)
         case events.QueueDetached():
-            return Record("subscription_detached", at, stream_of.get(event.queue), event.queue)
+            return EventRecord("subscription_detached", at, stream_of.get(event.queue), event.queue)
         case events.SnapshotUpdated():
-            return Record("snapshot_updated", at, detail={"name": event.name})
+            return EventRecord("snapshot_updated", at, detail={"name": event.name})
         case events.DocumentKept():
-            return Record("document_kept", at, detail={"name": event.name})
+            return EventRecord("document_kept", at, detail={"name": event.name})
         case events.DocumentDropped():
-            return Record("document_dropped", at, detail={"name": event.name})
+            return EventRecord("document_dropped", at, detail={"name": event.name})
         case events.SnapshotDeleted():
-            return Record("snapshot_deleted", at, detail={"name": event.name})
+            return EventRecord("snapshot_deleted", at, detail={"name": event.name})
         case events.SnapshotTaken():
-            return Record("snapshot_taken", at, stream_of.get(event.queue), event.queue, detail={"name": event.name})
+            return EventRecord("snapshot_taken", at, stream_of.get(event.queue), event.queue, detail={"name": event.name})
         case events.Seeked():
-            return Record("seeked", at, stream_of.get(event.queue), event.queue, detail={"high": str(event.high)})
+            return EventRecord("seeked", at, stream_of.get(event.queue), event.queue, detail={"high": str(event.high)})
         case events.ConsumerReleased():
             detail = {"consumer": event.consumer}
-            return Record("consumer_released", at, stream_of.get(event.queue), event.queue, detail=detail)
+            return EventRecord("consumer_released", at, stream_of.get(event.queue), event.queue, detail=detail)
         case events.Paused():
-            return Record("paused" if event.paused else "resumed", at, stream_of.get(event.queue), event.queue)
+            return EventRecord("paused" if event.paused else "resumed", at, stream_of.get(event.queue), event.queue)
         case events.Attempted():
             return _attempted(event, stream_of)
         case _:
             kind, attempts, consumer, detail = _describe(event)
             stream = stream_of.get(event.queue)
-            return Record(kind, at, stream, event.queue, event.offsets, event.published, attempts, consumer, detail)
+            return EventRecord(kind, at, stream, event.queue, event.offsets, event.published, attempts, consumer, detail)
 
 
-def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Row]:
+def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[EventRow]:
     """The events of a record whose first event has the offset `first`."""
     told = record(event, stream_of)
     count = told.count
@@ -136,7 +136,9 @@ def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Row
             name = message_id(publish_at, told.stream, offset)
         consumer = told.consumer[index] if isinstance(told.consumer, list) else told.consumer
         detail = told.detail_of(index)
-        yield Row(first + index, told.at, told.kind, told.stream, told.queue, offset, name, attempt or None, consumer, detail)
+        yield EventRow(
+            first + index, told.at, told.kind, told.stream, told.queue, offset, name, attempt or None, consumer, detail
+        )
 
 
 def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) -> bool:
@@ -151,8 +153,8 @@ def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) 
             | events.Acked()
             | events.Returned()
             | events.Extended()
-            | events.Buried()
-            | events.Stranded()
+            | events.DeadLettered()
+            | events.DeadLetterFailed()
             | events.Redriven()
             | events.DeadRemoved()
         ):
@@ -163,16 +165,16 @@ def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) 
             return False
 
 
-def life(journal: Journal, stream: int, offset: int, stream_of: dict[int, int]) -> list[Row]:
+def life(journal: Journal, stream: int, offset: int, stream_of: dict[int, int]) -> list[EventRow]:
     """The events of one message, oldest first, in the queues that `stream_of` names."""
-    found: list[Row] = []
+    found: list[EventRow] = []
     for first, event in journal.read_events(0, journal.event_range()[1]):
         if concerns(event, stream, offset, stream_of):
             found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
     return found
 
 
-def life_of(journal: Journal, name: str, stream_of: dict[int, int]) -> list[Row]:
+def life_of(journal: Journal, name: str, stream_of: dict[int, int]) -> list[EventRow]:
     """The events of the message of an id: the broker's, or the one that the message itself gives to a router."""
     place = parse_message_id(name)
     if place is not None:
@@ -194,8 +196,8 @@ MessageEvent = (
     | events.Acked
     | events.Returned
     | events.Extended
-    | events.Buried
-    | events.Stranded
+    | events.DeadLettered
+    | events.DeadLetterFailed
     | events.Redriven
     | events.DeadRemoved
 )
@@ -213,10 +215,10 @@ def _describe(event: MessageEvent) -> tuple[str, Column, str | None, Detail]:
             return event.cause, event.attempts, None, {"due": _each(event.due), **error}
         case events.Extended():
             return "extended", 0, None, {"deadline": _each(event.deadline)}
-        case events.Buried():
+        case events.DeadLettered():
             texts = {"reason": event.reason, "cause": event.cause, "target": event.target, "error": event.error}
             return "dead_lettered", event.attempts, None, {key: text for key, text in texts.items() if text}
-        case events.Stranded():
+        case events.DeadLetterFailed():
             return "stranded", event.attempts, None, {"target": event.target}
         case events.Redriven():
             return "redriven", 0, None, {}
@@ -224,7 +226,7 @@ def _describe(event: MessageEvent) -> tuple[str, Column, str | None, Detail]:
             return event.why, 0, None, {}
 
 
-def _attempted(event: events.Attempted, stream_of: Mapping[int, int]) -> Record:
+def _attempted(event: events.Attempted, stream_of: Mapping[int, int]) -> EventRecord:
     stream = stream_of.get(event.queue) if event.queue is not None else None
     detail: Detail = {
         "target": event.targets,
@@ -238,7 +240,7 @@ def _attempted(event: events.Attempted, stream_of: Mapping[int, int]) -> Record:
     names: list[str] | None = event.ids
     if stream is not None and event.offsets is not None:
         detail["id"], names = event.ids, None
-    return Record(
+    return EventRecord(
         "attempted", event.at, stream, event.queue, event.offsets, event.published, event.numbers, event.pools, detail, names
     )
 

@@ -1,6 +1,6 @@
 """What a log holds, by name, as of a moment: the same of a live broker and of a data directory that is only read.
 
-Everything that reads ranges (`arrow`, the log door, `penstock.log`) asks a `LogView`, so that it need not know which it is.
+Everything that reads ranges (`arrow`, the log API, `penstock.log`) asks a `LogView`, so that it need not know which it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.broker.core.stream import Stream
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, QueueNotFound, StreamReplaced, TopicNotFound
-from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, Departed
+from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, DeletedResource
 from penstock.journal.core.span import EVENTS, StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
 from penstock.values.descriptions import StreamDescription
@@ -30,7 +30,7 @@ EVENT_BYTES = 100
 """What an event counts where bytes are shared out between streams."""
 
 
-class Names(msgspec.Struct, frozen=True):
+class LogNames(msgspec.Struct, frozen=True):
     """What the numbers in the event log stand for, also those of what was deleted since."""
 
     streams: dict[int, str]
@@ -65,7 +65,7 @@ class LogView(Protocol):
     def event_range(self) -> tuple[int, int]:
         """The offsets of the oldest event kept and of the next one to come."""
 
-    def names(self) -> Names:
+    def names(self) -> LogNames:
         """What the numbers in the event log stand for."""
 
 
@@ -112,11 +112,11 @@ class BrokerLog:
         """As far as the events are written down, which may be a moment behind what has happened."""
         return self._broker.journal.event_range()
 
-    def names(self) -> Names:
+    def names(self) -> LogNames:
         """What the numbers in the event log stand for."""
         with self._broker.lock:
             catalog = self._broker.catalog
-            return names_of(catalog.streams.values(), catalog.queues.values(), catalog.departed)
+            return names_of(catalog.streams.values(), catalog.queues.values(), catalog.deleted_resources)
 
 
 def _span_of(stream: Stream) -> StreamSpan:
@@ -138,10 +138,10 @@ class _Queue(Protocol):
     stream: int
 
 
-def names_of(streams: Iterable[_Stream], queues: Iterable[_Queue], departed: Mapping[int, Departed]) -> Names:
+def names_of(streams: Iterable[_Stream], queues: Iterable[_Queue], deleted_resources: Mapping[int, DeletedResource]) -> LogNames:
     """What the numbers of these stand for."""
-    names = Names({}, {}, {})
-    for number, gone in departed.items():
+    names = LogNames({}, {}, {})
+    for number, gone in deleted_resources.items():
         if gone.kind != SUBSCRIPTION:
             names.streams[number] = stream_name(gone.kind, gone.name)
         if gone.kind != TOPIC:

@@ -20,6 +20,7 @@ from penstock.journal.core import events
 from penstock.journal.core.checkpoint import Fold, Position, QueueImage
 from penstock.journal.core.ranges import Ranges, merge, subtract
 from penstock.values.filter import Filter
+from penstock.values.message import check_new_name
 from penstock.values.policy import SubscriptionOptions, as_plain, subscription_policy
 from penstock.values.subscription import SubscriptionSpec
 
@@ -82,6 +83,7 @@ def take_snapshot(
     queue, stream = attached(catalog, subscription)
     if name in catalog.snapshots:
         raise AlreadyExists("Snapshot", name)
+    check_new_name(name, "snapshot")
     position = Position(queue.number, stream.number, now, queue.unsettled(), queue.high, spec, expires_at)
     catalog.snapshots[name] = position
     return events.SnapshotTaken(queue.number, now, name, stream.number, position.unsettled, position.high, spec, expires_at)
@@ -140,7 +142,7 @@ def _reposition(broker: Broker, queue: Queue, event: events.Seeked) -> None:
     fold.apply(event, {})
     _restore(broker, queue, image, fold, event.at)
     broker.emit(event)
-    broker.bells.ring(queue.number)
+    broker.notifier.notify(queue.number)
 
 
 def _restore(broker: Broker, queue: Queue, image: QueueImage, fold: Fold, now: int) -> None:

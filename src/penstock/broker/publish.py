@@ -18,22 +18,23 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.core.stream import Stream
 from penstock.broker.keyed_threads import Call
 from penstock.broker.topic_rules import MAX_WAIT, Passed
-from penstock.broker.writer import Placed, Ticket
-from penstock.errors import FailedPrecondition, PenstockError
+from penstock.broker.writer import Placement, Ticket
+from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError
 from penstock.values.message import NO_LIMITS, Batch, Message, PublishLimits, accept, check_producer, summarize
 
 Find = Callable[[Catalog, str], Stream]
 """What finds a stream by its name, such as `Catalog.topic`."""
 
 
-def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], limits: PublishLimits = NO_LIMITS) -> Placed:
+def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], limits: PublishLimits = NO_LIMITS) -> Placement:
     """Publish messages, all or none; returns where they are when they are safe. Blocks."""
     now = broker.clock.now()
     batch = accept(messages, now, limits)
     if now >= broker.next_due:
         broker.catch_up()
     with broker.lock:
-        broker.check_open()
+        if broker.is_closed:
+            raise BrokerClosed
         stream = find(broker.catalog, name)
         if stream.spec and broker.rules.needed(stream):
             ticket = Ticket(stream, batch)
@@ -58,7 +59,7 @@ async def publish_async(
     *,
     origin: tuple[str, int] | None = None,
     request_bytes: int = 0,
-) -> Placed:
+) -> Placement:
     """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing."""
     broker, now = aio.broker, aio.advance()
     batch = originated(accept(messages, now, limits, request_bytes), origin)

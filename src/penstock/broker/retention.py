@@ -64,7 +64,7 @@ class Retention:
             self._trim(stream, before=now - stream_retention(stream))
         self._drop_deleted()
         self._broker.journal.trim_events(now - max(map(stream_retention, streams), default=RETENTION))
-        self._forget_departed(now)
+        self._forget_deleted_resources(now)
         self._warn(now)
 
     def is_due(self, now: int) -> bool:
@@ -83,14 +83,14 @@ class Retention:
                     "the cursor %r was not set for %d days and still holds the log: delete it if it is no more", name, days
                 )
 
-    def _forget_departed(self, now: int) -> None:
+    def _forget_deleted_resources(self, now: int) -> None:
         """No event that is kept speaks of what was deleted before the oldest of them."""
         journal, catalog = self._broker.journal, self._broker.catalog
-        if catalog.departed:
+        if catalog.deleted_resources:
             earliest, _ = journal.event_range()
             oldest = next((event.at for _, event in journal.read_events(earliest, earliest + 1)), now)
             with self._broker.lock:
-                catalog.forget_departed(oldest - DRIFT)
+                catalog.forget_deleted_resources(oldest - DRIFT)
 
     def _drop_deleted(self) -> None:
         """What deleted streams left goes, a part at a time."""
@@ -117,7 +117,7 @@ class Retention:
         self._large[stream] = _settled(stream), now + INTERVAL
         self._broker.look_at(now, now + LARGE_INTERVAL)
 
-    def shed_large(self, now: int) -> None:
+    def trim_large(self, now: int) -> None:
         """In memory: shed the streams that are too large of which much was settled since. Call it with the lock held."""
         for stream, (settled, again_at) in list(self._large.items()):
             if self._broker.catalog.streams.get(stream.number) is not stream:

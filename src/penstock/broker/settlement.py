@@ -12,8 +12,8 @@ import msgspec
 from penstock.broker.broker import Broker
 from penstock.broker.core.outcome import Outcome
 from penstock.broker.core.queue import Queue
-from penstock.broker.writer import Placed
-from penstock.errors import InvalidAckId
+from penstock.broker.writer import Placement
+from penstock.errors import BrokerClosed, InvalidAckId
 from penstock.ids import parse_ack_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import QueueDescription
@@ -45,9 +45,12 @@ def new_deadline(span: int) -> Settlement:
     return lambda queue, leases, now: queue.extend(leases, now + span, now)
 
 
-def dead_letter(reason: str, error: str | None) -> Settlement:
-    """Move to the dead letters without another attempt, for a reason that the consumer gives."""
-    return lambda queue, leases, now: queue.condemn(leases, now, reason=reason, error=error)
+def dead_letter(reason: str, error: str | None, attempts: int | None = None) -> Settlement:
+    """Move to the dead letters without another attempt, for a reason that the consumer gives.
+
+    `attempts`: how often the consumer tried the message, if not as often as it was delivered.
+    """
+    return lambda queue, leases, now: queue.dead_letter_leased(leases, now, reason=reason, error=error, attempts=attempts)
 
 
 def extension(span: int) -> Settlement:
@@ -74,11 +77,14 @@ def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
     if now >= broker.next_due:
         broker.catch_up()
     with broker.lock:
-        broker.check_open()
-        delivery = find(broker, ack_id)
-        if delivery is None:
+        if broker.is_closed:
+            raise BrokerClosed
+        number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
+        queue = broker.catalog.queues.get(number)
+        lease = queue.find(offset, attempt, epoch) if queue is not None else None
+        if queue is None or lease is None:
             raise InvalidAckId(ack_id)
-        has_forwards = broker.settle(delivery[0], [delivery[1]], now, verb)
+        has_forwards = broker.settle(queue, [lease], now, verb)
     if has_forwards:
         broker.deliver_forwards()
 
@@ -195,7 +201,7 @@ def ack_late(broker: Broker, ack_ids: Iterable[str], queue: Queue, now: int) -> 
             failed.append(one)
         else:
             broker.emit(event)
-            broker.bells.ring(queue.number)  # the next message of its ordering key may be deliverable
+            broker.notifier.notify(queue.number)  # the next message of its ordering key may be deliverable
     return failed
 
 
@@ -207,16 +213,16 @@ def release(broker: Broker, queue: Queue, consumer: str, now: int) -> int:
     for event in queue.release(consumer, now):
         broker.emit(event)
     broker.reschedule(queue)
-    broker.bells.ring(queue.number)
+    broker.notifier.notify(queue.number)
     return held - queue.in_flight
 
 
-def bury(
-    broker: Broker, name: str, placed: Placed, message: StoredMessage, *, reason: str, attempts: int, error: str | None
+def add_dead_letter(
+    broker: Broker, name: str, placed: Placement, message: StoredMessage, *, reason: str, attempts: int, error: str | None
 ) -> None:
     """Move a message that was just published to a work queue to its dead letters, unless it is settled or the queue deleted."""
     with broker.lock:
         now, queue = broker.clock.now(), broker.catalog.work_queue(name)
         if queue.number == placed.stream and queue.is_unsettled(placed.first, message):
-            outcome = queue.bury(placed.first, message, now, reason=reason, attempts=attempts, error=error)
+            outcome = queue.dead_letter_waiting(placed.first, message, now, reason=reason, attempts=attempts, error=error)
             broker.absorb(queue, outcome, now)

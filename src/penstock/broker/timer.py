@@ -23,7 +23,7 @@ class Timer:
         self._clock = broker.clock
         self._bell = threading.Condition(threading.Lock())
         self._is_stopped = False
-        self._is_rung = False
+        self._is_scheduled = False
         self._broker = weakref.ref(broker, lambda _: self._end())
         self._thread = threading.Thread(target=self._run, name="penstock-timer", daemon=True)
         self._thread.start()
@@ -31,7 +31,7 @@ class Timer:
     def wake(self) -> None:
         """Something is due earlier than it was."""
         with self._bell:
-            self._is_rung = True
+            self._is_scheduled = True
             self._bell.notify()
 
     def stop(self) -> None:
@@ -49,9 +49,9 @@ class Timer:
         while not self._is_stopped:
             pause = self._work()
             with self._bell:
-                if not self._is_rung and not self._is_stopped:
+                if not self._is_scheduled and not self._is_stopped:
                     self._clock.wait(self._bell, pause)
-                self._is_rung = False
+                self._is_scheduled = False
 
     def _work(self) -> int:
         """Do what is due; returns how long to sleep."""

@@ -10,7 +10,7 @@ from penstock.durations import SECOND
 log = logging.getLogger("penstock.broker")
 
 
-class Discards:
+class DiscardWarnings:
     """Warns that messages were discarded for full queues."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
-from penstock.broker.core.outcome import Piece
+from penstock.broker.core.outcome import RestorePart
 from penstock.broker.core.pages import OVERHEAD, PAGE
 from penstock.broker.core.stream import Stream
 from penstock.errors import CorruptLog
@@ -42,7 +42,7 @@ class Window:
         if self._budget is not None:
             room = self._budget - batch.size - OVERHEAD * len(batch.messages)
             if self._size > room and self._refused % RETRY_EVERY == 0:
-                self._shed_consumed()
+                self._drop_consumed()
             if self._size > room:
                 self._refused += 1
                 return
@@ -115,7 +115,7 @@ class Window:
             if number not in streams:
                 self._drop(stream, page)
 
-    def _shed_consumed(self) -> None:
+    def _drop_consumed(self) -> None:
         """Drop what no queue of its stream has still to deliver."""
         fronts: dict[int, int] = {}
         for (number, page), stream in list(self._pages.items()):
@@ -141,7 +141,7 @@ def read(journal: Journal, stream: int, start: int, stop: int) -> Iterator[tuple
         yield low, messages[low - summary.first : high - summary.first]
 
 
-def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
+def pieces(journal: Journal, image: QueueImage) -> Iterator[RestorePart]:
     """What a queue is restored from. Every chunk is read once at the most; plain, untouched ones are only counted."""
     touched = sorted(image.traces)
     unsettled = iter(image.unsettled)
@@ -166,7 +166,7 @@ def pieces(journal: Journal, image: QueueImage) -> Iterator[Piece]:
         raise _missing(journal, image, expected)
 
 
-def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ranges, touched: list[int]) -> Iterator[Piece]:
+def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ranges, touched: list[int]) -> Iterator[RestorePart]:
     """The pieces that lie in one chunk."""
     first, end = summary.first, summary.first + summary.count
     is_matched = not image.policy.filter or end <= image.high
@@ -174,11 +174,11 @@ def _pieces_of(journal: Journal, image: QueueImage, summary: Summary, parts: Ran
     if parts == [(first, end)] and is_matched and is_free and not _any_between(touched, first, end):
         # A chunk in memory grows for a while, so its instant may be later than that of its first message.
         published_at = summary.published_at if journal.is_durable else 0
-        yield Piece(first, summary.count, published_at, summary.priority or 0, summary.size)
+        yield RestorePart(first, summary.count, published_at, summary.priority or 0, summary.size)
         return
     for start, messages in read(journal, image.stream, first, end):
         for low, high in parts:
-            yield Piece(low, high - low, messages[low - start].publish_at, messages=messages[low - start : high - start])
+            yield RestorePart(low, high - low, messages[low - start].publish_at, messages=messages[low - start : high - start])
 
 
 def _missing(journal: Journal, image: QueueImage, offset: int) -> CorruptLog:

@@ -102,7 +102,7 @@ def retry_dead_letter(broker: Broker, name: str, message_id: str) -> None:
         if message is None or message.publish_at != place[0]:
             raise MessageNotFound(message_id)
     # A letter that left the list is still in the log, which is read without the lock.
-    if not is_listed and broker.last_fate(queue, place[2]) not in {"dead_lettered", "evicted", "purged"}:
+    if not is_listed and broker.last_event_kind(queue, place[2]) not in {"dead_lettered", "evicted", "purged"}:
         raise MessageNotFound(message_id)
     with broker.lock:
         if (is_listed and place[2] not in queue.dead) or queue.is_unsettled(place[2], message):
@@ -152,7 +152,7 @@ def _redrive(broker: Broker, queue: Queue, offsets: list[int]) -> None:
     letters = [(offset, message) for offset in offsets if (message := broker.message(stream, offset)) is not None]
     broker.emit(queue.redrive(letters, broker.clock.now()))
     broker.reschedule(queue)
-    broker.bells.ring(queue.number)
+    broker.notifier.notify(queue.number)
 
 
 def _listed(queue: Queue, message_ids: Sequence[str] | None) -> list[int]:

@@ -33,14 +33,14 @@ FLUSH_INTERVAL = 50_000
 """How long events that nobody waits for may stay in memory, in microseconds."""
 RETRY_INTERVAL = 250_000
 MAX_WINDOW = 2_000
-ENOUGH = 250
+MIN_GROUP_MESSAGES = 250
 """So many messages are worth a sync: waiting for more would keep disk and publishers idle in turns."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 DROPPED = f"{0:030x}"
 """The id of a message that a transform dropped."""
 
 
-class Placed(msgspec.Struct, gc=False):
+class Placement(msgspec.Struct, gc=False):
     """Where the messages of a publish are: from offset `first` on, published at `at`, but for repeats, which have a place."""
 
     stream: int
@@ -48,8 +48,8 @@ class Placed(msgspec.Struct, gc=False):
     at: int
     count: int
     places: list[Place | None] | None = None
-    position: int = 0
-    """In a work queue: the 1-based place of the last message among those that were ready."""
+    position: int | None = 0
+    """In a work queue: the 1-based place of the last message among those that were ready; None: it is delayed."""
     dropped: list[int] | None = None
     """Which messages of the request a transform dropped; they are not counted in `count`."""
 
@@ -92,7 +92,7 @@ class Ticket:
         self.at = 0
         self.places: list[Place | None] | None = None
         """Where messages of an idempotent producer were already, None for new ones."""
-        self.position = 0
+        self.position: int | None = 0
         self.dropped: list[int] | None = None
         self.error: PenstockError | None = None
         self._done = done
@@ -125,13 +125,13 @@ class Ticket:
             if self.error is not None:
                 raise self.error
 
-    def placed(self) -> Placed:
+    def placed(self) -> Placement:
         """Wait, and tell where the messages are."""
         self.wait()
         assert self.batch is not None, "only a publish has places"
         assert self.stream is not None, "only a publish has places"
         count = len(self.batch.messages)
-        return Placed(self.stream.number, self.first, self.at, count, self.places, self.position, self.dropped)
+        return Placement(self.stream.number, self.first, self.at, count, self.places, self.position, self.dropped)
 
 
 class Writer:
@@ -167,7 +167,7 @@ class Writer:
         finally:
             self.pen.release()
         if not is_written:
-            self.nudge()
+            self.wake()
         ticket.finish()
 
     def sync(self) -> None:
@@ -176,7 +176,7 @@ class Writer:
         self.submit(ticket)
         ticket.wait()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """There are events to write, without hurry."""
         if not self._is_nudged:
             self._is_nudged = True
@@ -245,7 +245,7 @@ class Writer:
                 if not tickets:
                     timeout = None if flush_at is None else max(flush_at - monotonic(), 0) / 1_000_000
                     ticket = self._inbox.get(timeout=timeout)
-                elif len(tickets) < self._company and count < ENOUGH:
+                elif len(tickets) < self._company and count < MIN_GROUP_MESSAGES:
                     ticket = self._inbox.get(timeout=max(until - monotonic(), 0) / 1_000_000)
                 else:
                     ticket = self._inbox.get_nowait()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import penstock
 from penstock.durations import duration_seconds
+
+T = TypeVar("T")
 
 
 def whole(minimum: int, maximum: int = 10**12) -> Callable[[str], int]:
@@ -28,6 +31,11 @@ def duration(text: str) -> float:
         return duration_seconds(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: seconds, or as in 500ms, 30s, 5m, 2h, 30d") from None
+
+
+def optional(kind: Callable[[str], T]) -> Callable[[str], T | None]:
+    """What `kind` reads, or nothing for `none`."""
+    return lambda text: None if text == "none" else kind(text)
 
 
 def size(text: str) -> int:

@@ -20,6 +20,29 @@ TERMINATED = 143
 """After SIGTERM, as a shell counts it: 128 + 15."""
 
 
+OTHER_WORDS = {
+    "add": "create",
+    "new": "create",
+    "make": "create",
+    "ls": "list",
+    "get": "show",
+    "describe": "show",
+    "rm": "delete",
+    "remove": "delete",
+    "start": "serve",
+    "run": "serve",
+    "server": "serve",
+    "subscribe": "subscription",
+    "consume": "pull",
+    "receive": "pull",
+    "send": "publish",
+    "enqueue": "publish",
+    "retry": "redrive",
+    "status": "top",
+}
+"""What other programs call our commands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A row of the table of commands. `module` holds `configure(parser)`, which adds arguments and sets `run`."""
@@ -67,10 +90,15 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = (flags or rest)[0]
             known = list(self._option_string_actions) if flags else []
-            self.error(
-                f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{_suggestion(word.partition('=')[0], known)}"
-            )
+            name = word.partition("=")[0]
+            advice = _suggestion(name, known)
+            if flags and nearest(name, known) is None and self._has_commands():
+                advice = f"; the flags of a command come after its name: {self.prog} COMMAND … {word}"
+            self.error(f"unknown {'flag' if word.startswith('-') else 'argument'} {word}{advice}")
         return found, rest
+
+    def _has_commands(self) -> bool:
+        return any(isinstance(action, argparse._SubParsersAction) for action in self._get_positional_actions())
 
     def _takes(self, found: argparse.Namespace, words: list[str]) -> bool:
         """Give words to the last argument; whether it has room for them."""
@@ -117,6 +145,18 @@ def add_commands(parser: Parser, commands: Sequence[Command], arguments: Sequenc
             module.configure(child)
 
 
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """What somebody meant who wrote `word`: another word for it, a name that begins so, or one with a typing error."""
+    other = OTHER_WORDS.get(word)
+    if other in known:
+        return other
+    bare = {name.lstrip("-"): name for name in known}  # the dashes of flags would make all of them alike
+    stem = word.lstrip("-")
+    begun = [name for name in bare if name.startswith(stem)] if len(stem) > 1 else []
+    near = next(iter(begun or get_close_matches(stem, bare, 1, cutoff=0.6)), None)
+    return bare.get(near) if near is not None else None
+
+
 def _suggestion(word: str, known: Sequence[str]) -> str:
-    near = get_close_matches(word, known, 1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}" if 0 < len(known) <= 10 else ""
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else f"; known: {', '.join(known)}" if 0 < len(known) <= 12 else ""

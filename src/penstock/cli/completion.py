@@ -50,6 +50,8 @@ async def _say_names(pubsub: PubSub, kind: str) -> int:
             names = [one.name for one in await pubsub.subscriptions()]
         case "snapshots":
             names = [one.name for one in await pubsub.snapshots()]
+        case "backlogs":
+            names = [*{one.name for one in await pubsub.subscriptions()} | {*await pubsub.queues()}]
         case _:
             names = await pubsub.queues()
     if names:
@@ -57,8 +59,8 @@ async def _say_names(pubsub: PubSub, kind: str) -> int:
     return 0
 
 
-KINDS = ("topics", "subscriptions", "queues", "snapshots")
-"""What has names that can be looked up."""
+KINDS = ("topics", "subscriptions", "queues", "snapshots", "backlogs")
+"""What has names that can be looked up. A backlog is that of a subscription or of a queue."""
 FILES, DIRECTORIES = "@files", "@dirs"
 _CHOICE = re.compile(r"[\w-]+(\|[\w-]+)+")
 _PLACES = {"FILE": FILES, "PATH": FILES, "DIR": DIRECTORIES}
@@ -124,7 +126,7 @@ def _values(action: argparse.Action, words: Sequence[str]) -> str:
         return _PLACES[word]
     if word == "NAME" and not action.option_strings and words:
         # `topic delete NAME` is about a topic that exists, `topic create NAME` about one that does not.
-        word = "" if words[-1] == "create" else words[0].upper()
+        word = "" if words[-1] == "create" else "BACKLOG" if words[0] == "explain" else words[0].upper()
     elif words[-1:] == ("create",) and words[0].upper() == word and not action.option_strings:
         word = ""
     kind = f"{word.lower()}s"

@@ -11,18 +11,20 @@ import penstock
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm
-from penstock.cli.messages import task_document
+from penstock.cli.messages import payload_text, task_document, task_name
 from penstock.cli.output import Progress, clipped, complain, count, say, say_json, span, table
 from penstock.cli.session import add_target, run
 from penstock.durations import SECOND, instant
 
 if TYPE_CHECKING:
-    from penstock.client.core.dead_letter_filter import Letter, Where
+    from penstock.client.core.dead_letter_filter import DeadLetterFields, DeadLetterFilter
     from penstock.client.pubsub import PubSub
 
 BATCH = 200
-"""How many are put back at once: so often the progress moves."""
-ERROR_WIDTH = 60
+"""How many are put back at once: the progress moves after each batch."""
+REJECTED = "rejected"
+"""What a person reads, and may write behind `--where reason=`, for the reason `explicit_nack`."""
+PAYLOAD_WIDTH, ERROR_WIDTH = 50, 60
 
 
 def configure(parser: Parser) -> None:
@@ -36,7 +38,7 @@ def configure(parser: Parser) -> None:
         child.add_argument(
             "--where", type=_where, metavar="CONDITION", help="only those, as in 'attempts>3 AND error~timeout' (default: all)"
         )
-        child.add_argument("--limit", type=whole(1), metavar="N", help="the oldest so many (default: all)")
+        child.add_argument("--limit", type=whole(1), metavar="N", help="at most N, the oldest first (default: all)")
     add_yes(purge)
     for child in (listing, redrive, purge):
         add_target(child)
@@ -56,12 +58,13 @@ def run_list(found: argparse.Namespace) -> int:
                     letter.message.message_id,
                     span((now - instant(letter.dead_lettered_at, "dead_lettered_at")) / SECOND),
                     str(letter.attempts),
-                    letter.reason,
+                    REJECTED if letter.reason == "explicit_nack" else letter.reason,
+                    clipped(payload_text(letter.message.payload), PAYLOAD_WIDTH),
                     clipped(letter.last_error or "-", ERROR_WIDTH),
                 ]
                 for letter in letters
             ]
-            say(table([["ID", "AGE", "ATTEMPTS", "REASON", "ERROR"], *rows]))
+            say(table([["ID", "AGE", "ATTEMPTS", "REASON", "PAYLOAD", "ERROR"], *rows]))
         else:
             complain("no dead letters")
         return 0
@@ -136,7 +139,7 @@ async def _chosen(pubsub: PubSub, found: argparse.Namespace, *, by_id: bool = Fa
 
 async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[penstock.DeadLetter]:
     """The letters that are meant, oldest first."""
-    where: Where | None = found.where
+    where: DeadLetterFilter | None = found.where
     if where is None:
         return await pubsub.queue(found.queue).dead_letters(found.limit)
     now = pubsub.link.clock.now()
@@ -144,10 +147,10 @@ async def _picked(pubsub: PubSub, found: argparse.Namespace) -> list[penstock.De
     return [letter for letter in letters if where.matches(_facts(letter), now)][: found.limit]
 
 
-def _facts(letter: penstock.DeadLetter) -> Letter:
-    from penstock.client.core.dead_letter_filter import Letter  # noqa: PLC0415  # `--help` needs no client
+def _facts(letter: penstock.DeadLetter) -> DeadLetterFields:
+    from penstock.client.core.dead_letter_filter import DeadLetterFields  # noqa: PLC0415  # `--help` needs no client
 
-    return Letter(
+    return DeadLetterFields(
         message_id=letter.message.message_id,
         reason=letter.reason,
         error=letter.last_error,
@@ -155,13 +158,14 @@ def _facts(letter: penstock.DeadLetter) -> Letter:
         priority=letter.message.priority,
         dead_at=instant(letter.dead_lettered_at, "dead_lettered_at"),
         headers=letter.message.headers,
+        task=task_name(letter.message.payload),
     )
 
 
-def _where(text: str) -> Where:
-    from penstock.client.core.dead_letter_filter import Where  # noqa: PLC0415  # `--help` needs no client
+def _where(text: str) -> DeadLetterFilter:
+    from penstock.client.core.dead_letter_filter import DeadLetterFilter  # noqa: PLC0415  # `--help` needs no client
 
-    return Where.parse(text)
+    return DeadLetterFilter.parse(text)
 
 
 def _document(letter: penstock.DeadLetter) -> dict[str, object]:

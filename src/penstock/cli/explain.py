@@ -15,7 +15,7 @@ from penstock.cli.output import count, moment, octets, printable, say, say_json,
 from penstock.cli.reasons import NOT_HERE, kept_by
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, QueueNotFound, SubscriptionNotFound
 from penstock.ids import parse_message_id
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class State:
 
 def configure(parser: Parser) -> None:
     """The subscription or queue, and the message if one is meant."""
-    parser.add_argument("subscription", metavar="SUBSCRIPTION", help="its name; of a work queue with --queue")
+    parser.add_argument("name", metavar="NAME", help="of a subscription, or else of a work queue")
     parser.add_argument("message_id", metavar="MESSAGE-ID", nargs="?", help="explain this message alone")
-    parser.add_argument("--queue", action="store_true", help="the name is that of a work queue")
+    parser.add_argument("--queue", action="store_true", help="the name is that of a work queue, not of a subscription")
     parser.add_argument(
         "--limit", type=whole(1, LOOKED_AT), metavar="N", default=10, help="how many of the oldest messages to show (default: 10)"
     )
@@ -69,10 +69,11 @@ async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
     from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
     if parse_message_id(found.message_id) is None:
-        # The broker answers None for every message that is not there; a typing error deserves to be told as one.
+        # The broker answers None for every message that is not there, also for one whose id was mistyped.
         raise InvalidArgument.of("MESSAGE-ID", found.message_id, "the id of a message: 30 hexadecimal digits")
-    ask = Operations.explain_task if found.queue else Operations.explain
-    why: Explanation | None = await pubsub.link.call(ask, found.subscription, found.message_id)
+    is_queue, _ = await _state(pubsub, found)
+    ask = Operations.explain_task if is_queue else Operations.explain
+    why: Explanation | None = await pubsub.link.call(ask, found.name, found.message_id)
     now = (await pubsub.info()).now
     text = f"settled already, or {NOT_HERE}" if why is None else kept_by(why, now)
     if found.json:
@@ -87,16 +88,16 @@ async def _explain_message(pubsub: PubSub, found: argparse.Namespace) -> int:
 async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
     from penstock.wire.operations import Operations  # noqa: PLC0415  # `--help` needs none of it
 
-    ask = Operations.explain_queue if found.queue else Operations.explain_backlog
-    state = await _state(pubsub, found)
-    oldest: list[Unsettled] = await pubsub.link.call(ask, found.subscription, LOOKED_AT)
+    is_queue, state = await _state(pubsub, found)
+    ask = Operations.explain_queue if is_queue else Operations.explain_backlog
+    oldest: list[Unsettled] = await pubsub.link.call(ask, found.name, LOOKED_AT)
     now = (await pubsub.info()).now
-    hints = [*advice(found.subscription, state, oldest, is_queue=found.queue)]
+    hints = [*advice(found.name, state, oldest, is_queue=is_queue)]
+    kind = "queue" if is_queue else "subscription"
     if found.json:
-        say_json({"name": found.subscription, "state": state, "oldest": oldest[: found.limit], "advice": hints})
+        say_json({"name": found.name, "kind": kind, "state": state, "oldest": oldest[: found.limit], "advice": hints})
         return 0
-    kind = "queue" if found.queue else "subscription"
-    say("\n".join([f"{kind} {printable(found.subscription)}", *(f"  {line}" for line in in_words(state))]))
+    say("\n".join([f"{kind} {printable(found.name)}", *(f"  {line}" for line in in_words(state))]))
     if holders := _holders(oldest):
         say("\nwho holds what" + (f" of the oldest {LOOKED_AT:,} messages" if state.backlog > LOOKED_AT else ""))
         say(table(holders))
@@ -120,24 +121,39 @@ async def _explain_backlog(pubsub: PubSub, found: argparse.Namespace) -> int:
     return 0
 
 
-async def _state(pubsub: PubSub, found: argparse.Namespace) -> State:
+async def _state(pubsub: PubSub, found: argparse.Namespace) -> tuple[bool, State]:
+    """Whether a work queue is meant, and its state, or that of the subscription."""
     if found.queue:
-        queue = await pubsub.queue(found.subscription).stats()
-        return State(
-            ready=queue.depth - queue.delayed,
-            delayed=queue.delayed,
-            in_flight=queue.in_flight,
-            backlog=queue.depth + queue.in_flight,
-            backlog_bytes=queue.backlog_bytes,
-            oldest_age=queue.oldest_message_age_secs,
-            delivered=queue.consumed_total,
-            acked=queue.acked_total,
-            nacked=queue.nacked_total,
-            expired=queue.expired_total,
-            dead=queue.dead_lettered_total,
-            discarded=queue.discarded_total,
-        )
-    stats = await pubsub.subscription(found.subscription).stats()
+        return True, await _queue_state(pubsub, found.name)
+    try:
+        return False, await _subscription_state(pubsub, found.name)
+    except SubscriptionNotFound as error:
+        try:
+            return True, await _queue_state(pubsub, found.name)
+        except QueueNotFound:
+            raise error from None
+
+
+async def _queue_state(pubsub: PubSub, name: str) -> State:
+    queue = await pubsub.queue(name).stats()
+    return State(
+        ready=queue.depth,
+        delayed=queue.delayed,
+        in_flight=queue.in_flight,
+        backlog=queue.depth + queue.delayed + queue.in_flight,
+        backlog_bytes=queue.backlog_bytes,
+        oldest_age=queue.oldest_message_age_secs,
+        delivered=queue.consumed_total,
+        acked=queue.acked_total,
+        nacked=queue.nacked_total,
+        expired=queue.expired_total,
+        dead=queue.dead_lettered_total,
+        discarded=queue.discarded_total,
+    )
+
+
+async def _subscription_state(pubsub: PubSub, name: str) -> State:
+    stats = await pubsub.subscription(name).stats()
     return State(
         ready=stats.ready,
         delayed=stats.delayed,
@@ -158,7 +174,7 @@ async def _state(pubsub: PubSub, found: argparse.Namespace) -> State:
 def in_words(state: State) -> Iterator[str]:
     """The numbers as sentences."""
     if not state.backlog:
-        yield "nothing waits: every message is settled"
+        yield "no messages wait: every message is settled"
     else:
         parts = f"{state.ready:,} to be delivered, {state.delayed:,} delayed, {state.in_flight:,} with consumers"
         yield f"{count(state.backlog, 'message')} not settled ({octets(state.backlog_bytes)}): {parts}"

@@ -24,7 +24,7 @@ from penstock.cli.settings import add_flags, settings_of
 from penstock.clock import SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unauthenticated, Unavailable
-from penstock.hub.core.identity import Demands, identity_of, parse_claims
+from penstock.hub.core.identity import TokenRequirements, identity_of, parse_claims
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.keys import KeyFile, secret_key
 
@@ -535,7 +535,7 @@ def run_token(found: argparse.Namespace) -> int:
     key = KeyFile(settings.hub_jwt_secret_file, "HS256", secret_key, lambda: 0).key
     token = key.signed({name: value for name, value in claims.items() if value is not None})
     try:
-        demands = Demands(issuer=settings.hub_jwt_issuer, audience=settings.hub_jwt_audience)
+        demands = TokenRequirements(issuer=settings.hub_jwt_issuer, audience=settings.hub_jwt_audience)
         actor = identity_of(parse_claims(key.opened(token) or b""), demands, now).address
     except Refusal as refusal:
         raise InvalidArgument(f"a hub would refuse this token: {refusal.message}", hint=ACTOR_HINT) from None

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.cli.arguments import whole
 from penstock.cli.output import Progress, complain, count, redraw, say, say_json, short
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
 
 CHUNK = 256 * 1024
 
@@ -80,8 +79,8 @@ def _tell(arrived: asyncio.Future[bytes], data: bytes, failure: OSError | None) 
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
-    """The flag that answers."""
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    """The flag that answers the question in advance."""
+    parser.add_argument("--yes", action="store_true", help="do not ask before messages are removed")
 
 
 async def confirm(found: argparse.Namespace, deed: str) -> None:
@@ -89,10 +88,22 @@ async def confirm(found: argparse.Namespace, deed: str) -> None:
     if found.yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidArgument(f"will not {deed} without being asked to", hint="say --yes")
+        raise InvalidArgument(f"will not {deed} without --yes: there is no terminal to ask on")
     redraw(f"{deed}? [y/N] ")
     if (await line(0)).lower() not in {"y", "yes"}:
         raise FailedPrecondition("nothing was done")
+
+
+async def confirm_delete(found: argparse.Namespace, thing: str, contents: Callable[[], Awaitable[str]]) -> None:
+    """Ask before something is deleted that is not empty; `contents` says what is in it, as in '2 messages'."""
+    if found.yes:
+        return
+    try:
+        inside = await contents()
+    except PermissionDenied:  # a token may delete without being allowed to count
+        inside = "everything in it"
+    if inside:
+        await confirm(found, f"delete {thing} with {inside}")
 
 
 STDIN = 0
@@ -126,22 +137,6 @@ def check_source(found: argparse.Namespace) -> None:
         )
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """What the client logs and also raises is told once."""
-    log = logging.getLogger("penstock.client")
-    log.addFilter(_is_news)
-    try:
-        yield
-    finally:
-        log.removeFilter(_is_news)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of the client's log is about the connection; the rest it also raises, and that is told."""
-    return record.module == "remote"
-
-
 async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool = False) -> int:
     """Publish what the arguments say, and tell about it: the ids, or for many how many."""
     is_many = found.lines or found.count > 1
@@ -149,7 +144,7 @@ async def publish_all(found: argparse.Namespace, send: Send, *, in_order: bool =
     total = None if found.lines else found.count * max(len(found.data), 1)
     progress = Progress("publishing", total)
     try:
-        with progress, _quietly():
+        with progress:
             async for confirmed in _sent(_batches(found), send, 1 if in_order else IN_FLIGHT):
                 if not is_many:
                     ids += confirmed

@@ -91,12 +91,16 @@ def parser_of(called: Sequence[str]) -> Parser:
     parser = Parser(
         prog="penstock", description="Messages: published once, safe on disk, then pulled, queued, pushed and replayed."
     )
-    parser.add_argument("--version", action="version", version=f"penstock {__version__}", help="show the version and exit")
+    parser.add_argument("-V", "--version", action="version", version=f"penstock {__version__}", help="show the version and exit")
     add_commands(parser, COMMANDS, called)
     return parser
 
 
 def _run(words: list[str]) -> int:
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    elif words == ["version"]:
+        words = ["--version"]
     parser = parser_of([word for word in words if not word.startswith("-")][:1])
     if not words:
         complain(parser.format_help().rstrip())

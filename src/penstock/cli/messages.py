@@ -104,6 +104,25 @@ def task_document(task: QueueTask | penstock.QueueMessage, created: datetime) ->
     }
 
 
+def task_name(payload: object) -> str:
+    """The task that a payload calls; empty if it is no call of a task."""
+    name = payload.get("task") if isinstance(payload, dict) and "v" in payload else None
+    return name if isinstance(name, str) else ""
+
+
+def payload_text(payload: object) -> str:
+    """A payload on one line: a call of a task as Python writes it, as in send_email(to="ann@example.com")."""
+    name = task_name(payload)
+    if not name:
+        return _text(_data(payload))
+    assert isinstance(payload, dict), "it has the name of a task"
+    args, kwargs = payload.get("args"), payload.get("kwargs")
+    words = [json.dumps(one, ensure_ascii=False) for one in args] if isinstance(args, list) else []
+    if isinstance(kwargs, dict):
+        words += [f"{key}={json.dumps(one, ensure_ascii=False)}" for key, one in kwargs.items()]
+    return f"{name}({', '.join(words)})"
+
+
 def _named(name: str, payload: object) -> dict[str, object]:
     """A payload under its name; bytes that are no text have another name, and are in base64."""
     if not isinstance(payload, bytes):

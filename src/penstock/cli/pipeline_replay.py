@@ -21,7 +21,7 @@ from penstock.durations import instant as micros_of
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from penstock.pipeline.core.replay import Extent, Replay
+    from penstock.pipeline.core.replay import Replay, ReplayExtent
 
 STORAGES = ("auto", "log", "lake")
 
@@ -87,10 +87,10 @@ def run(found: argparse.Namespace) -> int:
         )
     # A stream that was deleted may still be in the lake.
     check(target, names=[name for name in (replay.to, replay.stream if replay.storage == "log" else None) if name] or None)
-    from penstock.pipeline.failure import in_our_words  # noqa: PLC0415  # what is wrong above needs no Spark to be told
+    from penstock.pipeline.failure import as_penstock_error  # noqa: PLC0415  # what is wrong above needs no Spark to be told
     from penstock.pipeline.jobs import replay as job  # noqa: PLC0415
 
-    with spark_session(found, "replay") as spark, in_our_words():
+    with spark_session(found, "replay") as spark, as_penstock_error():
         if found.dry_run:
             extent = job.extent(job.read(spark, target, lake_of(found), replay))
         else:
@@ -122,7 +122,7 @@ def replay_of(found: argparse.Namespace, now: int) -> Replay:
     )
 
 
-def tell(found: argparse.Namespace, replay: Replay, extent: Extent) -> None:
+def tell(found: argparse.Namespace, replay: Replay, extent: ReplayExtent) -> None:
     """What was, or would be, replayed."""
     lasts = extent.duration(replay.speed)
     if found.json:

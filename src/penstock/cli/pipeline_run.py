@@ -22,7 +22,7 @@ from penstock.cli.session import add_target, target_of
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unavailable
-from penstock.pipeline.progress import Meter
+from penstock.pipeline.progress import QueryProgress
 
 if TYPE_CHECKING:
     from penstock.pipeline.job import Plan, Start, Target
@@ -176,7 +176,7 @@ def spark_of(found: argparse.Namespace, command: str) -> Spark:
 
 def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], plan: Plan) -> int:
     """Run jobs, one after the other, until they end, fail, or are told to stop; returns the exit code."""
-    begun, done = monotonic(), list[Meter]()
+    begun, done = monotonic(), list[QueryProgress]()
     with told_to_stop() as stop, spark_session(found, name, stop) as spark:
         for start in stages:
             done += _run_stage(start, spark, plan, stop, is_json=found.json)
@@ -184,16 +184,16 @@ def run_queries(found: argparse.Namespace, name: str, stages: Sequence[Start], p
     return 0
 
 
-def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[Meter]:
+def _run_stage(start: Start, spark: Spark, plan: Plan, stop: threading.Event, *, is_json: bool) -> list[QueryProgress]:
     """Run queries to their end; again from the start when Spark lost patience with a worker: each row counts once anyway."""
-    from penstock.pipeline.failure import in_our_words, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
+    from penstock.pipeline.failure import as_penstock_error, is_too_late  # noqa: PLC0415  # `--help` needs no pipeline
     from penstock.pipeline.progress import watch  # noqa: PLC0415
 
     for left in reversed(range(STARTS)):
         if stop.is_set():
             break
         try:
-            with in_our_words():
+            with as_penstock_error():
                 queries = start(spark, plan)
             with Screen(is_json=is_json) as screen:
                 return watch(queries, stop, screen.show)
@@ -257,7 +257,7 @@ class Screen:
         self._told_at = self._drawn_at = monotonic()
         self._told: dict[str, int] = {}
 
-    def show(self, meters: Sequence[Meter]) -> None:
+    def show(self, meters: Sequence[QueryProgress]) -> None:
         """Tell what is new."""
         now = monotonic()
         if self._is_json:
@@ -284,13 +284,13 @@ class Screen:
             redraw_lines([], self._drawn)
             self._drawn = 0
 
-    def _is_news(self, meter: Meter, what: int) -> bool:
+    def _is_news(self, meter: QueryProgress, what: int) -> bool:
         is_news = self._told.get(meter.query, 0 if not self._is_json else -1) != what
         self._told[meter.query] = what
         return is_news
 
 
-def line(meter: Meter, now: int) -> str:
+def line(meter: QueryProgress, now: int) -> str:
     """How far a query is, for a person."""
     if meter.last is None:
         return f"{meter.query:<20}  waits for its first batch"
@@ -302,7 +302,7 @@ def line(meter: Meter, now: int) -> str:
     return "  ".join(parts)
 
 
-def document(meter: Meter, now: int) -> dict[str, object]:
+def document(meter: QueryProgress, now: int) -> dict[str, object]:
     """How far a query is, for a program."""
     last = meter.last
     return {
@@ -317,7 +317,7 @@ def document(meter: Meter, now: int) -> dict[str, object]:
     }
 
 
-def sum_up(meters: Sequence[Meter], duration: int, *, is_json: bool) -> None:
+def sum_up(meters: Sequence[QueryProgress], duration: int, *, is_json: bool) -> None:
     """The last words."""
     seconds = duration / SECOND
     if is_json:

@@ -1,4 +1,4 @@
-"""`penstock queue create|list|show|stats|publish|consume|peek|purge|pause|resume|delete`: work queues."""
+"""`penstock queue create|update|list|show|stats|publish|consume|peek|purge|pause|resume|delete`: work queues."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.input import add_source, add_yes, check_source, confirm, publish_all
+from penstock.cli.input import add_source, add_yes, check_source, confirm, confirm_delete, publish_all
 from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
 from penstock.cli.output import complain, count, say, say_json, span, table
-from penstock.cli.session import add_target, describe, made, on_each, run
+from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
 from penstock.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ KINDS = ("text", "json", "bytes")
 
 
 def configure(parser: Parser) -> None:
-    """Eleven commands of its own."""
+    """Twelve commands of its own."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create a work queue", run_create)
+    update = verbs.add("update", "change settings of a work queue; the others stay", run_update)
     listing = verbs.add("list", "list every work queue with what is in it", run_list)
     show = verbs.add("show", "show the settings of a work queue", run_show)
     stats = verbs.add("stats", "show the state of a work queue in numbers", run_stats)
@@ -35,20 +37,23 @@ def configure(parser: Parser) -> None:
     consume = verbs.add("consume", "take messages from a work queue, once or as they come", run_consume)
     peek = verbs.add("peek", "show the message that would be consumed next, and take nothing", run_peek)
     purge = verbs.add("purge", "remove everything that waits in a work queue", run_purge)
-    for child in (create, show, stats, publish, consume, peek, purge):
+    for child in (create, update, show, stats, publish, consume, peek, purge):
         child.add_argument("name", metavar="NAME")
-    pause = verbs.add("pause", "hand out nothing, to anybody, until it is resumed", run_pause)
-    resume = verbs.add("resume", "hand out again", run_resume)
+    pause = verbs.add("pause", "pause delivery", run_pause)
+    resume = verbs.add("resume", "resume delivery", run_resume)
     delete = verbs.add("delete", "delete work queues with everything in them, their dead letters too", run_delete)
     for child in (pause, resume, delete):
         child.add_argument("names", metavar="NAME", nargs="+")
-    _add_settings(create)
+    for child in (create, update):
+        _add_settings(child)
+    add_exist_ok(create, "queue")
     _add_terms(publish)
     add_consumption(consume)
     for child in (consume, peek):
         add_format(child)
-    add_yes(purge)
-    for child in (create, listing, show, stats, publish, consume, peek, purge, pause, resume, delete):
+    for child in (purge, delete):
+        add_yes(child)
+    for child in (create, update, listing, show, stats, publish, consume, peek, purge, pause, resume, delete):
         add_target(child)
 
 
@@ -64,7 +69,6 @@ def _add_settings(parser: Parser) -> None:
         "--overflow", choices=["reject", "discard", "spill"], help="beyond it: refuse, drop, or keep anyway (default: reject)"
     )
     parser.add_argument("--max-dead-letters", type=whole(0), metavar="N", help="room for dead letters; 0: none (default: 10000)")
-    parser.add_argument("--exist-ok", action="store_true", help="no error when it exists already; it stays as it is")
 
 
 def _add_terms(parser: Parser) -> None:
@@ -84,7 +88,7 @@ def run_create(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
-        is_new = await made(queue.create(_config(found)), exist_ok=found.exist_ok)
+        is_new = await made(partial(queue.create, **_settings(found)), exist_ok=found.exist_ok)
         if found.json:
             say_json({"name": found.name, **asdict(await queue.config())})
         else:
@@ -94,7 +98,22 @@ def run_create(found: argparse.Namespace) -> int:
     return run(found, work)
 
 
-def _config(found: argparse.Namespace) -> penstock.QueueConfig:
+def run_update(found: argparse.Namespace) -> int:
+    """Only what is given changes."""
+
+    async def work(pubsub: PubSub) -> int:
+        config = await pubsub.queue(found.name).update(**_settings(found))
+        if found.json:
+            say_json({"name": found.name, **asdict(config)})
+        else:
+            say(f"updated queue {found.name}")
+        return 0
+
+    return run(found, work)
+
+
+def _settings(found: argparse.Namespace) -> dict[str, Any]:
+    """The settings that are given."""
     given: dict[str, Any] = {
         "ack_deadline_secs": found.ack_deadline,
         "max_retries": found.max_retries,
@@ -102,13 +121,13 @@ def _config(found: argparse.Namespace) -> penstock.QueueConfig:
         "message_ttl": found.ttl,
         "default_priority": found.priority,
         "default_prefetch": found.prefetch,
-        "max_prefetch": None if found.prefetch is None else max(found.prefetch, 1_000),
+        "max_prefetch": None if found.prefetch is None or found.prefetch <= 1_000 else found.prefetch,
         "max_depth": found.max_depth,
         "overflow": found.overflow,
         "dead_letter_max_size": found.max_dead_letters,
         "dead_letter_enabled": False if found.max_dead_letters == 0 else None,
     }
-    return penstock.QueueConfig(**{name: value for name, value in given.items() if value is not None})
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def run_list(found: argparse.Namespace) -> int:
@@ -123,6 +142,7 @@ def run_list(found: argparse.Namespace) -> int:
                 [
                     one.queue,
                     f"{one.depth:,}",
+                    f"{one.delayed:,}",
                     f"{one.in_flight:,}",
                     f"{one.dead_letters:,}",
                     str(one.consumers),
@@ -131,7 +151,7 @@ def run_list(found: argparse.Namespace) -> int:
                 ]
                 for one in queues
             ]
-            say(table([["NAME", "DEPTH", "IN FLIGHT", "DEAD", "CONSUMERS", "OLDEST", "STATE"], *rows]))
+            say(table([["NAME", "DEPTH", "DELAYED", "IN FLIGHT", "DEAD", "CONSUMERS", "OLDEST", "STATE"], *rows]))
         else:
             complain("no queues; `penstock queue create NAME` makes one")
         return 0
@@ -262,8 +282,9 @@ def run_purge(found: argparse.Namespace) -> int:
 
     async def work(pubsub: PubSub) -> int:
         queue = pubsub.queue(found.name)
-        depth = (await queue.stats()).depth
-        await confirm(found, f"remove {count(depth, 'message')} from queue {found.name}")
+        stats = await queue.stats()
+        if there := stats.depth + stats.delayed:
+            await confirm(found, f"remove {count(there, 'message')} from queue {found.name}")
         purged = await queue.purge()
         if found.json:
             say_json({"purged": purged})
@@ -285,5 +306,18 @@ def run_resume(found: argparse.Namespace) -> int:
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "deleted queue", lambda name: pubsub.queue(name).delete()))
+    """Asks before messages or dead letters are removed. One after the other; an unknown one stops it there."""
+
+    async def contents(queue: WorkQueue) -> str:
+        stats = await queue.stats()
+        messages = stats.depth + stats.delayed + stats.in_flight
+        return " and ".join(
+            count(number, noun) for number, noun in ((messages, "message"), (stats.dead_letters, "dead letter")) if number
+        )
+
+    async def work(pubsub: PubSub, name: str) -> None:
+        queue = pubsub.queue(name)
+        await confirm_delete(found, f"queue {name}", lambda: contents(queue))
+        await queue.delete()
+
+    return run(found, lambda pubsub: on_each(found, "deleted queue", lambda name: work(pubsub, name)))

@@ -20,6 +20,13 @@ _DROPPED = {
 }
 
 
+_DIED = {
+    "explicit_nack": "a consumer rejected it",
+    "max_retries_exceeded": "its retries were used up",
+    "ttl_expired": "its time to live ran out",
+}
+
+
 def kept_by(why: Explanation, now: datetime, consumer: str | None = None) -> str:
     """What keeps an unsettled message from being delivered."""
     until = f" until {moment(why.until)} (in {span((why.until - now).total_seconds())})" if why.until is not None else ""
@@ -61,4 +68,5 @@ def ended_by(last: TraceEvent | None) -> str:
 
 def _reason(detail: dict[str, str]) -> str:
     error = f" ({detail['error']})" if detail.get("error") else ""
-    return detail.get("reason", "?").replace("_", " ") + error
+    reason = detail.get("reason", "?")
+    return _DIED.get(reason, reason.replace("_", " ")) + error

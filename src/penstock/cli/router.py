@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import threading
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
@@ -17,11 +18,12 @@ from penstock.cli.command import Parser, Verbs
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.serve import serve
 from penstock.cli.settings import add_flags, settings_of
-from penstock.clock import SystemClock
+from penstock.clock import SystemClock, monotonic
 from penstock.config import OPTIONS
 from penstock.config.load import DEFAULT
+from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument, NotFound, PenstockError, ServerUnreachable, Unauthenticated
-from penstock.router.configuration import URL_VARIABLE, ConfigCache, ConfigFile, Place, find_places
+from penstock.router.configuration import URL_VARIABLE, ConfigCache, ConfigFile, ConfigSource, find_places
 from penstock.router.core.config import RouterConfig, changes, merge, shown_uri
 from penstock.router.source import SourceContext, open_source
 
@@ -63,7 +65,7 @@ def _add_places(parser: Parser) -> None:
     )
 
 
-def _places(found: argparse.Namespace) -> list[Place]:
+def _places(found: argparse.Namespace) -> list[ConfigSource]:
     places = find_places(file=found.config, urls=found.config_url, environment=os.environ)
     if not places:
         raise InvalidArgument("there is no configuration", hint=f"give --config FILE or --config-url URL, or set {URL_VARIABLE}")
@@ -116,7 +118,7 @@ def run_check(found: argparse.Namespace) -> int:
     return 0
 
 
-async def _fetch(places: list[Place], passed_over: list[str]) -> list[RouterConfig]:
+async def _fetch(places: list[ConfigSource], passed_over: list[str]) -> list[RouterConfig]:
     found: list[RouterConfig] = []
     for place in places:
         try:
@@ -172,6 +174,8 @@ SERVER = "http://127.0.0.1:8095"
 SERVER_VARIABLE = "PENSTOCK_ROUTER"
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"
 SECONDS = 30
+START_SECONDS, LOOK_SECONDS = 10, 0.05
+"""How long a router that was just started may take until it listens, and how often to look."""
 WELL = "HEALTHY"
 
 
@@ -224,7 +228,7 @@ def run_status(found: argparse.Namespace) -> int:
 def run_seed(found: argparse.Namespace) -> int:
     """Say how many messages were sent."""
     asked = {"count": found.count, "queue": found.queue, "endpoint": found.endpoint, "messageGroupMode": found.groups}
-    answer = _Router(found).call("POST", "/api/seed/messages", asked)
+    answer = _Router(found).call("POST", "/api/seed/messages", asked, patience=START_SECONDS)
     if found.json:
         say_json(answer)
     else:
@@ -295,13 +299,19 @@ class _Router:
     def get(self, path: str) -> Any:
         return self.call("GET", path)
 
-    def call(self, method: str, path: str, asked: object = None) -> Any:
+    def call(self, method: str, path: str, asked: object = None, *, patience: float = 0) -> Any:
+        """Ask the router, for `patience` seconds if nothing listens yet; returns what its JSON says."""
         body = None if asked is None else json.dumps(asked).encode()
         headers = {**self._headers, **({} if body is None else {"Content-Type": "application/json"})}
         host, port = self._parts.hostname or "", self._parts.port
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         connection = kind(host, port, timeout=SECONDS)
+        until = monotonic() + patience * SECOND
         try:
+            if patience and not _is_connected(connection):
+                complain(f"nothing listens at {self._url}: waiting {patience:g} s for a router that starts")
+                while not _is_connected(connection) and monotonic() < until:
+                    threading.Event().wait(LOOK_SECONDS)
             connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
             response = connection.getresponse()
             content = response.read()
@@ -337,6 +347,15 @@ class _Router:
         if status == 404:
             return _hinted(NotFound(f"a router at {self._url}"), "something else listens there: name the router's own address")
         return FailedPrecondition(f"{method} {path} was answered with status {status}: {said}")
+
+
+def _is_connected(connection: HTTPConnection) -> bool:
+    """Connect; False if nothing listens there yet."""
+    try:
+        connection.connect()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def _hinted(error: PenstockError, hint: str) -> PenstockError:

@@ -12,14 +12,26 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.cli.command import TERMINATED
+from penstock.cli.command import TERMINATED, nearest
 from penstock.cli.output import facts, say, say_json
-from penstock.errors import AlreadyExists, DataDirectoryInUse, InvalidArgument, PenstockError, ServerUnreachable, Unauthenticated
+from penstock.errors import (
+    AlreadyExists,
+    DataDirectoryInUse,
+    InvalidArgument,
+    NotFound,
+    PenstockError,
+    QueueNotFound,
+    ServerUnreachable,
+    SnapshotNotFound,
+    SubscriptionNotFound,
+    TopicNotFound,
+    Unauthenticated,
+)
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -33,6 +45,7 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8085
 DEFAULT_SERVER = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
 DEFAULT_DATA_DIR = "penstock-data"
 PROBE_SECONDS = 1.0
+SHOWN_NAMES = 5
 
 T = TypeVar("T")
 Work = Callable[["PubSub"], Awaitable[int]]
@@ -109,19 +122,68 @@ def run(found: argparse.Namespace, work: Work, *, is_heavy: bool = False) -> int
     """
     target = target_of(found, os.environ)
     with asyncio.Runner(loop_factory=_faster_loop() if is_heavy else None) as runner:
-        return runner.run(within(target.client, work))
+        return runner.run(within(target.client, lambda pubsub: _suggesting(pubsub, work)))
 
 
-async def made(creation: Awaitable[object], *, exist_ok: bool) -> bool:
-    """Create something; False when it exists already, which is an error unless that is allowed."""
+async def _suggesting(pubsub: PubSub, work: Work) -> int:
+    """Do a command's work; an error about a name that does not exist suggests one that does."""
     try:
-        await creation
+        return await work(pubsub)
+    except (TopicNotFound, SubscriptionNotFound, QueueNotFound, SnapshotNotFound) as error:
+        with suppress(PenstockError):  # a token may not be allowed to list names, and the first error is the one that counts
+            error.hint = await _names_nearby(pubsub, error) or error.hint
+        raise
+
+
+async def _names_nearby(pubsub: PubSub, error: NotFound) -> str | None:
+    """What to type instead of a name that does not exist."""
+    name = str(error.name)
+    topics, subscriptions, queues, snapshots = await asyncio.gather(
+        pubsub.topics(), pubsub.subscriptions(), pubsub.queues(), pubsub.snapshots()
+    )
+    listed = {
+        "topic": [one.name for one in topics],
+        "subscription": [one.name for one in subscriptions],
+        "queue": queues,
+        "snapshot": [one.name for one in snapshots],
+    }
+    wanted = error.kind.lower()
+    if near := nearest(name, listed.pop(wanted)):
+        return f"did you mean {near}?"
+    if wanted == "subscription" and (below := [one.name for one in subscriptions if one.topic == name]):
+        return f"{name} is a topic; its subscriptions: {', '.join(below[:SHOWN_NAMES])}"
+    for kind, names in listed.items():
+        if name in names:
+            return f"{name} is a {kind}: see penstock {kind} --help"
+    for kind, names in listed.items():
+        if near := nearest(name, names):
+            return f"did you mean the {kind} {near}?"
+    return None
+
+
+async def made(create: Callable[..., Awaitable[object]], *, exist_ok: bool) -> bool:
+    """Create something; False when it exists already, which is an error unless that is allowed and it has these settings."""
+    try:
+        await create()
     except AlreadyExists as error:
         if not exist_ok:
             error.hint = "choose another name, or say --exist-ok to leave it as it is"
             raise
-        return False
-    return True
+    else:
+        return True
+    try:
+        await create(exist_ok=True)
+    except AlreadyExists as error:
+        error.hint = "change it with the command update, or leave these options out"
+        raise
+    return False
+
+
+def add_exist_ok(parser: argparse.ArgumentParser, noun: str) -> None:
+    """`--exist-ok` of a command that creates something."""
+    parser.add_argument(
+        "--exist-ok", action="store_true", help=f"no error for a {noun} that exists already with the settings that are given"
+    )
 
 
 async def on_each(found: argparse.Namespace, done: str, act: Callable[[str], Awaitable[object]]) -> int:
@@ -168,10 +230,10 @@ async def within(make: Callable[[], AbstractAsyncContextManager[T]], work: Calla
             raise
         return TERMINATED
     except PenstockError as error:
-        raise _in_our_words(error) from None
+        raise _with_cli_hint(error) from None
 
 
-def _in_our_words(error: PenstockError) -> PenstockError:
+def _with_cli_hint(error: PenstockError) -> PenstockError:
     """The same error, with what to do about it on a command line."""
     match error:
         case DataDirectoryInUse():

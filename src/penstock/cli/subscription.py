@@ -1,4 +1,4 @@
-"""`penstock subscription create|list|show|delete|seek|pause|resume|stats`."""
+"""`penstock subscription create|update|list|show|delete|seek|pause|resume|stats`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
 from penstock.cli.command import Parser, Verbs
+from penstock.cli.input import add_yes, confirm_delete
 from penstock.cli.output import complain, count, say, say_json, span, table
-from penstock.cli.session import add_target, describe, made, on_each, run
+from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 
@@ -20,11 +21,19 @@ if TYPE_CHECKING:
 
 
 def configure(parser: Parser) -> None:
-    """Eight commands of its own."""
+    """Nine commands of its own."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create a subscription, which receives what is published from now on", run_create)
     create.add_argument("name", metavar="NAME")
-    _add_options(create)
+    create.add_argument("--topic", required=True, metavar="TOPIC", help="what it receives")
+    create.add_argument("--ordering", action="store_true", help="messages of one ordering key come one at a time, in order")
+    create.add_argument("--filter", metavar="EXPRESSION", help="only messages whose attributes match; it cannot be changed later")
+    add_exist_ok(create, "subscription")
+    update = verbs.add("update", "change options of a subscription; the others stay", run_update)
+    update.add_argument("name", metavar="NAME")
+    update.set_defaults(ordering=None, filter=None)
+    for child in (create, update):
+        _add_options(child)
     listing = verbs.add("list", "list every subscription with its backlog", run_list)
     listing.add_argument("--topic", metavar="TOPIC", help="only those of this topic")
     show = verbs.add("show", "show the settings of a subscription", run_show)
@@ -33,20 +42,18 @@ def configure(parser: Parser) -> None:
     for child in (show, stats, seek):
         child.add_argument("name", metavar="NAME")
     _add_places(seek)
-    pause = verbs.add("pause", "hand out nothing, to anybody, until it is resumed", run_pause)
-    resume = verbs.add("resume", "hand out again", run_resume)
+    pause = verbs.add("pause", "pause delivery", run_pause)
+    resume = verbs.add("resume", "resume delivery", run_resume)
     delete = verbs.add("delete", "delete subscriptions with everything in them", run_delete)
     for child in (pause, resume, delete):
         child.add_argument("names", metavar="NAME", nargs="+")
-    for child in (create, listing, show, stats, seek, pause, resume, delete):
+    add_yes(delete)
+    for child in (create, update, listing, show, stats, seek, pause, resume, delete):
         add_target(child)
 
 
 def _add_options(parser: Parser) -> None:
-    parser.add_argument("--topic", required=True, metavar="TOPIC", help="what it receives")
     parser.add_argument("--ack-deadline", type=duration, metavar="DURATION", help="how long a lease lasts (default: 10s)")
-    parser.add_argument("--ordering", action="store_true", help="messages of one ordering key come one at a time, in order")
-    parser.add_argument("--filter", metavar="EXPRESSION", help="only messages whose attributes match; it cannot be changed later")
     add_backoff(parser)
     parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="where a message goes that failed too often")
     parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after so many deliveries (default: 5)")
@@ -58,7 +65,6 @@ def _add_options(parser: Parser) -> None:
     parser.add_argument(
         "--overflow", choices=["discard", "reject", "spill"], help="beyond it: drop, refuse the publish, or keep on disk alone"
     )
-    parser.add_argument("--exist-ok", action="store_true", help="no error when it exists already; it stays as it is")
 
 
 def _add_places(parser: Parser) -> None:
@@ -75,8 +81,8 @@ def run_create(found: argparse.Namespace) -> int:
     """With the settings that were given, and defaults for the rest."""
 
     async def work(pubsub: PubSub) -> int:
-        subscription = pubsub.subscription(found.name, topic=found.topic)
-        is_new = await made(subscription.create(_options(found)), exist_ok=found.exist_ok)
+        subscription = pubsub.subscription(found.name, topic=found.topic, **_options(found))
+        is_new = await made(subscription.create, exist_ok=found.exist_ok)
         if found.json:
             say_json(_document(await subscription.metadata()))
         else:
@@ -86,15 +92,30 @@ def run_create(found: argparse.Namespace) -> int:
     return run(found, work)
 
 
-def _options(found: argparse.Namespace) -> penstock.SubscriptionOptions:
+def run_update(found: argparse.Namespace) -> int:
+    """Only what is given changes."""
+
+    async def work(pubsub: PubSub) -> int:
+        metadata = await pubsub.subscription(found.name).update(**_options(found))
+        if found.json:
+            say_json(_document(metadata))
+        else:
+            say(f"updated subscription {found.name}")
+        return 0
+
+    return run(found, work)
+
+
+def _options(found: argparse.Namespace) -> dict[str, Any]:
+    """The options that are given."""
     given: dict[str, Any] = {
         "ack_deadline_seconds": found.ack_deadline,
-        "message_ordering": found.ordering,
+        "message_ordering": found.ordering or None,
         "filter": found.filter,
         "retry_policy": retry_policy(found),
-        "exactly_once": found.exactly_once,
+        "exactly_once": found.exactly_once or None,
         "message_retention_duration": found.retention,
-        "retain_acked_messages": not found.no_retain_acked,
+        "retain_acked_messages": False if found.no_retain_acked else None,
         "max_messages": found.max_messages,
         "max_bytes": found.max_bytes,
         "overflow": found.overflow,
@@ -103,7 +124,7 @@ def _options(found: argparse.Namespace) -> penstock.SubscriptionOptions:
         given["dead_letter_policy"] = penstock.DeadLetterPolicy(found.dead_letter_topic, found.max_attempts or 5)
     elif found.max_attempts is not None:
         raise InvalidArgument("--max-attempts is given without --dead-letter-topic", hint="say where dead messages go")
-    return penstock.SubscriptionOptions(**{name: value for name, value in given.items() if value is not None})
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def run_list(found: argparse.Namespace) -> int:
@@ -119,13 +140,14 @@ def run_list(found: argparse.Namespace) -> int:
                     one.name,
                     f"{one.topic} (deleted)" if one.detached else one.topic,
                     f"{one.stats.backlog:,}",
+                    f"{one.stats.delayed:,}",
                     f"{one.stats.in_flight:,}",
                     span(one.stats.oldest_age_seconds) if one.stats.backlog else "-",
                     "paused" if one.stats.paused else "open",
                 ]
                 for one in listed
             ]
-            say(table([["NAME", "TOPIC", "BACKLOG", "IN FLIGHT", "OLDEST", "STATE"], *rows]))
+            say(table([["NAME", "TOPIC", "BACKLOG", "DELAYED", "IN FLIGHT", "OLDEST", "STATE"], *rows]))
         else:
             complain("no subscriptions; `penstock subscription create NAME --topic TOPIC` makes one")
         return 0
@@ -188,8 +210,19 @@ def run_resume(found: argparse.Namespace) -> int:
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "deleted subscription", lambda name: pubsub.subscription(name).delete()))
+    """Asks before messages are removed. One after the other; an unknown one stops it there."""
+
+    async def work(pubsub: PubSub, name: str) -> None:
+        subscription = pubsub.subscription(name)
+
+        async def contents() -> str:
+            backlog = (await subscription.stats()).backlog
+            return count(backlog, "message") if backlog else ""
+
+        await confirm_delete(found, f"subscription {name}", contents)
+        await subscription.delete()
+
+    return run(found, lambda pubsub: on_each(found, "deleted subscription", lambda name: work(pubsub, name)))
 
 
 def _document(metadata: penstock.SubscriptionMetadata) -> dict[str, Any]:

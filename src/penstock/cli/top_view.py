@@ -35,6 +35,7 @@ class Flow:
     """`subscription` or `queue`."""
     topic: str | None
     backlog: int
+    delayed: int
     in_flight: int
     oldest: float
     delivered: float | None
@@ -87,6 +88,7 @@ def sample(before: Overview | None, after: Overview) -> Sample:
                 "subscription",
                 one.topic,
                 new.backlog,
+                new.delayed,
                 new.in_flight,
                 new.oldest_age_seconds,
                 rate(old.delivered_total if old else None, new.delivered_total),
@@ -103,7 +105,8 @@ def sample(before: Overview | None, after: Overview) -> Sample:
                 queue.queue,
                 "queue",
                 None,
-                queue.depth + queue.in_flight,
+                queue.depth + queue.delayed + queue.in_flight,
+                queue.delayed,
                 queue.in_flight,
                 queue.oldest_message_age_secs,
                 rate(past.consumed_total if past else None, queue.consumed_total),
@@ -165,12 +168,13 @@ def _flow_columns(kind: str, flows: Sequence[Flow]) -> list[Column]:
     return [
         column(kind.upper(), lambda flow: f"{flow.name} ({flow.note})" if flow.note else flow.name),
         column("BACKLOG", lambda flow: short(flow.backlog)),
+        column("DELAYED", lambda flow: short(flow.delayed), 5),
         column("IN FLIGHT", lambda flow: short(flow.in_flight), 3),
         column("OLDEST", lambda flow: span(round(flow.oldest, 1)) if flow.backlog else "-", 1),
         column("DELIVERED/s", lambda flow: _rate(flow.delivered)),
         column("ACKED/s", lambda flow: _rate(flow.acked), 2),
         column("NACKED/s", lambda flow: _rate(flow.nacked), 4),
-        column("DEAD", lambda flow: short(flow.dead), 5),
+        column("DEAD", lambda flow: short(flow.dead), 6),
     ]
 
 

@@ -1,24 +1,26 @@
-"""`penstock topic create|list|show|delete`."""
+"""`penstock topic create|update|list|show|delete`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.cli.arguments import duration
+from penstock.cli.arguments import duration, optional
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, say, say_json, table, when
-from penstock.cli.session import add_target, describe, made, on_each, run
+from penstock.cli.input import add_yes, confirm_delete
+from penstock.cli.output import complain, count, say, say_json, table, when
+from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
 
 
 def configure(parser: Parser) -> None:
-    """Four commands of its own."""
+    """Five commands of its own."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create topics", run_create)
     create.add_argument("names", metavar="NAME", nargs="+")
@@ -28,12 +30,22 @@ def configure(parser: Parser) -> None:
         metavar="DURATION",
         help="keep messages so long for a seek, also those that everybody acked",
     )
-    create.add_argument("--exist-ok", action="store_true", help="no error for a topic that exists already; it stays as it is")
+    add_exist_ok(create, "topic")
+    update = verbs.add("update", "change the settings of topics", run_update)
+    update.add_argument("names", metavar="NAME", nargs="+")
+    update.add_argument(
+        "--retention",
+        type=optional(duration),
+        required=True,
+        metavar="DURATION",
+        help="keep messages for this long for a seek, also those that everybody acked; none: only until they are acked",
+    )
     show = verbs.add("show", "show a topic and its subscriptions", run_show)
     show.add_argument("name", metavar="NAME")
     delete = verbs.add("delete", "delete topics; their subscriptions are detached", run_delete)
     delete.add_argument("names", metavar="NAME", nargs="+")
-    for child in (create, verbs.add("list", "list every topic", run_list), show, delete):
+    add_yes(delete)
+    for child in (create, update, verbs.add("list", "list every topic", run_list), show, delete):
         add_target(child)
 
 
@@ -44,7 +56,7 @@ def run_create(found: argparse.Namespace) -> int:
         there: list[penstock.TopicMetadata] = []
         try:
             for topic in map(pubsub.topic, found.names):
-                is_new = await made(topic.create(retention=found.retention), exist_ok=found.exist_ok)
+                is_new = await made(partial(topic.create, retention=found.retention), exist_ok=found.exist_ok)
                 if found.json:
                     there.append(await topic.metadata())
                 else:
@@ -55,6 +67,14 @@ def run_create(found: argparse.Namespace) -> int:
         return 0
 
     return run(found, work)
+
+
+def run_update(found: argparse.Namespace) -> int:
+    """One after the other; an unknown one stops it there."""
+    return run(
+        found,
+        lambda pubsub: on_each(found, "updated topic", lambda name: pubsub.topic(name).update(retention=found.retention)),
+    )
 
 
 def run_list(found: argparse.Namespace) -> int:
@@ -89,5 +109,15 @@ def run_show(found: argparse.Namespace) -> int:
 
 
 def run_delete(found: argparse.Namespace) -> int:
-    """One after the other; an unknown one stops it there."""
-    return run(found, lambda pubsub: on_each(found, "deleted topic", lambda name: pubsub.topic(name).delete()))
+    """Asks before messages are removed. One after the other; an unknown one stops it there."""
+
+    async def work(pubsub: PubSub, name: str) -> None:
+        async def contents() -> str:
+            there = [one for one in (await pubsub.overview()).subscriptions if one.topic == name and not one.detached]
+            backlog = sum(one.stats.backlog for one in there)
+            return f"{count(backlog, 'message')} of its subscriptions" if backlog else ""
+
+        await confirm_delete(found, f"topic {name}", contents)
+        await pubsub.topic(name).delete()
+
+    return run(found, lambda pubsub: on_each(found, "deleted topic", lambda name: work(pubsub, name)))

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from penstock.client.handlers import Events, Inflow, Listener
+from penstock.client.handlers import Dispatcher, Events, Listener
 from penstock.client.link import Link
 from penstock.client.message import IncomingMessage
 from penstock.client.options import SubscriberOptions
-from penstock.client.settlement import PullHolder
+from penstock.client.settlement import PullSettler
 from penstock.client.stream import MessageStream
 from penstock.errors import InvalidArgument
 
@@ -42,9 +42,9 @@ class Consumer(Generic[M]):
         self._pubsub = pubsub
         self.name = name
         self._events = Events("message", "error", "close")
-        self.inflow: Inflow[M] = Inflow(self._events, self._handler_failed)
+        self.dispatcher: Dispatcher[M] = Dispatcher(self._events, self._handler_failed)
         self._stream = MessageStream(self, SubscriberOptions())
-        self._holders: dict[str, PullHolder] = {}
+        self._holders: dict[str, PullSettler] = {}
         """Holders of what was taken without the stream, by the name of the consumer."""
 
     # ── for users ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -53,7 +53,7 @@ class Consumer(Generic[M]):
         """Call a function, or a coroutine function, for each 'message', each 'error', and the 'close'."""
         self._events.add(event, listener)
         if event == "message":
-            self.inflow.attend()
+            self.dispatcher.handler_added()
         return self
 
     def off(self, event: str, listener: Listener) -> Self:
@@ -75,8 +75,8 @@ class Consumer(Generic[M]):
         """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says."""
         await self._stream.stop()
         holders, self._holders = self._holders, {}
-        for holder in holders.values():
-            await holder.finish()
+        for settler in holders.values():
+            await settler.finish()
 
     def pause(self) -> None:
         """Receive nothing until `resume`."""
@@ -105,10 +105,11 @@ class Consumer(Generic[M]):
 
     async def __aiter__(self) -> AsyncIterator[M]:
         """Every message as it arrives. Opens it; ends when it is closed, and raises the error if one ended it."""
+        self._pubsub.check_open()
         if not self.is_open:
             self.open()
-        while (message := await self.inflow.next()) is not None:
-            with self.inflow.working(message):
+        while (message := await self.dispatcher.next()) is not None:
+            with self.dispatcher.working(message):
                 yield message
         if self._stream.failure is not None:
             raise self._stream.failure

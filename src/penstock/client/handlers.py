@@ -85,7 +85,7 @@ async def _guarded(event: str, result: Awaitable[Any]) -> None:
 M = TypeVar("M", bound=IncomingMessage)
 
 
-class Inflow(Generic[M]):
+class Dispatcher(Generic[M]):
     """Passes messages to handlers and iterators. If a handler raises, `fail` is called, and the rest continues."""
 
     def __init__(self, events: Events, fail: Callable[[Exception, IncomingMessage], None]) -> None:
@@ -147,7 +147,7 @@ class Inflow(Generic[M]):
         """Drop waiting messages whose leases have expired."""
         self._waiting = deque(message for message in self._waiting if message.receipt not in receipts)
 
-    def attend(self) -> None:
+    def handler_added(self) -> None:
         """A handler was added: pass it the messages that wait."""
         while self._waiting and self._listeners["message"]:
             self.take(self._waiting.popleft())

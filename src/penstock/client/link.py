@@ -6,11 +6,13 @@ transient error, and their readers open them again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from penstock.client.core.differences import difference
 from penstock.clock import Clock
-from penstock.errors import AlreadyExists, NotFound, PenstockError
+from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PenstockError
 from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
@@ -20,6 +22,7 @@ from penstock.wire.operations import Operations
 P = ParamSpec("P")
 T = TypeVar("T")
 
+NOTHING: Mapping[str, object] = {}
 
 Delivery = frames.Leased | frames.Delivery
 """One delivery: the broker's own lease if the broker is in this process."""
@@ -93,19 +96,41 @@ class Link(Protocol):
         """
 
 
-async def created(creation: Awaitable[object], *, exist_ok: bool) -> None:
-    """Create something; AlreadyExists is ignored with `exist_ok`."""
+def check_loop(loop: asyncio.AbstractEventLoop | None) -> None:
+    """FailedPrecondition if `loop`, to which a client belongs, is not the one that runs here."""
+    try:
+        if asyncio.get_running_loop() is loop:
+            return
+        where = "in another event loop"
+    except RuntimeError:
+        where = "outside an event loop"
+    raise FailedPrecondition(
+        f"the client is used {where}, expected the event loop in which it was opened",
+        hint="use penstock.sync.PubSub in threads and in code without an event loop, or open a PubSub in each loop",
+    )
+
+
+async def created(
+    creation: Awaitable[object],
+    *,
+    exist_ok: bool,
+    given: Mapping[str, object] = NOTHING,
+    found: Callable[[], Awaitable[Mapping[str, object]]] | None = None,
+) -> None:
+    """Create something. With `exist_ok`, AlreadyExists is ignored if what exists is as `given`: `found` returns its settings."""
     try:
         await creation
-    except AlreadyExists:
+    except AlreadyExists as error:
         if not exist_ok:
             raise
+        if given and found is not None and (other := difference(await found(), given)) is not None:
+            raise AlreadyExists(error.kind, error.name, other) from None
 
 
 async def exists(look: Awaitable[object]) -> bool:
     """Whether a lookup finds something."""
     try:
         await look
-    except NotFound:
+    except (NotFound, InvalidArgument):  # nothing is there, or can have this name
         return False
     return True

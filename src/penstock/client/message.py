@@ -46,7 +46,7 @@ async def response_to(settling: Awaitable[Sized]) -> AckResponse:
     return AckResponse.INVALID if failed else AckResponse.SUCCESS
 
 
-class Holder(Protocol):
+class DeliverySettler(Protocol):
     """Settles deliveries. May be called from any thread."""
 
     def begin(self, message: IncomingMessage) -> None:
@@ -75,9 +75,9 @@ class IncomingMessage:
 
     __slots__ = (
         "_delivery",
-        "_holder",
         "_is_settled",
         "_opened",
+        "_settler",
         "deadline",
         "end_at",
         "is_worked_on",
@@ -87,8 +87,10 @@ class IncomingMessage:
         "stream",
     )
 
-    def __init__(self, holder: Holder, opened: Opened, delivery: Delivery, receipt: int, now: int, deadline: int) -> None:  # noqa: PLR0917
-        self._holder = holder
+    def __init__(  # noqa: PLR0917
+        self, settler: DeliverySettler, opened: Opened, delivery: Delivery, receipt: int, now: int, deadline: int
+    ) -> None:
+        self._settler = settler
         self._opened = opened
         self._delivery = delivery
         self.receipt = receipt
@@ -176,40 +178,40 @@ class IncomingMessage:
     def begin(self) -> None:
         """Report that work on it starts: if this process dies, the attempt counts. Streams report it themselves."""
         if not self._is_settled:
-            self._holder.begin(self)
+            self._settler.begin(self)
 
     def ack(self) -> None:
         """Acknowledge it."""
         if not self._is_settled:
             self._is_settled = True
-            self._holder.ack(self)
+            self._settler.ack(self)
 
     def nack(self) -> None:
         """Requeue it: it is redelivered, at once or after the retry policy's backoff, or becomes a dead letter."""
         if not self._is_settled:
             self._is_settled = True
-            self._holder.nack(self, Nack(self.receipt))
+            self._settler.nack(self, Nack(self.receipt))
 
     def modify_ack_deadline(self, seconds: Duration) -> None:
         """Set the end of the lease to `seconds` from now; 0 requeues the message."""
         span = _span(seconds)
         if not self._is_settled:
             self._is_settled = not span
-            self._holder.move(self, span)
+            self._settler.move(self, span)
 
     async def ack_with_response(self) -> AckResponse:
         """Acknowledge it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
-        return await self._holder.confirm(self, acks=[self.receipt])
+        return await self._settler.confirm(self, acks=[self.receipt])
 
     async def nack_with_response(self) -> AckResponse:
         """Requeue it, and return when that is certain; INVALID if the lease was over."""
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = True
-        return await self._holder.confirm(self, nack=Nack(self.receipt))
+        return await self._settler.confirm(self, nack=Nack(self.receipt))
 
     async def modify_ack_deadline_with_response(self, seconds: Duration) -> AckResponse:
         """As `modify_ack_deadline`; INVALID if the lease was over."""
@@ -217,7 +219,7 @@ class IncomingMessage:
         if self._is_settled:
             return AckResponse.INVALID
         self._is_settled = not span
-        return await self._holder.confirm(self, seconds=span)
+        return await self._settler.confirm(self, seconds=span)
 
     def __repr__(self) -> str:
         return f"<IncomingMessage {self.id} attempt {self.delivery_attempt}, {self.length} bytes>"

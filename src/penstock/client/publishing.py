@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.client.core.batching import Batch, Batching, Patience
+from penstock.client.core.batching import Batch, Batching, RetryWindow
 from penstock.client.options import PublishOptions
 from penstock.clock import monotonic
 from penstock.durations import SECOND, instant, micros
@@ -126,8 +126,6 @@ class Sender(ABC, Generic[M]):
     """The kind of its destination, for log messages."""
     divisible: tuple[type[PenstockError], ...] = (InvalidArgument,)
     """Errors that may be one message's alone: the others of its batch are sent without it."""
-    level = logging.WARNING
-    """The level at which failures are logged: the publisher may not be waiting for the result."""
 
     def __init__(self, pubsub: PubSub, name: str) -> None:
         self._pubsub = pubsub
@@ -180,6 +178,7 @@ class Sender(ABC, Generic[M]):
 
     async def flow_controlled(self) -> None:
         """Return when flow control leaves room for a message."""
+        self._pubsub.check_open()
         while self._batching.lacking() is not None:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._in_line.append(turn)
@@ -187,6 +186,7 @@ class Sender(ABC, Generic[M]):
 
     async def flush(self) -> None:
         """Send everything now, and return when all of it is confirmed or has failed."""
+        self._pubsub.check_open()
         self._batching.flush()
         if not self._batching.unsettled:
             return
@@ -250,7 +250,7 @@ class Sender(ABC, Generic[M]):
     async def _send(self, batch: Batch[M, Ticket]) -> None:
         """Send a batch until it succeeds or fails: afterwards each of its tickets is done."""
         seconds = self._options.give_up_seconds
-        patience = Patience(monotonic() + round(seconds * SECOND))
+        patience = RetryWindow(monotonic() + round(seconds * SECOND))
         try:
             async with asyncio.timeout(seconds):
                 results = await self._published(batch, batch.messages, patience)
@@ -272,7 +272,7 @@ class Sender(ABC, Generic[M]):
             self._batching.settle(batch)
             self._settled(batch)
 
-    async def _published(self, batch: Batch[M, Ticket], messages: list[M], patience: Patience) -> list[str | PenstockError]:
+    async def _published(self, batch: Batch[M, Ticket], messages: list[M], patience: RetryWindow) -> list[str | PenstockError]:
         """The id of each message, or what is wrong with it. Raises what all of them fail with."""
         while True:
             patience.refusal = None
@@ -306,30 +306,28 @@ class Sender(ABC, Generic[M]):
             if not batch.tickets[0].done():
                 batch.tickets[0].set_result(results)
             return
-        errors: list[PenstockError] = []
+        unseen: list[PenstockError] = []
         for ticket, result in zip(batch.tickets, results, strict=True):
             if isinstance(result, PenstockError):
-                errors.append(result)
-                fail(ticket, result)
+                if fail(ticket, result):
+                    unseen.append(result)
             elif not ticket.done():
                 ticket.set_result(result)
-        if errors:
-            log.log(self.level, "%d messages for %s %s were refused: %s", len(errors), self.noun, self._name, errors[0])
+        if unseen:
+            log.warning("%d messages for %s %s were refused: %s", len(unseen), self.noun, self._name, unseen[0])
 
     def _failed(self, batch: Batch[M, Ticket], error: Exception) -> None:
-        """Fail the tickets, and log it once: nothing may be waiting for them."""
+        """Fail the tickets, and log it once for those that nothing awaits."""
         keys = batch.keys
-        log.log(
-            self.level,
-            "%d messages for %s %s could not be published: %s",
-            len(batch.messages),
-            self.noun,
-            self._name,
-            error,
-            exc_info=None if isinstance(error, PenstockError) else error,
-        )
-        for ticket in batch.tickets:
-            fail(ticket, error)
+        if unseen := sum(fail(ticket, error) for ticket in batch.tickets):
+            log.warning(
+                "%d messages for %s %s could not be published: %s",
+                unseen,
+                self.noun,
+                self._name,
+                error,
+                exc_info=None if isinstance(error, PenstockError) else error,
+            )
         for stopped, key in self._batching.pause(keys):
             self._give_up(stopped, PublishingPaused(key))
         if keys:
@@ -361,11 +359,15 @@ class Sender(ABC, Generic[M]):
                     turn.set_result(None)
 
 
-def fail(ticket: Ticket, error: Exception) -> None:
-    """Set the error of a ticket that is still pending."""
-    if not ticket.done():
-        ticket.set_exception(error)
-        ticket.exception()  # looked at: the log has it, and a line for each message would say nothing more
+def fail(ticket: Ticket, error: Exception) -> bool:
+    """Set the error of a ticket that is still pending; returns whether nothing awaits it, so that the log has to say it."""
+    if ticket.done():
+        return False
+    # Nothing public says whether a future is awaited. Without the attribute, failures are logged also when they are raised.
+    is_awaited = bool(getattr(ticket, "_callbacks", None))
+    ticket.set_exception(error)
+    ticket.exception()  # looked at: a line for each message would say nothing more than the one for all of them
+    return not is_awaited
 
 
 class Publisher(Sender[Message]):
@@ -456,7 +458,6 @@ class QueuePublisher(Sender[NewMessage]):
 
     noun = "queue"
     divisible = (InvalidArgument, QueueFull)
-    level = logging.DEBUG  # every message has somebody who awaits it
 
     def publish(self, message: NewMessage) -> asyncio.Future[str]:
         """Queue a message; the future returns its id. InvalidArgument if no queue would accept it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import threading
 from typing import Any, Self
 
 import penstock
 from penstock import forks
 from penstock.client.consumer import Consumer
-from penstock.client.link import Link
+from penstock.client.link import Link, check_loop
 from penstock.client.options import CloseBehavior
 from penstock.client.queue import WorkQueue
 from penstock.client.schema import Schema
@@ -68,15 +69,20 @@ class PubSub:
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[str, WorkQueue] = {}
         self._schemas: dict[str, Schema] = {}
-        self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop it belongs to; None while it is not open."""
+        self._thread: int | None = None
+        """The thread of that loop; None before the first `open`."""
         forks.own(self, "client")
 
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> Self:
         """Connect to the broker. `async with` does it."""
+        if self._loop is not None:
+            check_loop(self._loop)
         await self.link.start()
-        self._is_open = True
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         return self
 
     async def close(self, *, give_back: bool = False) -> None:
@@ -85,8 +91,9 @@ class PubSub:
         With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
         cancelled, the broker is released at once, whatever is not settled or published.
         """
-        if not self._is_open:
+        if self._loop is None:
             return
+        check_loop(self._loop)
         consumers: list[Consumer[Any]] = [*self._subscriptions.values(), *self._queues.values()]
         try:
             if give_back:
@@ -103,7 +110,7 @@ class PubSub:
                 *[queue.publisher.close() for queue in self._queues.values()],
             )
         finally:
-            self._is_open = False
+            self._loop = None
             await self.link.close()
 
     async def __aenter__(self) -> Self:
@@ -113,9 +120,16 @@ class PubSub:
         await self.close(give_back=kind is not None)
 
     def check_open(self) -> None:
-        """Raise FailedPrecondition if it is not open."""
-        if not self._is_open:
-            raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
+        """Raise FailedPrecondition if it is not open, or open in another event loop."""
+        loop = self._loop
+        # Once for each message that is published. Asking for the running loop costs as much as all the rest of that.
+        if loop is not None and threading.get_ident() == self._thread and loop.is_running():
+            return
+        if loop is None:
+            raise FailedPrecondition(
+                f"the client is {'not open' if self._thread is None else 'closed'}", hint="async with PubSub() as pubsub: …"
+            )
+        check_loop(loop)
 
     # ── things ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.client.consumer import Consumer
+from penstock.client.core.differences import given_options
 from penstock.client.link import created, exists
-from penstock.client.message import Holder, IncomingMessage
+from penstock.client.message import DeliverySettler, IncomingMessage
 from penstock.client.publishing import QueuePublisher
-from penstock.client.settlement import QueueHolder
+from penstock.client.settlement import QueueSettler
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
-from penstock.values.policy import Duration, QueueConfig, check_count
+from penstock.values.policy import Duration, QueueConfig, by_name, check_count
 from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
 from penstock.wire import frames
 from penstock.wire.frames import MAX_ERROR_CHARACTERS, Body, Delivery, Nack, Opened
@@ -79,13 +80,13 @@ class QueueTask(IncomingMessage):
             error = error[:MAX_ERROR_CHARACTERS].encode("utf-8", "replace").decode()
         if not self._is_settled:
             self._is_settled = True
-            self._holder.nack(self, Nack(self.receipt, requeue, error, seconds))
+            self._settler.nack(self, Nack(self.receipt, requeue, error, seconds))
 
     def give_back(self) -> None:
         """Requeue it without counting the attempt. After `consume` the attempt counts."""
         if not self._is_settled:
             self._is_settled = True
-            self._holder.nack(self, Nack(self.receipt, unseen=True))
+            self._settler.nack(self, Nack(self.receipt, unseen=True))
 
     def __repr__(self) -> str:
         return f"<QueueTask {self.id} retry {self.retry_count} of {self.max_retries}, {self.length} bytes>"
@@ -155,12 +156,12 @@ class WorkQueue(Consumer[QueueTask]):
         A consumer holds at most `prefetch` unsettled tasks (None: as the queue's settings say). `consumer` names who holds
         them; without it every `WorkQueue` object is one.
         """
-        holder = consumer or self._consumer_id
-        found = await self.link.call(Operations.consume, self.name, holder, max_messages, wait, ack_deadline, prefetch)
-        if holder not in self._holders:
-            self._holders[holder] = QueueHolder(self.link, self.name, holder)
+        settler = consumer or self._consumer_id
+        found = await self.link.call(Operations.consume, self.name, settler, max_messages, wait, ack_deadline, prefetch)
+        if settler not in self._holders:
+            self._holders[settler] = QueueSettler(self.link, self.name, settler)
         now = self.link.clock.now()
-        return [_task(self._holders[holder], one, now) for one in found]
+        return [_task(self._holders[settler], one, now) for one in found]
 
     async def peek(self) -> QueueMessage | None:
         """The message that would be consumed next; None when none is ready."""
@@ -171,14 +172,24 @@ class WorkQueue(Consumer[QueueTask]):
     async def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
 
-        With `exist_ok` an existing one stays as it is, whatever its settings.
+        With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
+        QueueConfig, settings at their defaults do not count as given.
         """
         self._check_known(settings, CONFIG_SETTINGS)
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
+        given = settings if config is None else given_options(config)
         creation = self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
-        await created(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
+
+    async def update(self, **changes: Any) -> QueueConfig:
+        """Change settings of `QueueConfig` by name; what is not named stays. Returns all settings."""
+        self._check_known(changes, CONFIG_SETTINGS)
+        return await self.link.call(Operations.update_queue, self.name, changes)
+
+    async def _settings(self) -> dict[str, object]:
+        return by_name(await self.config())
 
     async def exists(self) -> bool:
         """Whether there is such a queue."""
@@ -250,7 +261,7 @@ class WorkQueue(Consumer[QueueTask]):
         message.nack(error=f"{type(error).__name__}: {error}")
 
 
-def _task(holder: Holder, message: QueueMessage, now: int) -> QueueTask:
+def _task(settler: DeliverySettler, message: QueueMessage, now: int) -> QueueTask:
     """A message that was consumed, as if a stream had brought it."""
     payload = message.payload
     if isinstance(payload, bytes):
@@ -265,4 +276,4 @@ def _task(holder: Holder, message: QueueMessage, now: int) -> QueueTask:
     body = Body(publish_at, data, message.headers or None, "", message.priority, content, None, message.max_retries + 1)
     delivery = Delivery(offset, message.retry_count + 1, 0, body)
     opened = Opened(queue=0, stream=stream, max_attempts=None, exactly_once=False, ordered=False)
-    return QueueTask(holder, opened, delivery, frames.receipt(offset, delivery.attempt, 0), now, now)
+    return QueueTask(settler, opened, delivery, frames.receipt(offset, delivery.attempt, 0), now, now)

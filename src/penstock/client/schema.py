@@ -24,8 +24,18 @@ class Schema:
         self.name = name
 
     async def create(self, kind: str, definition: str, *, exist_ok: bool = False) -> Schema:
-        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file)."""
-        await created(self._pubsub.link.call(Operations.create_schema, self.name, kind, definition), exist_ok=exist_ok)
+        """Create it with its first revision. `kind`: AVRO (the definition is JSON) or PROTOCOL_BUFFER (it is a .proto file).
+
+        With `exist_ok` an existing one stays as it is; AlreadyExists if it has no revision with this definition.
+        """
+
+        async def found() -> dict[str, object]:
+            revisions = await self.revisions()
+            same = [one for one in revisions if (one.kind, one.definition) == (kind, definition)]
+            return {"kind": (same or revisions)[0].kind, "definition": (same or revisions)[0].definition}
+
+        creation = self._pubsub.link.call(Operations.create_schema, self.name, kind, definition)
+        await created(creation, exist_ok=exist_ok, given={"kind": kind, "definition": definition}, found=found)
         return self
 
     async def get(self, revision: str | None = None) -> SchemaInfo:

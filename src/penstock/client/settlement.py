@@ -1,6 +1,6 @@
 """Settling deliveries: acks, nacks and deadlines are gathered for one turn of the event loop and sent together.
 
-`Settler` settles what a stream holds, through its channel, and keeps what may not have arrived. `PullHolder` and `QueueHolder`
+`Settler` settles what a stream holds, through its channel, and keeps what may not have arrived. `PullSettler` and `QueueSettler`
 settle what was taken without a stream, by operations.
 """
 
@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple, ParamSpec
 
 from penstock import forks
-from penstock.client.core.stream import Holdings
-from penstock.client.link import Channel, Link
+from penstock.client.core.stream import HeldDeliveries
+from penstock.client.link import Channel, Link, check_loop
 from penstock.client.message import AckResponse, IncomingMessage, response_to
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
@@ -36,7 +36,7 @@ class Settler:
 
     def __init__(
         self,
-        holdings: Holdings[IncomingMessage],
+        holdings: HeldDeliveries[IncomingMessage],
         clock: Clock,
         on_change: Callable[[], None],
         on_move: Callable[[], None],
@@ -136,6 +136,7 @@ class Settler:
         self, message: IncomingMessage, *, acks: list[int] | None = None, nack: Nack | None = None, seconds: float | None = None
     ) -> AckResponse:
         """Settle one delivery, and return the result. Without a connection it waits for one, while the lease lasts."""
+        check_loop(self._loop)
         if not self._is_over and self._channel is None:
             await asyncio.wait([self._connected], timeout=max(message.deadline - self._now(), 0) / SECOND)
         if self._is_over:
@@ -226,7 +227,7 @@ class Settlement(NamedTuple):
 ACK = Settlement()
 
 
-class NoHolder:
+class NoSettler:
     """Holds what was only looked at: it cannot be settled."""
 
     def begin(self, message: IncomingMessage) -> None:
@@ -248,7 +249,7 @@ class NoHolder:
         return AckResponse.INVALID
 
 
-class PullHolder:
+class PullSettler:
     """Settles deliveries of one subscription by their ack ids."""
 
     def __init__(self, link: Link, name: str) -> None:
@@ -330,7 +331,7 @@ class PullHolder:
             log.warning("%d messages of %r could not be settled: %s", len(messages), self._name, error)
 
 
-class QueueHolder(PullHolder):
+class QueueSettler(PullSettler):
     """Settles deliveries of one work queue by their message ids, for the consumer that holds them."""
 
     def __init__(self, link: Link, name: str, consumer: str) -> None:

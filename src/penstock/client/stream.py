@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from penstock.client.core.stream import Holdings, Recovery
+from penstock.client.core.stream import HeldDeliveries, ReconnectBackoff
 from penstock.client.link import Channel, Delivery, Link
 from penstock.client.message import IncomingMessage
 from penstock.client.options import CloseBehavior, SubscriberOptions
@@ -33,7 +33,7 @@ log = logging.getLogger("penstock.client")
 
 OPENING_SECONDS = 1.0
 """How long a channel may still take to open when another one has ended."""
-FAREWELL_SECONDS = 5.0
+LAST_ACKS_SECONDS = 5.0
 """How long a close waits for acks to arrive when the broker cannot be reached."""
 
 
@@ -123,8 +123,8 @@ class MessageStream:
         self.failure = failure
 
 
-class Intake(Protocol):
-    """Who takes messages, of the source's message type. An Inflow is one."""
+class MessageSink(Protocol):
+    """Who takes messages, of the source's message type. A Dispatcher is one."""
 
     def begin(self, on_done: Callable[[], None]) -> None:
         """A stream begins, and wants to hear whenever work on a message has ended."""
@@ -157,7 +157,7 @@ class Source(Protocol):
     message_type: type[IncomingMessage]
 
     @property
-    def inflow(self) -> Intake:
+    def dispatcher(self) -> MessageSink:
         """Where messages go."""
 
     @property
@@ -190,15 +190,15 @@ class Session:
         self._arrived: deque[IncomingMessage] = deque()
         """What came while the stream was paused."""
         self._opened: Opened | None = None
-        self._recovery = Recovery()
+        self._recovery = ReconnectBackoff()
         self._broken, self._changed = asyncio.Event(), asyncio.Event()
         self._opening: asyncio.Task[None]
         self._error: PenstockError | None = None
         self._failure: PenstockError | None = None
-        self._holdings: Holdings[IncomingMessage]
+        self._holdings: HeldDeliveries[IncomingMessage]
         self._settler: Settler
         self._begin()
-        source.inflow.begin(self._changed.set)
+        source.dispatcher.begin(self._changed.set)
         self._closing: asyncio.Task[None] | None = None
         self._callers: set[asyncio.Task[Any]] = set()
         """Who waits for the close."""
@@ -229,7 +229,7 @@ class Session:
         self._is_paused = False
         self._adjust()
         while self._arrived and not self._is_paused:
-            self._source.inflow.take(self._arrived.popleft())
+            self._source.dispatcher.take(self._arrived.popleft())
 
     def set_options(self, options: SubscriberOptions) -> None:
         """Change the options."""
@@ -247,7 +247,7 @@ class Session:
             self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
             self._adjust()
             # Messages that no handler has seen are requeued at once, without counting an attempt: others may have them.
-            unseen = [*self._arrived, *self._source.inflow.drain()]
+            unseen = [*self._arrived, *self._source.dispatcher.drain()]
             self._arrived.clear()
             self._settler.give_back([_unseen(message.receipt) for message in unseen])
         self._changed.set()  # `stop` may have added one who must not wait for itself
@@ -281,7 +281,7 @@ class Session:
         deadline = steadily + span
         end_at = steadily + micros(self._options.max_extension, "max_extension")
         held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
-        take = self._source.inflow.take
+        take = self._source.dispatcher.take
         for delivery in deliveries:
             attempt = delivery.attempt
             mark = receipt(delivery.offset, attempt, delivery.epoch)
@@ -389,13 +389,13 @@ class Session:
 
     def _begin(self) -> None:
         """Hold nothing yet."""
-        self._holdings = Holdings(micros(self._options.ack_deadline, "ack_deadline"))
+        self._holdings = HeldDeliveries(micros(self._options.ack_deadline, "ack_deadline"))
         self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after)
 
     def _forget(self) -> None:
         """Nothing that is held can be settled any more."""
         self._arrived.clear()
-        self._source.inflow.drain()
+        self._source.dispatcher.drain()
         self._holdings.by_receipt.clear()
         self._changed.set()
 
@@ -427,7 +427,7 @@ class Session:
                 self._timer.cancel()
             self._task.cancel()
             self._on_end(self._failure)
-            self._source.inflow.end()
+            self._source.dispatcher.end()
             self._source.emit("close")
 
     async def _until_settled(self) -> None:
@@ -435,13 +435,13 @@ class Session:
         while self._failure is None and self._is_waited_for():
             await self._change()
         with suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(LAST_ACKS_SECONDS):
                 while self._failure is None and self._settler.pending:
                     await self._change()
 
     def _is_waited_for(self) -> bool:
-        inflow, callers = self._source.inflow, self._callers
-        return inflow.is_busy(callers) or not self._holdings.by_receipt.keys() <= inflow.held_by(callers)
+        dispatcher, callers = self._source.dispatcher, self._callers
+        return dispatcher.is_busy(callers) or not self._holdings.by_receipt.keys() <= dispatcher.held_by(callers)
 
     async def _change(self) -> None:
         self._changed.clear()
@@ -477,7 +477,7 @@ class Session:
             log.debug("%d leases of %r have run out", len(plan.lost), self._source.name)
             lost = {message.receipt for message in plan.lost}
             self._arrived = deque(message for message in self._arrived if message.receipt not in lost)
-            self._source.inflow.lose(lost)
+            self._source.dispatcher.lose(lost)
             self._changed.set()
         if self._clock.runs:
             if self._timer is not None:

@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.consumer import STREAM_OPTIONS, Consumer
+from penstock.client.core.differences import given_options
 from penstock.client.link import created, exists
-from penstock.client.message import Holder, IncomingMessage
-from penstock.client.settlement import NoHolder, PullHolder
+from penstock.client.message import DeliverySettler, IncomingMessage
+from penstock.client.settlement import NoSettler, PullSettler
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
-from penstock.values.policy import SubscriptionOptions
+from penstock.values.policy import SubscriptionOptions, by_name
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats
 from penstock.wire import frames
 from penstock.wire.operations import Operations
@@ -61,25 +62,39 @@ class Subscription(Consumer[IncomingMessage]):
         """Take up to `max_messages`, waiting up to `wait` seconds for the first. Their leases are not extended."""
         pulled = await self.link.call(Operations.pull, self.name, max_messages, wait, ack_deadline)
         if self.name not in self._holders:
-            self._holders[self.name] = PullHolder(self.link, self.name)
+            self._holders[self.name] = PullSettler(self.link, self.name)
         return self._made(pulled, self._holders[self.name])
 
     async def peek(self, max_messages: int = 1) -> list[IncomingMessage]:
         """The messages that would be delivered next, without taking them; they cannot be settled."""
-        return self._made(await self.link.call(Operations.peek, self.name, max_messages), NoHolder())
+        return self._made(await self.link.call(Operations.peek, self.name, max_messages), NoSettler())
 
     # ── at the broker ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, options: SubscriptionOptions | None = None, *, exist_ok: bool = False) -> Subscription:
-        """Create it: it receives what is published from now on. `options` are in place of those given to the object."""
+        """Create it: it receives what is published from now on. `options` are in place of those given to the object.
+
+        With `exist_ok` an existing one stays as it is; AlreadyExists if its topic, or an option that is given, is another one
+        there. Of `options`, those at their defaults do not count as given.
+        """
         if self.topic_name is None:
             raise InvalidArgument(
                 f"subscription {self.name!r} has no topic", hint="topic.subscription(name), or pubsub.subscription(name, topic=…)"
             )
+        given = {"topic": self.topic_name} | (self._creation if options is None else given_options(options))
         options = options or SubscriptionOptions(**self._implied | self._creation)
         creation = self.link.call(Operations.create_subscription, self.name, self.topic_name, options)
-        await created(creation, exist_ok=exist_ok)
+        await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
+
+    async def update(self, **changes: Any) -> SubscriptionMetadata:
+        """Change options of `SubscriptionOptions` by name; what is not named stays. Order and filter cannot change."""
+        self._check_known(changes, CREATION_OPTIONS | {"flow_control"})
+        return await self.link.call(Operations.update_subscription, self.name, changes)
+
+    async def _settings(self) -> dict[str, object]:
+        metadata = await self.metadata()
+        return {"topic": metadata.topic, **by_name(metadata.options)}
 
     async def exists(self) -> bool:
         """Whether there is such a subscription."""
@@ -121,9 +136,9 @@ class Subscription(Consumer[IncomingMessage]):
         """Resume delivery."""
         await self.link.call(Operations.resume_subscription, self.name)
 
-    def _made(self, pulled: Pulled, holder: Holder) -> list[IncomingMessage]:
+    def _made(self, pulled: Pulled, settler: DeliverySettler) -> list[IncomingMessage]:
         now = self.link.clock.now()
         return [
-            IncomingMessage(holder, pulled.opened, one, frames.receipt(one.offset, one.attempt, one.epoch), now, now)
+            IncomingMessage(settler, pulled.opened, one, frames.receipt(one.offset, one.attempt, one.epoch), now, now)
             for one in pulled.deliveries
         ]

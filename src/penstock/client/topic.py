@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.client.link import created, exists
 from penstock.client.options import PublishOptions
 from penstock.client.publishing import Publisher, json_bytes, outgoing
@@ -15,6 +17,7 @@ from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration
 from penstock.values.subscription import SubscriptionMetadata, TopicMetadata
 from penstock.wire.operations import Operations
+from penstock.wire.results import TopicSettings
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -52,11 +55,26 @@ class Topic:
     ) -> Topic:
         """Create it. `retention`: seconds for which messages stay for a seek, also when everybody has acked them.
 
-        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says.
+        `schema`: the name of the schema that every message must fit, in JSON or in BINARY as `encoding` says. With `exist_ok` an
+        existing topic stays as it is; AlreadyExists if an option that is given here is another one there.
         """
         creation = self._pubsub.link.call(Operations.create_topic, self.name, retention, schema, encoding)
-        await created(creation, exist_ok=exist_ok)
+        given: dict[str, object] = {} if retention is None else {"retention": retention}
+        if schema is not None:
+            given |= {"schema": schema, "encoding": encoding}
+        await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
+
+    async def update(self, **changes: Any) -> TopicSettings:
+        """Change `retention`, `schema` or `encoding`; what is not named stays. None removes a retention or a schema."""
+        return await self._pubsub.link.call(Operations.update_topic, self.name, changes)
+
+    async def settings(self) -> TopicSettings:
+        """Its retention and schema; TopicNotFound when there is none."""
+        return await self._pubsub.link.call(Operations.get_topic_settings, self.name)
+
+    async def _settings(self) -> dict[str, object]:
+        return msgspec.structs.asdict(await self.settings())
 
     async def exists(self) -> bool:
         """Whether there is such a topic."""

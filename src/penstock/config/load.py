@@ -22,7 +22,7 @@ CLIENT_VARIABLES = frozenset({f"{ENVIRONMENT_PREFIX}SERVER", f"{ENVIRONMENT_PREF
 """What the commands that talk to a server read: no settings of the server, however much like one they look."""
 
 
-class Given(NamedTuple):
+class ConfiguredValue(NamedTuple):
     """A value that somebody set."""
 
     value: object
@@ -47,7 +47,7 @@ def load(
     `prefix` is what the names of flags leave out.
     """
     levels = [_from_flags(flags, prefix), _from_environment(environ), _from_file(file) if file is not None else {}]
-    given: dict[str, Given] = {}
+    given: dict[str, ConfiguredValue] = {}
     for level in levels:
         overruled = _overruled(given)
         given |= {name: found for name, found in level.items() if name not in given and name != overruled}
@@ -64,27 +64,27 @@ def load(
     return Settings(**values), origins
 
 
-def _overruled(above: Mapping[str, Given]) -> str | None:
+def _overruled(above: Mapping[str, ConfiguredValue]) -> str | None:
     """What a lower source need not say any more: `--memory` beside a file with a data_dir is a choice, not a conflict."""
     if "data_dir" in above:
         return "memory"
     return "data_dir" if "memory" in above and above["memory"].value is True else None
 
 
-def _from_flags(flags: Mapping[str, object], prefix: str) -> dict[str, Given]:
-    found: dict[str, Given] = {}
+def _from_flags(flags: Mapping[str, object], prefix: str) -> dict[str, ConfiguredValue]:
+    found: dict[str, ConfiguredValue] = {}
     known = {option.name: option for option in OPTIONS}
     for name, value in flags.items():
         if name not in known:
             raise _unknown(f"--{name.replace('_', '-')}", name.replace("_", "-"), {o.flag[2:]: o.flag for o in OPTIONS})
         if value is not None:
             option, flag = known[name], known[name].short_flag(prefix)
-            found[name] = Given(option.kind.read(value, flag, is_text=True), flag)
+            found[name] = ConfiguredValue(option.kind.read(value, flag, is_text=True), flag)
     return found
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    found: dict[str, Given] = {}
+def _from_environment(environ: Mapping[str, str]) -> dict[str, ConfiguredValue]:
+    found: dict[str, ConfiguredValue] = {}
     known = {option.variable: option for option in OPTIONS}
     for variable, text in environ.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == FILE_VARIABLE or variable in CLIENT_VARIABLES:
@@ -97,20 +97,20 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         elif text and not (option.name == "port" and text.startswith("tcp://")):
             # An empty variable is one that a container file left open: not set. And for a service called `penstock` Kubernetes
             # tells every container PENSTOCK_PORT=tcp://10.0.0.1:8085, which is about another server.
-            found[option.name] = Given(option.kind.read(text, variable, is_text=True), variable)
+            found[option.name] = ConfiguredValue(option.kind.read(text, variable, is_text=True), variable)
     return found
 
 
-def _from_file(file: Path) -> dict[str, Given]:
+def _from_file(file: Path) -> dict[str, ConfiguredValue]:
     known = {option.key: option for option in OPTIONS}
     nearest = {**{o.name: _shown_key(o.key) for o in OPTIONS}, **{o.key: _shown_key(o.key) for o in OPTIONS}}
-    found: dict[str, Given] = {}
+    found: dict[str, ConfiguredValue] = {}
     for key, value in _keys(_toml(file), {option.key.partition(".")[0] for option in OPTIONS}):
         option = known.get(key)
         origin = f"{file}: {_shown_key(key)}"
         if option is None:
             raise _unknown(origin, key, nearest)
-        found[option.name] = Given(_resolved(option, option.kind.read(value, origin), file), origin)
+        found[option.name] = ConfiguredValue(_resolved(option, option.kind.read(value, origin), file), origin)
     return found
 
 

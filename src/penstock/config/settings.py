@@ -32,7 +32,7 @@ from penstock.config.values import (
     TOPIC_PREFIX,
     URL,
     WORD,
-    Kind,
+    ValueType,
     choice,
     duration,
     number,
@@ -60,7 +60,7 @@ class Option:
     """One row of the table."""
 
     name: str
-    kind: Kind[Any]  # each option has its own
+    kind: ValueType[Any]  # each option has its own
     key: str
     """Where the file says it: table and key, `server.port`."""
     help: str
@@ -82,7 +82,7 @@ class Option:
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
-def _row(kind: Kind[Any], key: str, text: str, *, shown: str = "") -> dict[str, Any]:
+def _row(kind: ValueType[Any], key: str, text: str, *, shown: str = "") -> dict[str, Any]:
     """The rest of an option's row, beside its name and default. `shown` says in words what the default comes to."""
     return {"kind": kind, "key": key, "help": text, "shown": shown}
 
@@ -191,6 +191,10 @@ class Settings:
             PLACES, "router.config", "the router's configuration: a file, or one or several URLs", shown="no router runs"
         ),
     )
+    router_enabled: bool = field(
+        default=True,
+        metadata=_row(FLAG, "router.enabled", "take and deliver messages; without it the router only serves its monitoring API"),
+    )
     router_standby: str | None = field(
         default=None,
         metadata=_row(REDIS, "router.standby", "the Redis whose lock decides which of several routers works", shown="none"),
@@ -234,7 +238,11 @@ class Settings:
     )
     router_breaker_scope: str = field(
         default="target",
-        metadata=_row(choice("target", "global"), "router.breaker_scope", "a circuit breaker for each target, or one for all"),
+        metadata=_row(
+            choice("target", "endpoint", "global"),
+            "router.breaker_scope",
+            "what shares a circuit breaker: a host with its port, a URL without its query, or all targets",
+        ),
     )
     router_signing_secret_file: Path | None = field(
         default=None,
@@ -247,6 +255,27 @@ class Settings:
     )
     router_max_pools: int = field(
         default=10_000, metadata=_row(whole(1, 1_000_000), "router.max_pools", "how many pools there may be")
+    )
+    router_pool_warning_threshold: int | None = field(
+        default=None,
+        metadata=_row(
+            whole(1, 1_000_000),
+            "router.pool_warning_threshold",
+            "how many pools cause a warning",
+            shown="half of router_max_pools",
+        ),
+    )
+    router_sqs_max_messages_per_poll: int = field(
+        default=10,
+        metadata=_row(whole(1, 10), "router.sqs_max_messages_per_poll", "messages that a poll of Amazon SQS asks for"),
+    )
+    router_sqs_wait_time_seconds: int = field(
+        default=20,
+        metadata=_row(
+            whole(0, 20),
+            "router.sqs_wait_time_seconds",
+            "seconds that a poll of Amazon SQS waits; the router stops after its polls",
+        ),
     )
     router_development: bool = field(
         default=False, metadata=_row(FLAG, "router.development", "serve targets and seeds for trying the router out")
@@ -287,6 +316,15 @@ class Settings:
     )
     hub_rate_burst: int = field(
         default=2_000, metadata=_row(whole(1, 1_000_000), "hub.rate_burst", "messages that a session may send at once")
+    )
+    hub_rate_bytes: int = field(
+        default=8 * 2**20,
+        metadata=_row(
+            size(0, 2**30),
+            "hub.rate_bytes",
+            "bytes a second that are read from each connection; 0, or a hub_rate_limit of 0: no limit",
+            shown="8MiB",
+        ),
     )
     hub_max_message_bytes: int = field(
         default=2**20, metadata=_row(size(1024, 10 * 2**20), "hub.max_message_bytes", "the largest frame", shown="1MiB")

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueType(Generic[T]):
     """One kind of value."""
 
     wanted: str
@@ -43,7 +43,7 @@ class Kind(Generic[T]):
             raise InvalidArgument.of(label, value, self.wanted) from None
 
 
-def whole(minimum: int, maximum: int, metavar: str = "N") -> Kind[int]:
+def whole(minimum: int, maximum: int, metavar: str = "N") -> ValueType[int]:
     """A whole number within bounds."""
 
     def check(value: object) -> int:
@@ -51,10 +51,10 @@ def whole(minimum: int, maximum: int, metavar: str = "N") -> Kind[int]:
             raise ValueError
         return int(value)
 
-    return Kind(f"a whole number from {minimum} to {maximum}", check, _digits, metavar)
+    return ValueType(f"a whole number from {minimum} to {maximum}", check, _digits, metavar)
 
 
-def number(minimum: float, maximum: float) -> Kind[float]:
+def number(minimum: float, maximum: float) -> ValueType[float]:
     """A number within bounds, with or without a fraction."""
 
     def check(value: object) -> float:
@@ -67,10 +67,10 @@ def number(minimum: float, maximum: float) -> Kind[float]:
             raise ValueError
         return float(text)
 
-    return Kind(f"a number from {minimum:g} to {maximum:g}", check, parse, "N")
+    return ValueType(f"a number from {minimum:g} to {maximum:g}", check, parse, "N")
 
 
-def choice(*words: str) -> Kind[str]:
+def choice(*words: str) -> ValueType[str]:
     """One of a few words."""
 
     def check(value: object) -> str:
@@ -78,10 +78,10 @@ def choice(*words: str) -> Kind[str]:
             raise ValueError
         return value
 
-    return Kind(" or ".join(f"'{word}'" for word in words), check, metavar="|".join(words))
+    return ValueType(" or ".join(f"'{word}'" for word in words), check, metavar="|".join(words))
 
 
-def duration(minimum: float, maximum: float) -> Kind[float]:
+def duration(minimum: float, maximum: float) -> ValueType[float]:
     """Seconds as a number, or text with a unit."""
 
     def check(value: object) -> float:
@@ -91,10 +91,10 @@ def duration(minimum: float, maximum: float) -> Kind[float]:
         return seconds
 
     wanted = f"a duration from {minimum:g} to {maximum:g} s: seconds, or with a unit as in 500ms, 30s, 5m, 2h, 30d"
-    return Kind(wanted, check, metavar="DURATION")
+    return ValueType(wanted, check, metavar="DURATION")
 
 
-def size(minimum: int, maximum: int) -> Kind[int]:
+def size(minimum: int, maximum: int) -> ValueType[int]:
     """Bytes as a number, or text with a unit."""
 
     def check(value: object) -> int:
@@ -103,10 +103,12 @@ def size(minimum: int, maximum: int) -> Kind[int]:
             raise ValueError
         return octets
 
-    return Kind(f"a size from {minimum} to {maximum} bytes: a number, or with a unit as in 10MB, 64KiB", check, metavar="SIZE")
+    return ValueType(
+        f"a size from {minimum} to {maximum} bytes: a number, or with a unit as in 10MB, 64KiB", check, metavar="SIZE"
+    )
 
 
-def several(kind: Kind[T]) -> Kind[tuple[T, ...]]:
+def several(kind: ValueType[T]) -> ValueType[tuple[T, ...]]:
     """A list of values of one kind; in text they are separated by commas."""
 
     def check(value: object) -> tuple[T, ...]:
@@ -117,7 +119,7 @@ def several(kind: Kind[T]) -> Kind[tuple[T, ...]]:
     def parse(text: str) -> list[object]:
         return [kind.parse(item.strip()) for item in text.split(",") if item.strip()]
 
-    return Kind(f"a list, each {kind.wanted}", check, parse, f"{kind.metavar},…")
+    return ValueType(f"a list, each {kind.wanted}", check, parse, f"{kind.metavar},…")
 
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -220,39 +222,39 @@ def _check_places(value: object) -> str:
     return value.strip()
 
 
-FLAG = Kind("true or false", _check_flag, _parse_flag, "BOOL")
+FLAG = ValueType("true or false", _check_flag, _parse_flag, "BOOL")
 PORT = whole(0, 65_535, "PORT")
-PATH = Kind("a path", _check_path, metavar="PATH")
-HOST = Kind("a host name or an address", _check_host, metavar="HOST")
-PROJECT = Kind(
+PATH = ValueType("a path", _check_path, metavar="PATH")
+HOST = ValueType("a host name or an address", _check_host, metavar="HOST")
+PROJECT = ValueType(
     "a project: up to 100 letters, digits, '-', '_', '.', ':'", _matching(r"[a-z0-9][a-z0-9._:-]{0,99}"), metavar="NAME"
 )
-URL = Kind("an address such as https://penstock.example:8085", _check_url, metavar="URL", is_hidden=True)
-ORIGIN = Kind(
+URL = ValueType("an address such as https://penstock.example:8085", _check_url, metavar="URL", is_hidden=True)
+ORIGIN = ValueType(
     "'*' or an origin such as https://app.example", _matching(r"\*|https?://[0-9a-z._-]{1,253}(:[0-9]{1,5})?"), metavar="ORIGIN"
 )
-HOST_PATTERN = Kind(
+HOST_PATTERN = ValueType(
     "a host, '*' standing for any text, such as *.example.com or 127.0.0.1:9000",
     _matching(r"[0-9a-z*._-]{1,253}(:[0-9*]{1,5})?|\[[0-9a-f:.]{2,45}\](:[0-9*]{1,5})?"),
     metavar="HOST",
 )
-TARGET_PATTERN = Kind(
+TARGET_PATTERN = ValueType(
     "a host, an address or a network, perhaps with a port, such as *.internal.example, 10.0.0.0/8 or 127.0.0.1:9000",
     _matching(r"[0-9a-z*._-]{1,253}(/[0-9]{1,2})?(:[0-9*]{1,5})?|\[?[0-9a-f:.]{2,45}(/[0-9]{1,3})?\]?(:[0-9*]{1,5})?"),
     metavar="HOST",
 )
-REDIS = Kind("a Redis such as redis://127.0.0.1:6379/0", _check_redis, metavar="URL", is_hidden=True)
-PLACES = Kind("a file, or addresses with commas between them", _check_places, metavar="FILE|URL", is_hidden=True)
-JWKS = Kind("an address such as https://login.example/.well-known/jwks.json", _check_jwks, metavar="URL", is_hidden=True)
-WORD = Kind("1 to 512 letters, digits and signs without spaces", _matching(r"[!-~]{1,512}"), metavar="TEXT")
+REDIS = ValueType("a Redis such as redis://127.0.0.1:6379/0", _check_redis, metavar="URL", is_hidden=True)
+PLACES = ValueType("a file, or addresses with commas between them", _check_places, metavar="FILE|URL", is_hidden=True)
+JWKS = ValueType("an address such as https://login.example/.well-known/jwks.json", _check_jwks, metavar="URL", is_hidden=True)
+WORD = ValueType("1 to 512 letters, digits and signs without spaces", _matching(r"[!-~]{1,512}"), metavar="TEXT")
 _LEVEL = r"[0-9a-z_-]*|\+"
-BINDING = Kind(
+BINDING = ValueType(
     "PATTERN=TOPIC such as orders/#=orders: a pattern of hub topics, and a topic of 3 to 255 letters, digits and -_.~+%, which"
     " starts with a letter and is none of the hub's own (hub, hub.…)",
     _matching(rf"(?=[^=]{{1,256}}=)(({_LEVEL})/)*({_LEVEL}|#)=(?!goog|hub(\.|$))[a-z][0-9a-z._~+%-]{{2,254}}"),
     metavar="PATTERN=TOPIC",
 )
-TOPIC_PREFIX = Kind(
+TOPIC_PREFIX = ValueType(
     "the beginning of hub topics, such as chat or chat/eu: up to 200 letters, digits, _ - and /",
     _matching(r"(?=.{1,200}$)[0-9a-z_-]+(/[0-9a-z_-]+)*"),
     metavar="PREFIX",

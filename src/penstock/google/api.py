@@ -1,4 +1,4 @@
-"""The Pub/Sub door: Google's API over gRPC, and the same as REST on the HTTP port."""
+"""The Google Pub/Sub API: Google's API over gRPC, and the same as REST on the HTTP port."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.broker.aio import AsyncBroker
 from penstock.broker.subscription_rules import SubscriptionRules
 from penstock.google import messages, wire
 from penstock.google.core.push_endpoints import Endpoints
-from penstock.google.expiry import Janitor
+from penstock.google.expiry import ExpirySweeper
 from penstock.google.fast_calls import FastCalls
-from penstock.google.grpc_port import GrpcDoor, GrpcLimits
+from penstock.google.grpc_port import GrpcLimits, GrpcServer
 from penstock.google.iam import IamPolicies
 from penstock.google.oidc import TokenIssuer
 from penstock.google.publisher import Publisher
@@ -23,13 +23,13 @@ from penstock.google.rest import rest_routes
 from penstock.google.schema_service import SchemaService
 from penstock.google.streaming import Streams
 from penstock.google.subscriber import Subscriber
-from penstock.http import Gate, Route
+from penstock.http import Gate, Http2Relay, Route
 from penstock.http.monitoring.samples import Sample
 from penstock.values.projects import Projects
 
 
-class PubSubDoor:
-    """All of the door's parts, put together."""
+class GoogleApi:
+    """All of the API's parts, put together."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class PubSubDoor:
         url: Callable[[], str],
         push_allow: Iterable[str],
         push_public_only: bool,
+        relay: Http2Relay,
     ) -> None:
         self._resources = resources = Resources(aio, projects)
         schemas = SchemaService(resources)
@@ -50,11 +51,11 @@ class PubSubDoor:
         endpoints = Endpoints(push_allow, public_only=push_public_only)
         self._subscriber = Subscriber(resources, self.rules, endpoints)
         self._services = [self._publisher, self._subscriber, schemas, IamPolicies(resources, Schemas(aio))]
-        self._janitor = Janitor(resources)
+        self._expiry_sweeper = ExpirySweeper(resources)
         self._issuer = TokenIssuer(resources, url)
         self._pushers = Pushers(resources, self.rules, self._issuer, endpoints)
         streams = Streams(resources, self._subscriber, self.rules)
-        self._grpc = GrpcDoor(
+        self._grpc = GrpcServer(
             self._services,
             streams,
             gate=gate,
@@ -63,17 +64,18 @@ class PubSubDoor:
                 "/google.pubsub.v1.Subscriber/Pull": self._pull,
             },
             limits=limits,
+            relay=relay,
         )
 
     async def start(self, host: str, port: int | None, tls: tuple[bytes, bytes] | None = None) -> int | None:
         """Begin, and listen for gRPC unless the port is None; returns the port. `tls`: key and certificates, PEM."""
-        self._janitor.start()
+        self._expiry_sweeper.start()
         self._pushers.start()
         return None if port is None else await self._grpc.start(host, port, tls)
 
     async def stop(self, grace_seconds: float) -> None:
         """End streams, finish what runs within the grace."""
-        await self._janitor.stop()
+        await self._expiry_sweeper.stop()
         await asyncio.gather(self._grpc.stop(grace_seconds), self._pushers.stop(grace_seconds))
 
     def routes(self) -> list[Route]:

@@ -22,7 +22,7 @@ log = logging.getLogger("penstock.pubsub")
 INTERVAL_SECONDS = 60.0
 
 
-class Janitor:
+class ExpirySweeper:
     """Looks over everything once a minute. `sweep` does it at once."""
 
     def __init__(self, resources: Resources) -> None:

@@ -34,6 +34,7 @@ from penstock.google import messages
 from penstock.google.calls import DOMAIN, Call, find_call
 from penstock.google.streaming import Streams
 from penstock.http.authentication import Gate
+from penstock.http.http2_relay import Http2Relay
 from penstock.http.refusal import where
 
 log = logging.getLogger("penstock.grpc")
@@ -72,7 +73,7 @@ class GrpcLimits:
     """How long that may take."""
 
 
-class GrpcDoor:
+class GrpcServer:
     """Serves the Pub/Sub API on one port. `services` have a method for each call, named as the call is, in lower case."""
 
     def __init__(
@@ -83,8 +84,10 @@ class GrpcDoor:
         gate: Gate,
         overrides: dict[str, Unary] | None = None,
         limits: GrpcLimits,
+        relay: Http2Relay,
     ) -> None:
         self._streams = streams
+        self._relay = relay
         self._gate = gate
         calls: dict[str, Unary] = {}
         for path, method in messages.METHODS.items():
@@ -121,7 +124,10 @@ class GrpcDoor:
         self._idle.set()
 
     async def start(self, host: str, port: int, tls: tuple[bytes, bytes] | None = None) -> int:
-        """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM."""
+        """Listen, and return the port that was bound; 0 takes a free one. `tls`: key and certificates, PEM.
+
+        It also gets the connections of the HTTP port that speak HTTP/2.
+        """
         self._server = grpc.aio.server(options=self._options, maximum_concurrent_rpcs=self._max_calls)
         self._server.add_generic_rpc_handlers((_Handlers(self._handler),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -134,6 +140,7 @@ class GrpcDoor:
                 bound = self._server.add_secure_port(address, grpc.ssl_server_credentials([tls]))
             else:
                 bound = self._server.add_insecure_port(address)
+            self._server.add_insecure_port(self._relay.open())
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {error}") from None
         await self._server.start()
@@ -157,6 +164,7 @@ class GrpcDoor:
             await server.stop(CLOSING_SECONDS)
         await stopping
         finished.cancel()
+        self._relay.close()
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -217,7 +225,7 @@ class GrpcDoor:
 
         caller, secret = await self._admit(context)
         try:
-            with self._running(), self._counted(caller, _address(context.peer())):
+            with self._running(), self._counted(caller, self._address(context)):
                 still = partial(self._gate.authenticate, secret) if not self._gate.is_open else _nothing
                 await self._streams.serve(read, context.write, caller, still)
         except PenstockError as error:
@@ -251,7 +259,7 @@ class GrpcDoor:
         if self._gate.is_open:
             return ANYONE, None
         secret = _secret(context.invocation_metadata() or ())
-        address = _address(context.peer())
+        address = self._address(context)
         try:
             principal = self._gate.authenticate(secret)
         except Unauthenticated:
@@ -260,6 +268,12 @@ class GrpcDoor:
             raise
         self._take_permit(principal, address)
         return principal, secret
+
+    def _address(self, context: Any) -> str:
+        """The address of the client, without its port, which changes with every connection."""
+        peer: str = context.peer()
+        # As in `ipv4:127.0.0.1:51234`.
+        return self._relay.address_of(peer) or peer.partition(":")[2].rpartition(":")[0] or peer
 
     def _take_permit(self, principal: Principal | None, address: str) -> None:
         wait = self._gate.wait_seconds(principal, address)
@@ -328,8 +342,3 @@ def _secret(metadata: Iterable[tuple[str, Any]]) -> str | None:
 
 def _nothing() -> None:
     """Who is let in without being asked stays in."""
-
-
-def _address(peer: str) -> str:
-    """The address of `ipv4:127.0.0.1:51234`, without the port, which changes with every connection."""
-    return peer.partition(":")[2].rpartition(":")[0] or peer

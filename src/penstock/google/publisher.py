@@ -19,7 +19,8 @@ _NOTHING: dict[str, str] = {}
 
 PUBLISH = PublishLimits(
     max_messages=1000,
-    max_request_bytes=10 * 1024 * 1024,
+    # So that a message of 10 MiB passes, with its topic and what the encoding adds.
+    max_request_bytes=10 * 1024 * 1024 + 64 * 1024,
     max_attributes=100,
     # Google's own clients write attributes of this prefix (a trace's context, for one).
     open_prefix="googclient_",

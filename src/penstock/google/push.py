@@ -1,8 +1,8 @@
 """Push: messages are POSTed to the endpoint of their subscription, and the status of the answer settles them.
 
 Every subscription with an endpoint has a worker while the server runs. It leases as many messages as its endpoint is trusted with
-(see `core.push_window`), POSTs each in a task of its own, and acks it or gives it back with the reason. It waits for the bell of
-its subscription and never looks without cause.
+(see `core.push_window`), POSTs each in a task of its own, and acks it or gives it back with the reason. It is notified by
+its subscription and never polls.
 
 The worker reads the subscription's settings before every round, so another endpoint, or pull instead of push, counts from the
 next message on; a POST that is under way is waited for, and its message settled. A lease lasts longer than a POST may take, so

@@ -1,7 +1,7 @@
 """The broker's topics, subscriptions and snapshots as Google's API shows them.
 
 The broker keeps what it must know in its own terms and, beside it, the resource as the API gave it: a serialized `Topic`,
-`Subscription` or `Snapshot`. What was made through another door has no such form; it is put together from the settings.
+`Subscription` or `Snapshot`. What was made through another API has no such form; it is put together from the settings.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Resources:
         return form
 
     def _foreign(self, queue: QueueDescription, spec: SubscriptionSpec) -> Message:
-        """A subscription that was made through another door, as far as this one has words for it."""
+        """A subscription that was made through another API, as far as this one has words for it."""
         options: SubscriptionOptions = spec.options
         shown = messages.Subscription(
             name=str(self.name(names.SUBSCRIPTIONS, queue.name)),

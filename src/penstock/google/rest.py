@@ -110,7 +110,7 @@ API_ERRORS = ErrorBody(_render, ApiErrorEnvelope)
 def rest_routes(services: Iterable[object], fast: Mapping[str, FastCall]) -> list[Route]:
     """The routes of all calls. `fast` has, by gRPC path, shorter ways for some of them."""
     known = list(services)
-    documents = Documents()
+    documents = OperationDocuments()
     routes = []
     for path, method in messages.METHODS.items():
         for binding in method.bindings:
@@ -152,7 +152,7 @@ def _detailed(error: AckIdsRefused) -> DetailedRefusal:
     return refusal
 
 
-class Documents:
+class OperationDocuments:
     """Descriptions of calls. It makes one type for a message, however many calls carry it."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ PULL_BYTES = 3 * 1024 * 1024
 all. A larger message comes alone."""
 
 
-class Confirmed:
+class ConfirmedAcks:
     """The last acks that exactly-once subscriptions confirmed.
 
     An answer may be lost on its way; the client then asks again, and must hear the same: that its ack holds.
@@ -58,7 +58,7 @@ class Subscriber:
         self._broker = resources.broker
         self._aio = resources.aio
         self._rules = rules
-        self._confirmed = Confirmed()
+        self._confirmed = ConfirmedAcks()
         self._endpoints = endpoints or Endpoints()
 
     # ── consuming ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,24 +1,27 @@
 """The HTTP shell: one port, one table of routes that is both what is served and what is documented.
 
-A door gives `Route`s; everything around a handler (who calls, how much, how long, what an error looks like) is here.
+An API gives `Route`s; everything around a handler (who calls, how much, how long, what an error looks like) is here.
 """
 
 from penstock.http.authentication import Admission, Gate, TokenGate
+from penstock.http.http2_relay import PROTOCOLS, Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.pages import documented
-from penstock.http.port import HttpDoor
+from penstock.http.port import HttpServer
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, where
-from penstock.http.request import Request, json_response, open_websocket
+from penstock.http.request import Request, accept_websocket, json_response, open_websocket
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
 __all__ = [
     "GOOGLE_ERRORS",
+    "PROTOCOLS",
     "Admission",
     "Body",
     "ErrorBody",
     "Gate",
-    "HttpDoor",
+    "Http2Relay",
     "HttpLimits",
+    "HttpServer",
     "Operation",
     "Parameter",
     "Refusal",
@@ -27,6 +30,7 @@ __all__ = [
     "Route",
     "RouteTable",
     "TokenGate",
+    "accept_websocket",
     "documented",
     "json_response",
     "open_websocket",

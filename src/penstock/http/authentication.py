@@ -12,8 +12,8 @@ from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unauthenticated
 
-NOBODY = Principal(token_id="", project=None, verbs=frozenset())
-"""The caller of an open route, who may do nothing that a door asks about."""
+NO_PRINCIPAL = Principal(token_id="", project=None, verbs=frozenset())
+"""The caller of an open route, who may do nothing that an API asks about."""
 ASK_AGAIN = SECOND
 """How long somebody who was let in may stay before they are looked at again."""
 

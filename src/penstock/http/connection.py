@@ -12,9 +12,10 @@ from typing import Any
 
 from aiohttp import web
 
+from penstock.http.http2_relay import PREFACE, Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.refusal import GOOGLE_ERRORS, Refusal, refusal_of, where
-from penstock.http.request import Request
+from penstock.http.request import SERVER_NAME, Request
 from penstock.http.traffic import Traffic
 
 log = logging.getLogger("penstock.http")
@@ -25,11 +26,23 @@ ROUND_SECONDS = 1.0
 class Connection(web.RequestHandler):
     """aiohttp's connection, with what the watch has to know."""
 
-    __slots__ = ("is_heard", "is_minded", "request", "since", "stuck_bytes", "stuck_since", "traffic")
+    __slots__ = ("is_heard", "is_minded", "opening", "relay", "request", "since", "stuck_bytes", "stuck_since", "traffic")
 
-    def __init__(self, server: web.Server, *, loop: asyncio.AbstractEventLoop, traffic: Traffic, **options: Any) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        traffic: Traffic,
+        relay: Http2Relay | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(server, loop=loop, **options)
         self.traffic = traffic
+        self.relay = relay
+        """Where it goes if it speaks HTTP/2; None as soon as it is known that it does not."""
+        self.opening = b""
+        """What has come while it may still be the preface of HTTP/2."""
         self.request: Request | None = None
         """The request that runs; None between requests."""
         self.since: float | None = loop.time()
@@ -56,7 +69,28 @@ class Connection(web.RequestHandler):
         self.is_heard = True
         if self.since is None:
             self.since = self._loop.time()
+        if self.relay is not None:
+            data = self.opening + data
+            if data.startswith(PREFACE):
+                self._hand_over(self.relay, data)
+                return
+            if PREFACE.startswith(data):  # too short to tell
+                self.opening = data
+                return
+            self.relay, self.opening = None, b""
         super().data_received(data)
+
+    def _hand_over(self, relay: Http2Relay, data: bytes) -> None:
+        """It speaks HTTP/2: it is the relay's from now on, and counts until it ends."""
+        transport, traffic = self.transport, self.traffic
+        assert transport is not None, "something came on it"
+        self.transport = None  # which aiohttp would close
+        super().connection_lost(None)
+
+        def end() -> None:
+            traffic.open -= 1
+
+        relay.take(transport, data, end)
 
     def begin(self, request: Request) -> None:
         """The head is complete and the request runs."""
@@ -83,7 +117,7 @@ class Connection(web.RequestHandler):
             log.debug("%s sent a request that cannot be read: %s", request.remote, type(exc).__name__)
             refusal = Refusal(status, "the request is not well-formed HTTP/1.1", reason="malformed_request")
         response = GOOGLE_ERRORS.render(refusal)
-        response.headers["Server"] = "penstock"
+        response.headers["Server"] = SERVER_NAME
         response.force_close()
         return response
 
@@ -109,7 +143,7 @@ class RefusedConnection(asyncio.Protocol):
             transport.close()
 
 
-class Watch:
+class SlowConnectionWatch:
     """Cuts connections that are too slow, in rounds."""
 
     def __init__(self, server: web.Server, limits: HttpLimits, traffic: Traffic) -> None:

@@ -30,7 +30,7 @@ TRY = (
 _HTML = {"type": "string"}
 
 
-class Landing(msgspec.Struct):
+class LandingPage(msgspec.Struct):
     """Where to go from here."""
 
     service: str
@@ -59,7 +59,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
         links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health", "metrics": "/metrics"}
         links |= {name: path for name, path in OPTIONAL.items() if table.find("GET", path)[0] is not None}
         lines = [line.replace("{origin}", origin) for line in shown]
-        return json_response(Landing("penstock", version, links, lines), headers={"Vary": "Accept"})
+        return json_response(LandingPage("penstock", version, links, lines), headers={"Vary": "Accept"})
 
     async def docs_page(_: Request) -> web.StreamResponse:
         return web.Response(body=docs, content_type="text/html", charset="utf-8", headers=docs_policy)
@@ -79,7 +79,7 @@ def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examp
                     "Where to go from here",
                     "A page for browsers, JSON for others.",
                     tags,
-                    replies={200: Reply("Links and commands.", Landing)},
+                    replies={200: Reply("Links and commands.", LandingPage)},
                 ),
                 is_open=True,
                 is_page=True,

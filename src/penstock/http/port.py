@@ -14,7 +14,8 @@ from aiohttp.streams import StreamReader
 
 from penstock.http.authentication import Gate
 from penstock.http.bodies import BodyBudget
-from penstock.http.connection import Connection, RefusedConnection, Watch
+from penstock.http.connection import Connection, RefusedConnection, SlowConnectionWatch
+from penstock.http.http2_relay import Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.request import Request
 from penstock.http.routes import Route, RouteTable
@@ -28,11 +29,12 @@ CANCEL_SECONDS = 0.25
 """How long what is cancelled has to end, after the grace."""
 
 
-class HttpDoor:
+class HttpServer:
     """Serves routes on one port: HTTP, and WebSocket where a handler upgrades. Start once; stop is always safe.
 
     Without a `gate` everyone is let in. `origins` are the web origins (`https://app.example.com`, or `*`) whose pages may call,
     `hosts` the names by which the server may be called beside addresses and localhost; they matter where no token is needed.
+    Connections that speak HTTP/2 go to `relay`.
     """
 
     def __init__(
@@ -44,14 +46,16 @@ class HttpDoor:
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
         traffic: Traffic | None = None,
+        relay: Http2Relay | None = None,
     ) -> None:
         self.table = routes if isinstance(routes, RouteTable) else RouteTable(routes)
         self.limits = limits or HttpLimits()
         self.traffic = traffic or Traffic()
+        self._relay = relay
         self._shell = Shell(self.table, gate=gate, limits=self.limits, traffic=self.traffic, origins=origins, hosts=hosts)
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
-        self._watch: Watch | None = None
+        self._watch: SlowConnectionWatch | None = None
         self._stopped = asyncio.Event()
 
     @property
@@ -78,6 +82,7 @@ class HttpDoor:
                 server,
                 loop=loop,
                 traffic=self.traffic,
+                relay=self._relay,
                 keepalive_timeout=limits.idle_seconds,
                 max_line_size=limits.max_line_bytes,
                 max_field_size=limits.max_field_bytes,
@@ -97,7 +102,7 @@ class HttpDoor:
             ssl_handshake_timeout=limits.head_seconds if ssl_context is not None else None,
         )
         self._server = server
-        self._watch = Watch(server, limits, self.traffic)
+        self._watch = SlowConnectionWatch(server, limits, self.traffic)
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 
@@ -115,10 +120,12 @@ class HttpDoor:
                 connection.transport.close()
         try:
             async with asyncio.timeout(grace_seconds):
-                await asyncio.gather(*(_say_goodbye(socket) for socket in self._shell.websockets))
+                await asyncio.gather(*(_send_going_away(socket) for socket in self._shell.websockets))
                 await self._shell.drain()
         except TimeoutError:
             log.warning("%d requests still run after %g s and are cancelled", self.traffic.running, grace_seconds)
+        if self._relay is not None:
+            await self._relay.stop(grace_seconds)
         await server.shutdown(CANCEL_SECONDS)
         self._watch.stop()
         await asyncio.sleep(0)  # transports close in the next turn of the loop
@@ -135,9 +142,9 @@ class HttpDoor:
         request = Request(
             message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=self.limits.max_request_bytes
         )
-        request.house = self._shell
+        request.server_context = self._shell
         return request
 
 
-async def _say_goodbye(socket: web.WebSocketResponse) -> None:
+async def _send_going_away(socket: web.WebSocketResponse) -> None:
     await socket.close(code=1001, message=b"the server is stopping")

@@ -1,4 +1,4 @@
-"""Errors on their way to the client: one table from Penstock's errors to HTTP, and the body that each door gives them.
+"""Errors on their way to the client: one table from Penstock's errors to HTTP, and the body that each API gives them.
 
 The status follows Google's table for JSON APIs, with one exception: a closed broker is a server that stops, so it is 503 and
 not the caller's fault. Nothing that is not a `PenstockError` shows its text: it may hold anything.
@@ -43,7 +43,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="penstock"'}
 
 
 class Refusal(Exception):
-    """An answer that is not what was asked for. A door may raise one where no Penstock error says it (415, 507 …)."""
+    """An answer that is not what was asked for. An API may raise one where no Penstock error says it (415, 507 …)."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ def _text(error: web.HTTPException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """How a door writes its errors: `render` makes the response, `schema` (a Struct or a JSON Schema) describes its body."""
+    """How an API writes its errors: `render` makes the response, `schema` (a Struct or a JSON Schema) describes its body."""
 
     render: Callable[[Refusal], web.Response]
     schema: type[msgspec.Struct] | Mapping[str, Any]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import base64
+import hashlib
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 import msgspec
@@ -15,9 +17,14 @@ from penstock.http.bodies import FREE_BYTES, STEP_BYTES, BodyBudget, BodyShare, 
 from penstock.http.refusal import Refusal, too_large
 
 HEARTBEAT_SECONDS = 30.0
+SERVER_NAME = "penstock"
+"""The header Server of every answer."""
+WEBSOCKET_VERSION = "13"
+_WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+"""What RFC 6455 adds to the key of a handshake."""
 
 
-class House(Protocol):
+class ServerContext(Protocol):
     """What a request knows of the server it came to."""
 
     gate: Gate | None
@@ -40,14 +47,14 @@ class Request(web.BaseRequest):
     principal: Principal = ANYONE
     request_id: str = ""
     websocket: web.WebSocketResponse | None = None
-    house: House
+    server_context: ServerContext
     share: BodyShare | None = None
     """What the body takes of the memory for all bodies, until the request has its answer."""
 
     @property
     def stopping(self) -> asyncio.Event:
         """Set when the server stops: a handler that waits (a long poll) should wait for this too, and answer."""
-        return self.house.stopping
+        return self.server_context.stopping
 
     @property
     def address(self) -> str:
@@ -56,7 +63,7 @@ class Request(web.BaseRequest):
 
     def admission(self) -> Admission:
         """For a handler that stays: asks again and again whether the caller still may."""
-        return Admission(self.house.gate, secret_of(self.headers))
+        return Admission(self.server_context.gate, secret_of(self.headers))
 
     def limit_body(self, limit: int) -> None:
         """Give this request a limit of its own."""
@@ -83,7 +90,7 @@ class Request(web.BaseRequest):
                 raise too_large(self.client_max_size)
             steps = unpacker.steps(data)
             while True:
-                async with self.house.unpacking:
+                async with self.server_context.unpacking:
                     piece = next(steps, None)
                     await asyncio.sleep(0)
                 if piece is None:
@@ -100,7 +107,7 @@ class Request(web.BaseRequest):
                 raise too_large(limit)
             if size > FREE_BYTES:
                 if share is None:
-                    share = self.share = BodyShare(self.house.bodies, asyncio.get_running_loop().time())
+                    share = self.share = BodyShare(self.server_context.bodies, asyncio.get_running_loop().time())
                 await share.grow_to(size)
             if len(blocks[-1]) + len(piece) > STEP_BYTES:
                 blocks.append(bytearray())
@@ -113,34 +120,64 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
     return web.Response(status=status, headers=headers, body=msgspec.json.encode(value), content_type="application/json")
 
 
-async def open_websocket(
-    request: Request,
-    *,
-    protocols: Iterable[str] = (),
-    max_message_bytes: int | None = None,
-    heartbeat_seconds: float = HEARTBEAT_SECONDS,
-    is_minded: bool = False,
-) -> web.WebSocketResponse:
-    """Upgrade a request. The socket is the server's too: it is closed with 1001 when the server stops.
-
-    Messages above `max_message_bytes` (the limit of request bodies, if not given) end it with 1009; a client that does not
-    answer pings is cut. With `is_minded` the caller does the rest: answers pings and closes, and cuts clients that do not read or
-    are not heard of any more.
-    """
-    if request.headers.get("Upgrade", "").lower() != "websocket":
+def _check_upgrade(request: Request) -> None:
+    if request.headers.get("Upgrade", "").strip().lower() != "websocket":
         hint = "connect with a WebSocket client: ws://… or wss://…"
         raise Refusal(426, "this path speaks WebSocket", reason="upgrade_required", hint=hint, headers={"Upgrade": "websocket"})
+
+
+async def open_websocket(request: Request, *, max_message_bytes: int) -> web.WebSocketResponse:
+    """Upgrade a request. The socket is the server's too: it is closed with 1001 when the server stops.
+
+    Messages above `max_message_bytes` end it with 1009; a client that does not answer pings is cut.
+    """
+    _check_upgrade(request)
     socket = web.WebSocketResponse(
-        protocols=protocols,
-        heartbeat=None if is_minded else heartbeat_seconds,
-        autoping=not is_minded,
-        autoclose=not is_minded,
-        max_msg_size=max_message_bytes or request.client_max_size,
+        heartbeat=HEARTBEAT_SECONDS,
+        max_msg_size=max_message_bytes,
         compress=False,  # its memory for each connection costs more than the bytes saved on a server's network
         timeout=2.0,
     )
-    socket.headers["X-Request-Id"] = request.request_id
+    socket.headers.update(_names(request))
     await socket.prepare(request)
     request.websocket = socket
-    request.house.websockets.add(socket)
+    request.server_context.websockets.add(socket)
     return socket
+
+
+async def accept_websocket(request: Request) -> web.StreamResponse:
+    """Upgrade a request, and nothing else: the caller reads and writes frames, closes, and cuts clients that do not answer."""
+    _check_upgrade(request)
+    headers = request.headers
+    if "upgrade" not in {word.strip().lower() for word in headers.get("Connection", "").split(",")}:
+        raise _no_handshake("the header Connection does not say Upgrade")
+    if headers.get("Sec-WebSocket-Version", "").strip() != WEBSOCKET_VERSION:
+        raise Refusal(
+            426,
+            "this path speaks version 13 of WebSocket",
+            reason="upgrade_required",
+            hint=f"send Sec-WebSocket-Version: {WEBSOCKET_VERSION}",
+            headers={"Upgrade": "websocket", "Sec-WebSocket-Version": WEBSOCKET_VERSION},
+        )
+    key = headers.get("Sec-WebSocket-Key", "").strip()
+    try:
+        is_key = len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:
+        is_key = False
+    if not is_key:
+        raise _no_handshake("the header Sec-WebSocket-Key is not 16 bytes in base64")
+    response = web.StreamResponse(status=101, headers={"Upgrade": "websocket", "Connection": "Upgrade", **_names(request)})
+    digest = hashlib.sha1(key.encode() + _WEBSOCKET, usedforsecurity=False).digest()
+    response.headers["Sec-WebSocket-Accept"] = base64.b64encode(digest).decode()
+    response.force_close()
+    await response.prepare(request)
+    return response
+
+
+def _no_handshake(message: str) -> Refusal:
+    return Refusal(400, message, reason="bad_handshake", hint="connect with a WebSocket client: ws://… or wss://…")
+
+
+def _names(request: Request) -> dict[str, str]:
+    """What every answer has. The shell adds it to those that have not begun."""
+    return {"X-Request-Id": request.request_id, "Server": SERVER_NAME}

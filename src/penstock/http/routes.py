@@ -83,7 +83,7 @@ class Route:
     """One operation. `path` may have `{parameters}`, each within one segment: `/queues/{name}`, `/topics/{topic}:publish`.
 
     Without `is_open` the caller is authenticated, and must be allowed `verb` when there is one; what a call touches by name is
-    for the door to check. `is_page` is for what a browser shows: pages of other sites may link to it. `max_bytes` is the limit
+    for the API to check. `is_page` is for what a browser shows: pages of other sites may link to it. `max_bytes` is the limit
     of its body, if it has one of its own. `origins` are web origins whose pages may call this beside those that may call
     everything.
     """

@@ -19,14 +19,14 @@ from aiohttp import web
 from penstock.access import Principal
 from penstock.clock import monotonic
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated
-from penstock.http.authentication import NOBODY, Gate, needs_token, secret_of
+from penstock.http.authentication import NO_PRINCIPAL, Gate, needs_token, secret_of
 from penstock.http.bodies import BodyBudget
 from penstock.http.connection import Connection
 from penstock.http.limits import HttpLimits
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, retry_after, too_large, where
-from penstock.http.request import Request
+from penstock.http.request import SERVER_NAME, Request
 from penstock.http.routes import Route, RouteTable, path_of
-from penstock.http.sites import Sites
+from penstock.http.sites import OriginCheck
 from penstock.http.traffic import RouteTraffic, Traffic
 
 log = logging.getLogger("penstock.http")
@@ -59,7 +59,7 @@ class Shell:
         self.gate = gate
         self._limits = limits
         self._traffic = traffic
-        self._sites = Sites(origins, hosts, needs_token=needs_token(gate))
+        self._sites = OriginCheck(origins, hosts, needs_token=needs_token(gate))
         self._counts: dict[Route, RouteTraffic] = {route: traffic.route(route.method, route.path) for route in table}
         self._unmatched = traffic.route("", "unmatched")
         self._prefix = secrets.token_hex(5)
@@ -76,7 +76,7 @@ class Shell:
         started = monotonic()
         connection = request.protocol
         assert isinstance(request, Request)
-        assert isinstance(connection, Connection)  # the door makes no others
+        assert isinstance(connection, Connection)  # the API makes no others
         given = request.headers.get("X-Request-Id")
         request.request_id = given if given is not None and _SANE_ID(given) else f"{self._prefix}-{next(self._numbers):x}"
         connection.begin(request)
@@ -127,7 +127,7 @@ class Shell:
             response = await self._failed(request, GOOGLE_ERRORS if route is None else route.errors, error)
         if not response.prepared:
             response.headers["X-Request-Id"] = request.request_id
-            response.headers["Server"] = "penstock"
+            response.headers["Server"] = SERVER_NAME
             if origin is not None:
                 self._share(response, origin)
             if self.stopping.is_set():
@@ -138,7 +138,7 @@ class Shell:
         """Return when the request may go on to its handler."""
         gate = self.gate
         if route.is_open:
-            request.principal = NOBODY
+            request.principal = NO_PRINCIPAL
         elif gate is not None:
             try:
                 principal = gate.authenticate(secret_of(request.headers))

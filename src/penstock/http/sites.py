@@ -23,7 +23,7 @@ ANY_HOST = "*"
 _FOREIGN = frozenset({"cross-site", "same-site"})
 
 
-class Sites:
+class OriginCheck:
     """Refuses what foreign web pages send.
 
     `origins` are those whose pages may call, `*` for all; `hosts` are names of this server, `*` for any; `needs_token` says that

@@ -54,7 +54,7 @@ Expired = Callable[[str, str], None]
 Deliver = Callable[[Sequence[Message]], None]
 
 
-class Retained(Protocol):
+class DurableDelivery(Protocol):
     """A durable subscription that is being delivered to one connection. All methods belong to the event loop."""
 
     def ack(self, messages: Sequence[Message]) -> None:
@@ -64,7 +64,7 @@ class Retained(Protocol):
         """Deliver no more; what was not acknowledged is delivered again to whoever resumes the subscription. Safe twice."""
 
 
-class Feed(Protocol):
+class TopicLogs(Protocol):
     """The logs behind bound topics. Made by the host, used by one hub in one event loop.
 
     Durable subscriptions of one actor begin and end in the order they are asked to, and whoever asked is told in that order.
@@ -97,7 +97,7 @@ class Feed(Protocol):
         At most about 256 KiB come at once, at least one offset is passed. None when some are not kept any more.
         """
 
-    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> Retained:
+    async def retain(self, address: str, pattern: str, bindings: Sequence[Binding], deliver: Deliver) -> DurableDelivery:
         """Begin or resume a durable subscription: `deliver` gets what was published since it was made and is not acknowledged.
 
         At most `HubRules.max_unacked` messages are out at a time.

@@ -19,19 +19,19 @@ from penstock.durations import SECOND
 from penstock.errors import PenstockError, PermissionDenied, Unauthenticated, Unavailable
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import FAILED, STOPPING, Close
-from penstock.hub.core.effects import Append, Recover, Release, Retain, Settle, Verify, Wish
+from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Settle, Verify
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.session import Session
-from penstock.hub.ports import Feed, Retained, Socket, Verifier
+from penstock.hub.ports import DurableDelivery, Socket, TopicLogs, Verifier
 
 log = logging.getLogger("penstock.hub")
 
 SWEEP_SECONDS = 1.0
 TURN = 64
 """How many frames of one connection are handled in a row before the others have their turn."""
-MUCH = 64 * 1024
+WRITE_NOW_CHARACTERS = 64 * 1024
 """After how many characters to write without waiting for the end of the turn. Many connections may say more in one turn than an
 outbox holds, and whoever reads would be taken for one that does not."""
 MAX_APPENDING = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ class Link:
         """How many bytes of its publishes are on their way into a log."""
         self.free: asyncio.Future[None] | None = None
         """Waits for fewer of its publishes to be on their way into a log."""
-        self.retained: dict[str, Retained] = {}
+        self.retained: dict[str, DurableDelivery] = {}
         """Its durable subscriptions that are being delivered, by pattern."""
         self._leave_seconds = leave_seconds
         self._failed = failed
@@ -139,7 +139,7 @@ class Link:
 class HubService:
     """Runs one hub in one event loop. Start it once; stop is always safe, and means finished."""
 
-    def __init__(self, hub: Hub, *, feed: Feed | None, verifier: Verifier, clock: Clock) -> None:
+    def __init__(self, hub: Hub, *, feed: TopicLogs | None, verifier: Verifier, clock: Clock) -> None:
         self.hub = hub
         self.feed = feed
         self._verifier = verifier
@@ -161,9 +161,9 @@ class HubService:
         """Begin to forward what the logs bring, and to look after what is due."""
         self._loop = asyncio.get_running_loop()
         if self.feed is not None:
-            floor = self.hub.floor
+            state = self.hub.state
             durable = self.feed.start(
-                floor.bindings, floor.everything, forward=self._forward, skipped=self._skipped, expired=self._expired
+                state.bindings, state.everything, forward=self._forward, skipped=self._skipped, expired=self._expired
             )
             self.hub.resume(durable)
         # Where time jumps, as in a test, what became due is not for the timer to find.
@@ -237,18 +237,18 @@ class HubService:
                 await asyncio.sleep(0)  # frames that wait here already would else keep the loop
             if session.closing is not None or self.is_stopping:
                 continue  # it is told why; what it says until it has heard that is not heard
-            wish, waiting = None, session.outbox.bytes
+            effect, waiting = None, session.outbox.bytes
             if isinstance(frame, str):
                 self._heard += len(frame)
-                wish = hub.receive(session, frame, now())
+                effect = hub.receive(session, frame, now())
             elif isinstance(frame, Refusal):
                 hub.reject(session, frame, now())
             else:
-                hub.floor.cut(session, frame, now())
-            is_much = session.outbox.bytes - waiting >= MUCH
+                hub.state.cut(session, frame, now())
+            is_much = session.outbox.bytes - waiting >= WRITE_NOW_CHARACTERS
             self._flush_when_due()
-            if wish is not None:
-                await self._carry_out(link, wish)
+            if effect is not None:
+                await self._carry_out(link, effect)
             elif is_much:
                 # Small requests may have large answers: several at once would be more than an outbox holds.
                 await link.written()
@@ -293,7 +293,7 @@ class HubService:
 
     def _flush_when_due(self) -> None:
         """Write at the end of the turn, or now if there is much to write."""
-        if self._heard >= MUCH:
+        if self._heard >= WRITE_NOW_CHARACTERS:
             self._flush()
         elif self.hub.dirty:
             self._flush_soon()
@@ -302,8 +302,13 @@ class HubService:
         self._is_flushing = False
         self._heard = 0
         hub = self.hub
-        rested = hub.floor.rested[:]
-        hub.floor.rested.clear()
+        if hub.state.subscribed:
+            # At this level, because clients decide how many lines it is.
+            for address, pattern in hub.state.subscribed:
+                log.debug("subscription_added actorAddress=%s topic=%s", address, pattern)
+            hub.state.subscribed.clear()
+        rested = hub.state.rested[:]
+        hub.state.rested.clear()
         for session, pattern in rested:
             if session.peer is not None:
                 self._guard(session.peer, partial(session.peer.rest, pattern))
@@ -342,11 +347,11 @@ class HubService:
 
     def _check_tokens(self) -> None:
         """End sessions whose tokens do not count any more."""
-        for session in [*self.hub.floor.sessions]:
+        for session in [*self.hub.state.sessions]:
             try:
                 self._verifier.check(session.identity)
             except Refusal as refusal:
-                self.hub.expel(session, refusal, self._clock.now())
+                self.hub.disconnect_session(session, refusal, self._clock.now())
 
     def _forward(self, binding: Binding, messages: Sequence[Message]) -> None:
         """What a log brings."""
@@ -367,27 +372,27 @@ class HubService:
         """A durable subscription that nobody came back for."""
         self.hub.expired(address, pattern)
 
-    # --- wishes ---------------------------------------------------------------------------------------------------------------
+    # --- effects --------------------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, link: Link, wish: Wish) -> None:
+    async def _carry_out(self, link: Link, effect: Effect) -> None:
         """Do what the core cannot, and tell it. Returns when the connection may be read on."""
-        match wish:
+        match effect:
             case Append():
-                await self._append(link, wish)
+                await self._append(link, effect)
             case Settle():
-                for pattern, messages in wish.messages.items():
+                for pattern, messages in effect.messages.items():
                     if pattern in link.retained:
                         link.retained[pattern].ack(messages)
             case Verify():
-                await self._verify(link, wish)
+                await self._verify(link, effect)
             case Recover():
-                await self._recover(link, wish)
+                await self._recover(link, effect)
             case Retain():
-                await self._finish(self._retain(link, wish))
+                await self._finish(self._retain(link, effect))
             case Release():
-                await self._finish(self._release(link, wish))
+                await self._finish(self._release(link, effect))
             case _:
-                assert_never(wish)
+                assert_never(effect)
         self._flush_soon()
 
     async def _finish(self, work: Coroutine[None, None, None]) -> None:
@@ -397,34 +402,34 @@ class HubService:
         task.add_done_callback(self._tasks.discard)
         await asyncio.shield(task)
 
-    async def _verify(self, link: Link, wish: Verify) -> None:
+    async def _verify(self, link: Link, effect: Verify) -> None:
         try:
-            identity = await self._verifier.verify(wish.token, wish.claimed)
+            identity = await self._verifier.verify(effect.token, effect.claimed)
         except (Refusal, PenstockError) as error:
-            self.hub.unverified(link.session, wish, _refusal(error), self._clock.now())
+            self.hub.unverified(link.session, effect, _refusal(error), self._clock.now())
         else:
-            self.hub.verified(link.session, wish, identity, self._clock.now())
+            self.hub.verified(link.session, effect, identity, self._clock.now())
 
-    async def _append(self, link: Link, wish: Append) -> None:
+    async def _append(self, link: Link, effect: Append) -> None:
         """Hand a message to the log, and go on; only one that has too much under way is kept waiting."""
-        done = partial(self._appended, link, wish)
-        link.appending += wish.message.weight
+        done = partial(self._appended, link, effect)
+        link.appending += effect.message.weight
         try:
-            self._logs.append(wish.binding, wish.message, done)
+            self._logs.append(effect.binding, effect.message, done)
         except PenstockError as error:
             done(error)
         if link.has_appending(self.hub.rules.max_appends, MAX_APPENDING):
             link.free = self._loop.create_future()
             await link.free
 
-    def _appended(self, link: Link, wish: Append, outcome: Position | PenstockError) -> None:
+    def _appended(self, link: Link, effect: Append, outcome: Position | PenstockError) -> None:
         now, session = self._clock.now(), link.session
-        link.appending -= wish.message.weight
+        link.appending -= effect.message.weight
         try:
             if isinstance(outcome, PenstockError):
-                self.hub.lost(session, wish, _refusal(outcome), now)
+                self.hub.lost(session, effect, _refusal(outcome), now)
             else:
-                self.hub.appended(session, wish, outcome, now)
+                self.hub.appended(session, effect, outcome, now)
         except Exception as error:  # noqa: BLE001  # who is told is the log, which has other messages to write
             self._fail(link, error)
         if link.free is not None and not link.has_appending(self.hub.rules.max_appends // 2 + 1, MAX_APPENDING // 2 + 1):
@@ -434,28 +439,28 @@ class HubService:
         self._progress.set()
         self._flush_soon()
 
-    async def _recover(self, link: Link, wish: Recover) -> None:
+    async def _recover(self, link: Link, effect: Recover) -> None:
         """Read what was missed part by part, the next only when the last is written: it may be more than may wait."""
-        hub, session, start, is_first = self.hub, link.session, wish.start, True
-        while session.closing is None and (is_first or start < wish.stop):
+        hub, session, start, is_first = self.hub, link.session, effect.start, True
+        while session.closing is None and (is_first or start < effect.stop):
             try:
-                part = await self._logs.read(wish.binding, start, wish.stop)
+                part = await self._logs.read(effect.binding, start, effect.stop)
             except PenstockError:
                 part = None
-            if wish.binding.epoch != wish.epoch:
+            if effect.binding.epoch != effect.epoch:
                 part = None  # what is in these places now is something else
             if part is None and not is_first:
                 # It was told that it gets everything. Coming back, it is told what is true then.
-                hub.floor.cut(session, FAILED, self._clock.now())
+                hub.state.cut(session, FAILED, self._clock.now())
                 break
             for some in [None] if part is None else _slices(part[0], hub.rules.max_outbox_bytes // 2):
-                hub.recovering(session, wish, some, self._clock.now(), is_first=is_first)
+                hub.recovering(session, effect, some, self._clock.now(), is_first=is_first)
                 is_first = False
                 await link.written()
-            start = wish.stop if part is None else part[1]
+            start = effect.stop if part is None else part[1]
         hub.recovered(session, self._clock.now())
 
-    async def _retain(self, link: Link, wish: Retain) -> None:
+    async def _retain(self, link: Link, effect: Retain) -> None:
         """Begin a durable subscription. What it brings before the client was told that it has begun comes after that."""
         early: list[Message] | None = []
 
@@ -463,26 +468,26 @@ class HubService:
             if early is not None:
                 early.extend(messages)
             elif link in self._links:
-                self._deliver(link, wish.pattern, messages)
+                self._deliver(link, effect.pattern, messages)
 
         self._flush()  # who had it before, and was replaced, lets go of it
-        link.rest(wish.pattern)
+        link.rest(effect.pattern)
         try:
-            retained = await self._logs.retain(wish.address, wish.pattern, wish.bindings, deliver)
+            retained = await self._logs.retain(effect.address, effect.pattern, effect.bindings, deliver)
         except Exception as error:  # it is not made, whatever it was; what nobody foresaw ends the connection too
             foreseen = error if isinstance(error, Refusal | PenstockError) else None
             refusal = _refusal(foreseen or Unavailable("the log failed", hint="the server's log says why"))
-            self.hub.unretained(link.session, wish, refusal, self._clock.now())
+            self.hub.unretained(link.session, effect, refusal, self._clock.now())
             if foreseen is None:
                 raise
             return
-        if not self.hub.retained(link.session, wish, self._clock.now()):
+        if not self.hub.retained(link.session, effect, self._clock.now()):
             retained.close()  # the connection, or the registration, did not wait for it
             return
-        link.retained[wish.pattern] = retained
+        link.retained[effect.pattern] = retained
         waiting, early = early, None
         if waiting:
-            self._deliver(link, wish.pattern, waiting)
+            self._deliver(link, effect.pattern, waiting)
 
     def _deliver(self, link: Link, pattern: str, messages: Sequence[Message]) -> None:
         try:
@@ -491,18 +496,18 @@ class HubService:
             self._fail(link, error)
         self._flush_soon()
 
-    async def _release(self, link: Link, wish: Release) -> None:
-        for pattern in wish.patterns:
+    async def _release(self, link: Link, effect: Release) -> None:
+        for pattern in effect.patterns:
             link.rest(pattern)
         try:
-            await self._logs.release(wish.address, wish.patterns)
+            await self._logs.release(effect.address, effect.patterns)
         except (Refusal, PenstockError) as error:
-            self.hub.unreleased(link.session, wish, _refusal(error), self._clock.now())
+            self.hub.unreleased(link.session, effect, _refusal(error), self._clock.now())
         else:
-            self.hub.released(link.session, wish, self._clock.now())
+            self.hub.released(link.session, effect, self._clock.now())
 
     @property
-    def _logs(self) -> Feed:
+    def _logs(self) -> TopicLogs:
         assert self.feed is not None, "without a feed there are no bindings and no durable subscriptions"
         return self.feed
 

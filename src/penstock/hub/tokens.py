@@ -11,7 +11,7 @@ from penstock.clock import Clock, steady
 from penstock.config import Settings
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.hub.core.identity import ANYBODY, Demands, Identity, identity_of, parse_claims, unauthorized
+from penstock.hub.core.identity import ANONYMOUS, Identity, TokenRequirements, identity_of, parse_claims, unauthorized
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.jwks import Jwks
 from penstock.hub.keys import Header, KeyFile, Source, header_of, public_key, secret_key
@@ -25,7 +25,7 @@ class OpenVerifier:
 
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
         """Somebody without limits. What was claimed binds nobody: a registration says who it is."""
-        return ANYBODY
+        return ANONYMOUS
 
     def check(self, identity: Identity) -> None:
         """Everybody may stay."""
@@ -34,7 +34,7 @@ class OpenVerifier:
 class JwtVerifier:
     """Lets in who has a token that one of these keys has signed."""
 
-    def __init__(self, sources: Sequence[Source], demands: Demands, clock: Clock) -> None:
+    def __init__(self, sources: Sequence[Source], demands: TokenRequirements, clock: Clock) -> None:
         self._sources = sources
         self._demands = demands
         self._clock = clock
@@ -89,7 +89,7 @@ def jwt_verifier(settings: Settings, clock: Clock) -> JwtVerifier | None:
         sources.append(KeyFile(settings.hub_jwt_key_file, "RS256", public_key, tick))
     if settings.hub_jwks_url is not None:
         sources.append(Jwks(settings.hub_jwks_url, tick))
-    demands = Demands(
+    demands = TokenRequirements(
         issuer=settings.hub_jwt_issuer,
         audience=settings.hub_jwt_audience,
         max_age=round(settings.hub_jwt_max_age * SECOND),

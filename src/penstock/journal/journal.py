@@ -35,7 +35,7 @@ class Commit(msgspec.Struct, gc=False):
 
 
 @runtime_checkable
-class Notebook(Protocol):
+class ImmediateJournal(Protocol):
     """One more ability of a journal that costs nothing to write to: things are taken one by one, without a commit."""
 
     def keep(self, stream: int, first: int, batch: Batch) -> None:

@@ -278,7 +278,7 @@ class _Letter(msgspec.Struct, gc=False):
     message_offset: int
     published_at: int
     attempt: int
-    event: events.Buried
+    event: events.DeadLettered
 
 
 def dead_letter_parts(
@@ -294,7 +294,7 @@ def _dead_letter_parts(view: LogView, within: range, streams: Mapping[int, str] 
     shown = names.streams if streams is None else streams
     gathered: list[_Letter] = []
     for first, event in _records(view, within):
-        if not isinstance(event, events.Buried):
+        if not isinstance(event, events.DeadLettered):
             continue
         stream = names.stream_of.get(event.queue)
         if streams is not None and stream not in streams:

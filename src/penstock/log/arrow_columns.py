@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker.history import Record
+from penstock.broker.history import EventRecord
 from penstock.ids import message_id
 from penstock.journal.core.chunk import Chunk, Summary, numbers
 from penstock.journal.core.span import StreamSpan
@@ -118,7 +118,7 @@ class EventColumns:
     def _clear(self) -> None:
         self.count = 0
         """How many rows were gathered."""
-        self._told: list[Record] = []
+        self._told: list[EventRecord] = []
         self._runs: list[tuple[int, int]] = []
         self._which = array("i")
         """For every row, which record tells of it."""
@@ -130,7 +130,7 @@ class EventColumns:
         self._details: list[dict[str, str]] = []
         self._which_detail = array("i")
 
-    def add(self, first: int, told: Record) -> None:
+    def add(self, first: int, told: EventRecord) -> None:
         """A record, whose first event has the offset `first`."""
         count = told.count
         self._which += array("i", [len(self._told)]) * count
@@ -175,7 +175,7 @@ class EventColumns:
         return pa.record_batch(columns, schema=self._schema)
 
 
-def _message_ids(told: Record) -> Sequence[bytes | None]:
+def _message_ids(told: EventRecord) -> Sequence[bytes | None]:
     """The ids of the messages of a record."""
     if told.offsets is None or told.stream is None or told.published is None:
         return [None] * told.count if told.names is None else [name.encode() for name in told.names]

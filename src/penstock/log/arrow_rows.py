@@ -112,7 +112,7 @@ def check_schema(schema: pa.Schema) -> None:
             raise InvalidArgument(f"column {field.name[:100]!r} is not known, wanted some of {', '.join(_COLUMNS)}")
         if names.count(field.name) > 1:
             raise InvalidArgument(f"column {field.name!r} is there {names.count(field.name)} times, wanted once")
-        kind = _undictionaried(field.type)
+        kind = _without_dictionary(field.type)
         if not known.fits(kind) and not (pa.types.is_null(kind) and field.name != "value"):
             raise InvalidArgument(f"column {field.name!r} is {field.type}, wanted {known.wanted}")
     if "value" not in names:
@@ -127,13 +127,13 @@ def plain(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         known = _COLUMNS[name]
         try:
             # Whatever is finer than a microsecond is cut off.
-            columns[name] = column.cast(_undictionaried(column.type)).cast(known.kind, safe=name != "deliver_at")
+            columns[name] = column.cast(_without_dictionary(column.type)).cast(known.kind, safe=name != "deliver_at")
         except pa.ArrowInvalid as error:
             raise InvalidArgument(f"column {name!r} cannot be read as {known.wanted}: {error}") from None
     return columns
 
 
-def _undictionaried(kind: pa.DataType) -> pa.DataType:
+def _without_dictionary(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker import log_view
-from penstock.broker.log_view import Names, kind_of, names_of, not_found
+from penstock.broker.log_view import LogNames, kind_of, names_of, not_found
 from penstock.errors import CorruptLog
 from penstock.journal.core.outline import Outline, decode
 from penstock.journal.core.span import StreamSpan, stream_name
@@ -111,10 +111,10 @@ class _DirectoryView:
             self._follow()
             return self._ends
 
-    def names(self) -> Names:
+    def names(self) -> LogNames:
         with self._lock:
             self._follow()
-            return names_of(self._outline.streams.values(), self._outline.queues.values(), self._outline.departed)
+            return names_of(self._outline.streams.values(), self._outline.queues.values(), self._outline.deleted_resources)
 
     def wanted(self, streams: Sequence[str] | None) -> dict[int, str] | None:
         """The streams whose events are meant, by number, with the names to show; None for all there are."""
@@ -122,7 +122,7 @@ class _DirectoryView:
             return None
         stored = self.names().streams
         shown = {number: self._shown(*kind_of(name)) for number, name in stored.items()}
-        known = Names({number: name for number, name in shown.items() if name is not None}, {}, {})
+        known = LogNames({number: name for number, name in shown.items() if name is not None}, {}, {})
         return known.streams if streams is None else known.numbers(streams)
 
     def _span(self, name: str, number: int) -> StreamSpan:

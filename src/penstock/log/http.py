@@ -1,4 +1,4 @@
-"""The log of a server, through its log door: what a Spark driver and its executors use. Blocking, standard library only.
+"""The log of a server, through its log API: what a Spark driver and its executors use. Blocking, standard library only.
 
 call ──> connection (kept) ──> answer, or an error of the server, which is final
 │ cut, refused, or "not now"
@@ -405,13 +405,13 @@ def _failure(response: HTTPResponse) -> Exception:
 
 
 def _by_status(status: int, detail: _Detail) -> PenstockError:
-    """The error of an answer that was given before the door was reached, or by something else than Penstock."""
+    """The error of an answer that was given before the API was reached, or by something else than Penstock."""
     text, hint = detail.message, detail.hint
     match status:
         case 401:
             return Unauthenticated(text.removeprefix("not authenticated: "))
         case 404 | 405:
-            return Unimplemented(f"{text}: this server has no log door", hint="wanted a Penstock server with /log/streams")
+            return Unimplemented(f"{text}: this server has no log API", hint="wanted a Penstock server with /log/streams")
         case 429:
             return ResourceExhausted(text, hint=hint)
         case 502 | 503 | 504:

@@ -1,4 +1,4 @@
-"""What another process may ask of a log. The port: `http.py` asks a server's log door, `directory.py` reads a data directory.
+"""What another process may ask of a log. The port: `http.py` asks a server's log API, `directory.py` reads a data directory.
 
 Offsets are dense and never change their message, so the same range always gives the same rows. A stream is known by its name and
 its number: a stream that was deleted and made again has the name of the old one, another number, and offsets that begin at 0.

@@ -1,5 +1,5 @@
-"""The native door: Penstock's own protocol, for its own client. See `penstock.wire.frames` for what is said."""
+"""The native port: Penstock's own protocol, for its own client. See `penstock.wire.frames` for what is said."""
 
-from penstock.native.port import NativeDoor, NativeLimits
+from penstock.native.port import NativeLimits, NativeServer
 
-__all__ = ["NativeDoor", "NativeLimits"]
+__all__ = ["NativeLimits", "NativeServer"]

@@ -51,11 +51,11 @@ from penstock.wire.frames import (
 from penstock.wire.operations import operation
 
 if TYPE_CHECKING:
-    from penstock.native.port import NativeDoor
+    from penstock.native.port import NativeServer
 
 log = logging.getLogger("penstock.native")
 
-STRANGER_BYTES = 4096
+MAX_HELLO_BYTES = 4096
 """How large a frame may be before its sender has said who they are."""
 CALL_LOAD = 16
 """What an operation counts for in `max_running`, where a publish counts for one: its answer may be large."""
@@ -72,9 +72,9 @@ FREE = (Settle, Adjust, Close, Ping, Cancel)
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, door: NativeDoor) -> None:
-        self._door = door
-        self._inbox = Inbox(STRANGER_BYTES)
+    def __init__(self, server: NativeServer) -> None:
+        self._server = server
+        self._inbox = Inbox(MAX_HELLO_BYTES)
         self._operations: Operations | None = None
         self._principal: Principal = ANYONE
         self._admission = Admission(None, None)
@@ -111,11 +111,11 @@ class Connection(asyncio.Protocol):
         """Serve it, or close it at once where there are too many."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
-        if len(self._door.connections) >= self._door.limits.max_connections:
+        if len(self._server.connections) >= self._server.limits.max_connections:
             self._transport.abort()
             return
-        self._door.connections.add(self)
-        self._look_in(self._door.limits.hello_seconds)
+        self._server.connections.add(self)
+        self._look_in(self._server.limits.hello_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Take the frames that are complete."""
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone, or was cut off: what it holds it may still come back for."""
-        self._door.connections.discard(self)
+        self._server.connections.discard(self)
         if self._watch is not None:
             self._watch.cancel()
         for task in (*self._running, *self._waits):
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         """The client does not read."""
         self.is_writable = False
         self._stuck_at = self._loop.time()
-        self._read_or_not()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         """It reads again."""
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     def _look_after(self) -> None:
         """Cut off a client that has not said who it is, is silent, does not read, or whose token is no longer good."""
-        limit, now = self._door.limits.idle_seconds, self._loop.time()
+        limit, now = self._server.limits.idle_seconds, self._loop.time()
         is_stuck = not self.is_writable and now - self._stuck_at >= limit
         if self._operations is None or is_stuck or now - self._heard_at >= limit:
             self._transport.abort()
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
 
     def _take_more(self) -> None:
         """Take frames for as long as there is room for what they ask for; the rest waits here, and then in the socket."""
-        most, transport = self._door.limits.max_running, self._transport
+        most, transport = self._server.limits.max_running, self._transport
         try:
             while self.is_writable and not self._is_full and not transport.is_closing():
                 body = next(self._bodies, None)
@@ -203,9 +203,9 @@ class Connection(asyncio.Protocol):
         except InvalidArgument as error:
             self._write(frames.refused(0, error))
             transport.close()
-        self._read_or_not()
+        self._update_reading()
 
-    def _read_or_not(self) -> None:
+    def _update_reading(self) -> None:
         wanted = self.is_writable and not self._is_full
         if wanted and not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
                 f"the client speaks version {hello.version} of the protocol, this server {frames.VERSION}",
                 hint="install the same version of Penstock on both sides",
             )
-        gate, service = self._door.gate, self._door.service
+        gate, service = self._server.gate, self._server.service
         try:
             principal: Principal = ANYONE if gate is None else gate.authenticate(hello.token)
         except Unauthenticated:
@@ -264,19 +264,19 @@ class Connection(asyncio.Protocol):
         project = hello.project or principal.project or service.projects.default
         self._operations = Operations(service, principal, project)
         self._principal, self._admission = principal, Admission(gate, hello.token)
-        self._inbox.limit = self._door.limits.max_frame_bytes
-        idle = self._door.limits.idle_seconds / 4
+        self._inbox.limit = self._server.limits.max_frame_bytes
+        idle = self._server.limits.idle_seconds / 4
         self._pause = idle if gate is None else min(idle, LOOK_SECONDS)
         self._look_in(self._pause)
         welcome = Welcome(
-            frames.VERSION, service.version, project, self._door.limits.max_frame_bytes, service.aio.broker.is_durable
+            frames.VERSION, service.version, project, self._server.limits.max_frame_bytes, service.aio.broker.is_durable
         )
         self._write(frames.done(hello.call, welcome))
 
     def _admit(self) -> None:
         """Whether one more request may be made: a token may be revoked, or expire, and there is a rate."""
-        self._door.requests += 1
-        gate = self._door.gate
+        self._server.requests += 1
+        gate = self._server.gate
         if gate is not None and not gate.is_open:
             self._admission.check()
             wait = gate.wait_seconds(self._principal, self._address)
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
             raise InvalidArgument(f"the arguments of {known.name} cannot be read: {problem}") from None
         method = getattr(operations, known.name)
         waits = getattr(arguments, "wait", 0) > 0
-        if waits and len(self._waits) >= self._door.limits.max_waits:
+        if waits and len(self._waits) >= self._server.limits.max_waits:
             raise ResourceExhausted(f"{len(self._waits)} requests wait for messages on this connection, wanted fewer")
         work = method(**{name: getattr(arguments, name) for name in known.parameters})
         if known.name not in CONSUMING:
@@ -358,7 +358,7 @@ class Connection(asyncio.Protocol):
             raise InvalidArgument.of("kind", request.kind, f"{frames.TOPIC} (a subscription) or {frames.QUEUE} (a work queue)")
         if request.stream in self._streams:
             raise AlreadyExists("Stream", str(request.stream))
-        if len(self._streams) >= self._door.limits.max_streams:
+        if len(self._streams) >= self._server.limits.max_streams:
             raise ResourceExhausted(f"{len(self._streams)} streams are open on this connection, wanted fewer")
         if self._is_leaving:
             raise Unavailable("the server is stopping", hint="connect again in a moment")
@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._load -= self._running.pop(task)
-        if self._is_full and self._load <= self._door.limits.max_running // 2:
+        if self._is_full and self._load <= self._server.limits.max_running // 2:
             # Half of it at once: to begin one for each that ends would cost a look at the socket each time.
             self._is_full = False
             self._take_more()

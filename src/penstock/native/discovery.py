@@ -11,7 +11,7 @@ from penstock.errors import FailedPrecondition
 from penstock.http import Operation, Reply, Request, Route, json_response
 
 
-class Place(msgspec.Struct):
+class NativeEndpoint(msgspec.Struct):
     """Where the native protocol is spoken, on the same host."""
 
     port: int
@@ -19,7 +19,7 @@ class Place(msgspec.Struct):
     tls: bool
 
 
-def discovery_route(place: Callable[[], Place | None]) -> Route:
+def discovery_route(place: Callable[[], NativeEndpoint | None]) -> Route:
     """The route; `place` is None where the port is closed."""
 
     async def native(_: Request) -> web.StreamResponse:
@@ -32,6 +32,6 @@ def discovery_route(place: Callable[[], Place | None]) -> Route:
         "Where is the native port",
         "Penstock's own clients ask before they connect.",
         ("monitoring",),
-        replies={200: Reply("The port, on this host.", Place)},
+        replies={200: Reply("The port, on this host.", NativeEndpoint)},
     )
     return Route("GET", "/native", native, operation, is_open=True)

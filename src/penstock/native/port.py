@@ -11,7 +11,7 @@ from penstock.api.service import Service
 from penstock.http import Gate, Route
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.native.connection import Connection
-from penstock.native.discovery import Place, discovery_route
+from penstock.native.discovery import NativeEndpoint, discovery_route
 from penstock.wire.frames import VERSION
 
 BACKLOG = 1024
@@ -40,7 +40,7 @@ class NativeLimits:
     """How many streams one connection may have open."""
 
 
-class NativeDoor:
+class NativeServer:
     """Serves the native protocol on one port. Start once; stop is always safe."""
 
     def __init__(self, service: Service, *, gate: Gate | None = None, limits: NativeLimits | None = None) -> None:
@@ -50,7 +50,7 @@ class NativeDoor:
         self.connections: set[Connection] = set()
         self.requests = 0
         self._listener: asyncio.Server | None = None
-        self._place: Place | None = None
+        self._place: NativeEndpoint | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port: the one that was given, or the one that was found for 0."""
@@ -64,7 +64,7 @@ class NativeDoor:
             backlog=BACKLOG,
         )
         bound: int = self._listener.sockets[0].getsockname()[1]
-        self._place = Place(bound, VERSION, tls is not None)
+        self._place = NativeEndpoint(bound, VERSION, tls is not None)
         return bound
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
@@ -87,7 +87,7 @@ class NativeDoor:
         return [discovery_route(lambda: self._place)]
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of the door, for `/metrics`."""
+        """The numbers of the API, for `/metrics`."""
         yield Sample(_CONNECTIONS, (), len(self.connections))
         yield Sample(_STREAMS, (), len(self.service.feeds))
         yield Sample(_REQUESTS, (), self.requests)

@@ -22,7 +22,7 @@ TOO_LATE = "Spark waits ten seconds for a Python worker to come up, and one came
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
+def as_penstock_error() -> Iterator[None]:
     """What fails inside fails with an error that a person can read."""
     try:
         yield

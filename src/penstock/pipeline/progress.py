@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.pipeline.failure import failure_of, in_our_words
+from penstock.pipeline.failure import as_penstock_error, failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -50,7 +50,7 @@ def report_of(progress: Mapping[str, Any]) -> Report:
     )
 
 
-class Meter:
+class QueryProgress:
     """What has come of one query so far."""
 
     def __init__(self, query: str, now: int) -> None:
@@ -100,18 +100,18 @@ def _offset(value: object) -> int:
 
 LOOK_SECONDS = 0.25
 
-Show = Callable[[Sequence[Meter]], None]
+Show = Callable[[Sequence[QueryProgress]], None]
 """Told again and again how far the queries are."""
 
 
-def watch(queries: Sequence[StreamingQuery], stop: threading.Event, show: Show) -> list[Meter]:
+def watch(queries: Sequence[StreamingQuery], stop: threading.Event, show: Show) -> list[QueryProgress]:
     """Return when all have ended by themselves, or after `stop` is set: then a batch that runs is given up, to be done again.
 
     What a query fails with is raised, in our words, when the others have been stopped.
     """
-    meters = {query.id: Meter(query.name or query.id, monotonic()) for query in queries}
+    meters = {query.id: QueryProgress(query.name or query.id, monotonic()) for query in queries}
     try:
-        with in_our_words():
+        with as_penstock_error():
             while not _are_over(queries, stop):
                 _look(queries, meters, stop, show)
                 stop.wait(LOOK_SECONDS)
@@ -127,7 +127,7 @@ def _are_over(queries: Sequence[StreamingQuery], stop: threading.Event) -> bool:
     return stop.is_set() or not any(query.isActive for query in queries)
 
 
-def _look(queries: Sequence[StreamingQuery], meters: Mapping[str, Meter], stop: threading.Event, show: Show) -> None:
+def _look(queries: Sequence[StreamingQuery], meters: Mapping[str, QueryProgress], stop: threading.Event, show: Show) -> None:
     for query in queries:
         _take(query, meters[query.id])
         if not query.isActive and not stop.is_set() and (error := query.exception()) is not None:
@@ -135,7 +135,7 @@ def _look(queries: Sequence[StreamingQuery], meters: Mapping[str, Meter], stop: 
     show(list(meters.values()))
 
 
-def _take(query: StreamingQuery, meter: Meter) -> None:
+def _take(query: StreamingQuery, meter: QueryProgress) -> None:
     """Read what a query has reported since; more than the last only when it reported more than once."""
     last = query.lastProgress
     if last is None:

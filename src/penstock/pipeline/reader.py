@@ -27,10 +27,10 @@ from penstock.durations import FOREVER
 from penstock.errors import InvalidArgument, NotFound
 from penstock.log.log import Log, StreamSpan
 from penstock.pipeline.core import offsets as rules
-from penstock.pipeline.core.filters import ANYTHING, Condition, Wanted, prune, wanted
-from penstock.pipeline.core.offsets import Loss, overtaken
+from penstock.pipeline.core.filters import ANYTHING, Condition, RowFilter, prune, wanted
+from penstock.pipeline.core.offsets import LostData, overtaken
 from penstock.pipeline.core.options import EARLIEST, LAKE, LATEST, LOG, Kind, SourceOptions
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.scan import Part, arrow_schema, find, open_source, parts, scan
 
 logger = logging.getLogger("penstock.pipeline")
@@ -59,7 +59,7 @@ class BatchReader(DataSourceReader):
         """The tasks, for the log as it is now."""
         options = self._options
         with nullcontext() if options.storage == LAKE else closing(open_source(options)) as log:
-            holdings = Holdings(options, log)
+            holdings = ReadableStreams(options, log)
             pieces, losses = _ranges(options, holdings)
             archived, live, gaps = holdings.split(_pruned(pieces, self._place, holdings))
         _report(losses + gaps, is_strict=options.is_strict)
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
         return sorted(pushed if given is None else pushed.intersection(given))
 
     @property
-    def _place(self) -> Wanted:
+    def _place(self) -> RowFilter:
         """What tells where rows are. All events are in one log: of which stream they are is told by the streams above."""
         if self._options.is_messages or self._streams == []:
             return self._wanted if self._options.is_messages else replace(self._wanted, streams=frozenset())
@@ -111,7 +111,7 @@ def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
                 yield Condition(path[0], op, value)
 
 
-def _ranges(options: SourceOptions, holdings: Holdings) -> tuple[list[Piece], list[Loss]]:
+def _ranges(options: SourceOptions, holdings: ReadableStreams) -> tuple[list[OffsetRange], list[LostData]]:
     """What the options ask for, and what of it is gone."""
     found = []
     for bound, default in ((options.start, EARLIEST), (options.stop, LATEST)):
@@ -125,7 +125,7 @@ def _ranges(options: SourceOptions, holdings: Holdings) -> tuple[list[Piece], li
     return rules.pieces_between(holdings.spans, starts, stops), early + late
 
 
-def _pruned(pieces: list[Piece], want: Wanted, holdings: Holdings) -> list[Piece]:
+def _pruned(pieces: list[OffsetRange], want: RowFilter, holdings: ReadableStreams) -> list[OffsetRange]:
     """Without the ranges in which nothing is wanted."""
     pieces = [piece for piece in pieces if want.streams is None or piece.stream in want.streams]
     since = holdings.offsets_at({piece.stream: want.since for piece in pieces}) if pieces and want.since > 0 else {}
@@ -133,14 +133,14 @@ def _pruned(pieces: list[Piece], want: Wanted, holdings: Holdings) -> list[Piece
     return prune(pieces, want, since=since, until=until)
 
 
-def _report(losses: list[Loss], *, is_strict: bool) -> None:
+def _report(losses: list[LostData], *, is_strict: bool) -> None:
     if is_strict:
         rules.check(losses)
     for loss in losses:
         logger.warning("skipped: %s", loss.text)
 
 
-class Holdings:
+class ReadableStreams:
     """Everything that the options let a reader see, as of one moment. Without a log: `storage` is lake."""
 
     def __init__(self, options: SourceOptions, log: Log | None) -> None:
@@ -165,11 +165,11 @@ class Holdings:
             found |= self._log.offsets_at(new) if new else {}
         return found
 
-    def split(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[Piece], list[Loss]]:
+    def split(self, pieces: Sequence[OffsetRange]) -> tuple[list[OffsetRange], list[OffsetRange], list[LostData]]:
         """Which parts of pieces are read from the lake, which from the log, and which are in neither."""
-        archived: list[Piece] = []
-        live: list[Piece] = []
-        losses: list[Loss] = []
+        archived: list[OffsetRange] = []
+        live: list[OffsetRange] = []
+        losses: list[LostData] = []
         for piece in pieces:
             first, last = self._archive(piece.stream)
             archived.append(piece._replace(start=max(piece.start, first), stop=min(piece.stop, last)))

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidArgument, NotFound, OutOfRange, StreamReplaced
 from penstock.log.log import Log, StreamSpan
 from penstock.log.open import open_log
-from penstock.pipeline.core.offsets import Loss, Position, beyond, by_name, check, deleted, overtaken, replaced
+from penstock.pipeline.core.offsets import LostData, Position, beyond, by_name, check, deleted, overtaken, replaced
 from penstock.pipeline.core.options import DEAD_LETTERS, MESSAGES, SourceOptions, column_names
-from penstock.pipeline.core.planning import Piece, plan
+from penstock.pipeline.core.planning import OffsetRange, plan
 
 if TYPE_CHECKING:
     from penstock.log.log import WritableLog
@@ -48,8 +48,8 @@ _TYPES = {
 class Part(InputPartition):
     """What one task reads: ranges of the log, and ranges of the lake."""
 
-    pieces: tuple[Piece, ...]
-    archived: tuple[Piece, ...] = ()
+    pieces: tuple[OffsetRange, ...]
+    archived: tuple[OffsetRange, ...] = ()
 
 
 def open_source(options: SourceOptions) -> Log:
@@ -81,7 +81,7 @@ def find_present(log: Log, options: SourceOptions) -> dict[str, StreamSpan]:
         return by_name(log.spans(pattern=pattern), is_messages=True)
 
 
-def parts(options: SourceOptions, pieces: Sequence[Piece], archived: Sequence[Piece] = ()) -> list[Part]:
+def parts(options: SourceOptions, pieces: Sequence[OffsetRange], archived: Sequence[OffsetRange] = ()) -> list[Part]:
     """The tasks that read some ranges of the log, and some of the lake."""
     cut = partial(
         plan,
@@ -133,7 +133,7 @@ def scan(
 
 
 def _reader(
-    log: Log, view: str, piece: Piece, *, columns: Sequence[str], keys: Sequence[str] | None, streams: Sequence[str] | None
+    log: Log, view: str, piece: OffsetRange, *, columns: Sequence[str], keys: Sequence[str] | None, streams: Sequence[str] | None
 ) -> Read:
     if view == MESSAGES:
         span = StreamSpan(piece.stream, piece.number, piece.start, piece.stop, 0)
@@ -141,7 +141,7 @@ def _reader(
     return partial(log.dead_letters if view == DEAD_LETTERS else log.events, streams=streams)
 
 
-def surviving(piece: Piece, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:
+def surviving(piece: OffsetRange, read: Read, *, is_strict: bool) -> Iterator[pa.RecordBatch]:
     """What there still is of a piece. What is gone is an error (`is_strict`), or is told and skipped."""
     start, stop = piece.start, piece.stop
     while start < stop:
@@ -166,7 +166,7 @@ def surviving(piece: Piece, read: Read, *, is_strict: bool) -> Iterator[pa.Recor
             return
 
 
-def _report(loss: Loss, error: Exception, *, is_strict: bool) -> None:
+def _report(loss: LostData, error: Exception, *, is_strict: bool) -> None:
     if is_strict:
         check([loss], error)
     logger.warning("skipped: %s", loss.text)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
-from penstock.pipeline.failure import in_our_words
+from penstock.pipeline.failure import as_penstock_error
 from penstock.pipeline.java import check_java
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def session(
         if master is not None:
             raise InvalidArgument.of("remote", remote, "none beside a master", hint="leave out one of the two")
         check_remote(remote)
-        with in_our_words():
+        with as_penstock_error():
             return _connected(app, remote, given)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # judged above; a missing one has been told in our words
 
     if SparkSession.getActiveSession() is None:
-        with in_our_words():
+        with as_penstock_error():
             _launch(app, _settings(master, driver_memory, _submitted() | given))
     from penstock.pipeline.source import PenstockDataSource  # noqa: PLC0415  # it imports pyspark
 
@@ -222,19 +222,19 @@ def _launch(app: str, settings: dict[str, str]) -> None:
         SparkContext(conf=conf)
         return
     source, heard = os.pipe()
-    voice = Voice(source)
+    voice = JavaOutput(source)
     try:
         # In a session of its own: Ctrl-C at the terminal is for us, who then stop Spark, not for its workers as well.
         gateway = launch_gateway(conf, {"stderr": heard, "start_new_session": True})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError:
         os.close(heard)
-        raise FailedPrecondition(f"Spark's Java did not start: {voice.last_words()}") from None
+        raise FailedPrecondition(f"Spark's Java did not start: {voice.last_lines()}") from None
     os.close(heard)
     voice.pass_on()
     SparkContext(conf=conf, gateway=gateway)
 
 
-class Voice:
+class JavaOutput:
     """What Java says on its standard error: kept until it has started, passed on from then, but for what it always says."""
 
     def __init__(self, source: int) -> None:
@@ -251,7 +251,7 @@ class Voice:
             self._is_passed_on = True
             os.write(2, b"".join(self._kept))
 
-    def last_words(self) -> str:
+    def last_lines(self) -> str:
         """Why it ended: the first sentence that names an exception or an error, or the last line."""
         self._thread.join()
         lines = [line.decode(errors="replace").strip() for line in self._kept if not line.startswith(b"\tat ")]

@@ -28,7 +28,7 @@ from penstock.clock import monotonic
 from penstock.errors import NotFound, OutOfRange, PenstockError
 from penstock.log.log import Log, StreamSpan, WritableLog
 from penstock.pipeline.core import offsets as rules
-from penstock.pipeline.core.offsets import Backlog, Loss, Offsets, Position, decode, encode, pieces_of
+from penstock.pipeline.core.offsets import Backlog, LostData, Offsets, Position, decode, encode, pieces_of
 from penstock.pipeline.core.options import LATEST, SourceOptions
 from penstock.pipeline.core.planning import share
 from penstock.pipeline.scan import Part, arrow_schema, find, find_present, open_cursors, open_source, parts, scan
@@ -116,7 +116,7 @@ class Follower:
         self._places: Offsets = {}
         self._target: dict[str, StreamSpan] | None = None
         self._seen: dict[str, StreamSpan] = {}
-        self._told: set[Loss] = set()
+        self._told: set[LostData] = set()
         self._is_idle = False
         self._asked_at = 0
         self._closed = threading.Event()
@@ -195,7 +195,7 @@ class Follower:
         self._asked_at = monotonic()
         return self._seen
 
-    def _report(self, losses: list[Loss]) -> None:
+    def _report(self, losses: list[LostData]) -> None:
         if self._options.is_strict:
             rules.check(losses)
         for loss in losses:

@@ -1,7 +1,7 @@
-"""The commands of the binary doors: what RESP3 and SynapRPC clients call, whichever of the two they speak.
+"""The commands of the binary APIs: what RESP3 and SynapRPC clients call, whichever of the two they speak.
 
 Arguments come as bytes, text or numbers, and by position or by name (`QPUBLISH q payload 9 3`, `QPUBLISH q payload PRIORITY 9`):
-both ways are in use. What is answered is a plain value; the protocol of the door says how it is written.
+both ways are in use. What is answered is a plain value; the protocol of the API says how it is written.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def _call_type(command: Command) -> type[Call]:
     """The type of a call of one command; the payload of a command without fields may be left out."""
     payload: tuple[Any, ...] = ("payload", command.fields)
     if command.fields is requests.NoFields:
-        payload = ("payload", command.fields, msgspec.field(default_factory=command.fields))
-    elif issubclass(command.fields, requests.Draft):
+        payload = ("payload", command.fields | None, None)
+    elif issubclass(command.fields, requests.MessageFields):
         payload = ("payload", Annotated[command.fields, requests.ONE_PAYLOAD])
     name = "".join(word.capitalize() for word in re.split(r"[._]", command.name))
     made = msgspec.defstruct(f"{name}Call", [payload], bases=(Call,), tag=command.name, kw_only=True)
@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(AnyCall).decode
 
 
 NESTED: dict[str, type[msgspec.Struct]] = {
-    "messages": requests.Draft,
+    "messages": requests.MessageFields,
     "config": requests.Settings,
     "retry_policy": requests.Backoff,
 }

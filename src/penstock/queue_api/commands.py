@@ -1,4 +1,4 @@
-"""The commands of the queue door: one table that is served, documented and tested.
+"""The commands of the queue API: one table that is served, documented and tested.
 
 Each row is a name, what it takes, what it answers and how it is done. The names and fields are those of specification 003 and of
 the SDKs; several names may stand for the same.
@@ -33,7 +33,11 @@ async def _create(queues: ProjectQueues, fields: requests.Create) -> replies.Cre
     return replies.Created(queue=queue, created=await queues.create(queue, fields.settings()))
 
 
-async def _delete(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Deleted:
+async def _update(queues: ProjectQueues, fields: requests.Update) -> QueueConfig:
+    return await queues.update_queue(fields.queue, fields.given())
+
+
+async def _delete(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Deleted:
     return replies.Deleted(deleted=await queues.delete(fields.queue))
 
 
@@ -41,11 +45,11 @@ async def _list(queues: ProjectQueues, _: requests.NoFields) -> replies.QueueNam
     return replies.QueueNames(queues=await queues.list_queues())
 
 
-async def _exists(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Exists:
+async def _exists(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Exists:
     return replies.Exists(exists=queues.exists(fields.queue))
 
 
-async def _config(queues: ProjectQueues, fields: requests.OfQueue) -> QueueConfig:
+async def _config(queues: ProjectQueues, fields: requests.QueueRequest) -> QueueConfig:
     return await queues.get_queue(fields.queue)
 
 
@@ -85,12 +89,12 @@ async def _consume_batch(queues: ProjectQueues, fields: requests.ConsumeBatch) -
     return replies.ConsumedBatch(messages=[replies.consumed(one) for one in found], count=len(found))
 
 
-async def _ack(queues: ProjectQueues, fields: requests.OfMessage) -> replies.Done:
+async def _ack(queues: ProjectQueues, fields: requests.MessageRequest) -> replies.Done:
     queues.ack(fields.queue, fields.message_id, fields.consumer_id)
     return replies.Done()
 
 
-async def _ack_batch(queues: ProjectQueues, fields: requests.OfMessages) -> replies.Acked:
+async def _ack_batch(queues: ProjectQueues, fields: requests.MessagesRequest) -> replies.Acked:
     failed = queues.ack_many(fields.queue, fields.message_ids, fields.consumer_id)
     settled = len(set(fields.message_ids)) - len(failed)
     return replies.Acked(success=not failed, acked=settled, failed=replies.failures(failed))
@@ -116,34 +120,34 @@ async def _release(queues: ProjectQueues, fields: requests.ReleaseConsumer) -> r
     return replies.Released(released=queues.release_consumer(fields.queue, fields.consumer_id))
 
 
-async def _peek(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Consumed:
+async def _peek(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Consumed:
     return replies.peeked(await queues.peek_queue(fields.queue))
 
 
-async def _stats(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Stats:
+async def _stats(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Stats:
     return replies.stats(await queues.queue_stats(fields.queue))
 
 
-async def _purge(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Purged:
+async def _purge(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Purged:
     return replies.Purged(purged=await queues.purge_queue(fields.queue))
 
 
-async def _pause(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Done:
+async def _pause(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Done:
     await queues.pause_queue(fields.queue)
     return replies.Done()
 
 
-async def _resume(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Done:
+async def _resume(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Done:
     await queues.resume_queue(fields.queue)
     return replies.Done()
 
 
-async def _dead_letters(queues: ProjectQueues, fields: requests.DeadLetters) -> replies.Letters:
+async def _dead_letters(queues: ProjectQueues, fields: requests.DeadLetters) -> replies.DeadLettersReply:
     letters = [replies.letter(dead) for dead in await queues.list_dead_letters(fields.queue, fields.limit)]
-    return replies.Letters(dead_letters=letters, count=len(letters))
+    return replies.DeadLettersReply(dead_letters=letters, count=len(letters))
 
 
-async def _retry(queues: ProjectQueues, fields: requests.OfLetter) -> replies.Done:
+async def _retry(queues: ProjectQueues, fields: requests.DeadLetterRequest) -> replies.Done:
     await queues.retry_dead_letter(fields.queue, fields.message_id)
     return replies.Done()
 
@@ -152,11 +156,11 @@ async def _redrive(queues: ProjectQueues, fields: requests.Redrive) -> replies.R
     return replies.Redriven(redriven=await queues.redrive_dead_letters(fields.queue, fields.limit))
 
 
-async def _purge_dead_letters(queues: ProjectQueues, fields: requests.OfQueue) -> replies.Purged:
+async def _purge_dead_letters(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Purged:
     return replies.Purged(purged=await queues.purge_dead_letters(fields.queue))
 
 
-async def _publish_to_topic(queues: ProjectQueues, fields: requests.OfTopic) -> replies.PublishedToTopic:
+async def _publish_to_topic(queues: ProjectQueues, fields: requests.TopicPublishRequest) -> replies.PublishedToTopic:
     return await ProjectTopics(queues).publish(fields.topic, fields.payload)
 
 
@@ -165,8 +169,8 @@ async def _topics(queues: ProjectQueues, _: requests.NoFields) -> replies.TopicN
     return replies.TopicNames(topics=names, count=len(names))
 
 
-async def _create_room(queues: ProjectQueues, fields: requests.NewRoom) -> replies.RoomMade:
-    return replies.RoomMade(room=fields.room, created=await ProjectTopics(queues).create(fields.room))
+async def _create_room(queues: ProjectQueues, fields: requests.NewRoom) -> replies.RoomCreated:
+    return replies.RoomCreated(room=fields.room, created=await ProjectTopics(queues).create(fields.room))
 
 
 async def _delete_room(queues: ProjectQueues, fields: requests.Room) -> replies.Deleted:
@@ -194,32 +198,33 @@ COMMANDS: dict[str, Command] = {
     name: Command(name, fields, answer if isinstance(answer, tuple) else (answer,), run)
     for names, fields, answer, run in (
         ("queue.create", requests.Create, replies.Created, _create),
-        ("queue.delete", requests.OfQueue, replies.Deleted, _delete),
+        ("queue.update", requests.Update, QueueConfig, _update),
+        ("queue.delete", requests.QueueRequest, replies.Deleted, _delete),
         ("queue.list", requests.NoFields, replies.QueueNames, _list),
-        ("queue.exists", requests.OfQueue, replies.Exists, _exists),
-        ("queue.config", requests.OfQueue, QueueConfig, _config),
+        ("queue.exists", requests.QueueRequest, replies.Exists, _exists),
+        ("queue.config", requests.QueueRequest, QueueConfig, _config),
         ("queue.publish", requests.Publish, replies.Published, _publish),
         ("queue.publish_batch", requests.PublishBatch, replies.PublishedBatch, _publish_batch),
         ("queue.consume", requests.Consume, (replies.Consumed, replies.SdkConsumed), _consume),
         ("queue.consume_batch", requests.ConsumeBatch, replies.ConsumedBatch, _consume_batch),
-        ("queue.ack", requests.OfMessage, replies.Done, _ack),
-        ("queue.ack_batch", requests.OfMessages, replies.Acked, _ack_batch),
+        ("queue.ack", requests.MessageRequest, replies.Done, _ack),
+        ("queue.ack_batch", requests.MessagesRequest, replies.Acked, _ack_batch),
         ("queue.nack", requests.Nack, replies.Nacked, _nack),
         ("queue.nack_batch", requests.NackBatch, replies.NackedBatch, _nack_batch),
         ("queue.extend", requests.Extend, replies.Done, _extend),
         ("queue.release_consumer", requests.ReleaseConsumer, replies.Released, _release),
-        ("queue.peek", requests.OfQueue, replies.Consumed, _peek),
-        ("queue.stats", requests.OfQueue, replies.Stats, _stats),
-        ("queue.purge", requests.OfQueue, replies.Purged, _purge),
-        ("queue.pause", requests.OfQueue, replies.Done, _pause),
-        ("queue.resume", requests.OfQueue, replies.Done, _resume),
-        ("queue.dead_letters dlq.list", requests.DeadLetters, replies.Letters, _dead_letters),
-        ("queue.retry_dead_letter dlq.retry", requests.OfLetter, replies.Done, _retry),
+        ("queue.peek", requests.QueueRequest, replies.Consumed, _peek),
+        ("queue.stats", requests.QueueRequest, replies.Stats, _stats),
+        ("queue.purge", requests.QueueRequest, replies.Purged, _purge),
+        ("queue.pause", requests.QueueRequest, replies.Done, _pause),
+        ("queue.resume", requests.QueueRequest, replies.Done, _resume),
+        ("queue.dead_letters dlq.list", requests.DeadLetters, replies.DeadLettersReply, _dead_letters),
+        ("queue.retry_dead_letter dlq.retry", requests.DeadLetterRequest, replies.Done, _retry),
         ("queue.redrive dlq.redrive", requests.Redrive, replies.Redriven, _redrive),
-        ("queue.purge_dead_letters dlq.purge", requests.OfQueue, replies.Purged, _purge_dead_letters),
-        ("pubsub.publish", requests.OfTopic, replies.PublishedToTopic, _publish_to_topic),
+        ("queue.purge_dead_letters dlq.purge", requests.QueueRequest, replies.Purged, _purge_dead_letters),
+        ("pubsub.publish", requests.TopicPublishRequest, replies.PublishedToTopic, _publish_to_topic),
         ("pubsub.topics pubsub.list", requests.NoFields, replies.TopicNames, _topics),
-        ("stream.create stream.get_or_create", requests.NewRoom, replies.RoomMade, _create_room),
+        ("stream.create stream.get_or_create", requests.NewRoom, replies.RoomCreated, _create_room),
         ("stream.delete", requests.Room, replies.Deleted, _delete_room),
         ("stream.list", requests.NoFields, replies.RoomNames, _rooms),
         ("stream.publish", requests.Event, replies.EventPublished, _publish_event),

@@ -1,4 +1,4 @@
-"""The queue door over HTTP: one command a request, in an envelope.
+"""The queue API over HTTP: one command a request, in an envelope.
 
 The status says what kind of answer it is, and the envelope says it again, for clients that only read bodies:
 `{"success": false, "request_id": …, "payload": null, "error": "Queue not found: x", "code": "queue_not_found", "hint": …}`.
@@ -32,7 +32,7 @@ PROJECT = Parameter(
 )
 
 STATUS = {"queue_full": 507, "ack_deadline_exceeded": 409, "unimplemented": 400}
-"""Where this door's status is another than the usual one for such an error."""
+"""Where this API's status is another than the usual one for such an error."""
 HINTS = {
     "queue_not_found": "create it first with the command queue.create",
     "topic_not_found": "create it first with the command stream.create",
@@ -63,7 +63,7 @@ class Failed(msgspec.Struct):
 _encode = msgspec.json.Encoder().encode
 
 
-class CommandDoor:
+class CommandApi:
     """Answers commands with the work queues of a broker."""
 
     def __init__(self, queues: Queues) -> None:
@@ -88,7 +88,7 @@ def project_queues(queues: Queues, request: Request) -> ProjectQueues:
     project = request.headers.get(PROJECT_HEADER)
     if project is not None and re.fullmatch(_PROJECT, project) is None:
         raise InvalidArgument.of(PROJECT_HEADER, project, "up to 100 letters, digits, '-', '_', '.', ':'")
-    gate = request.house.gate
+    gate = request.server_context.gate
     still = None if gate is None or gate.is_open else request.admission().check
     return queues.of(request.principal, project, still=still)
 
@@ -105,7 +105,7 @@ def query_value(request: Request, name: str, kind: type[Any]) -> Any:
 
 
 def status_of(refusal: Refusal) -> int:
-    """The status that this door gives an error."""
+    """The status that this API gives an error."""
     return STATUS.get(refusal.reason, refusal.status)
 
 
@@ -121,7 +121,7 @@ ENVELOPE_ERRORS = ErrorBody(failed, Failed)
 
 def command_route(queues: Queues) -> Route:
     """The route of all commands."""
-    return Route("POST", PATH, CommandDoor(queues).handle, _operation(), ENVELOPE_ERRORS)
+    return Route("POST", PATH, CommandApi(queues).handle, _operation(), ENVELOPE_ERRORS)
 
 
 def _operation() -> Operation:

@@ -1,4 +1,4 @@
-"""What the commands of the queue door answer, as types, and how messages are written into them."""
+"""What the commands of the queue API answer, as types, and how messages are written into them."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Exists(Answer, kw_only=True):
 
 
 class Published(Answer, kw_only=True):
-    """The id of the message, and its place among those that are ready, from 1."""
+    """The id of the message, and its place among those that are ready, from 1; null while it is delayed."""
 
     message_id: str
-    position: int
+    position: int | None
 
 
 class PublishedBatch(Answer, kw_only=True):
@@ -147,7 +147,7 @@ class Redriven(Done, kw_only=True):
     redriven: int
 
 
-class Letter(Consumed, kw_only=True):
+class DeadLetterReply(Consumed, kw_only=True):
     """A dead letter."""
 
     reason: str
@@ -157,10 +157,10 @@ class Letter(Consumed, kw_only=True):
     last_error: str | None
 
 
-class Letters(Answer, kw_only=True):
+class DeadLettersReply(Answer, kw_only=True):
     """Dead letters, oldest first."""
 
-    dead_letters: list[Letter]
+    dead_letters: list[DeadLetterReply]
     count: int
 
 
@@ -209,7 +209,7 @@ class TopicNames(Answer, kw_only=True):
     count: int
 
 
-class RoomMade(Done, kw_only=True):
+class RoomCreated(Done, kw_only=True):
     """There is such a room now; `created` is false when there was one before."""
 
     room: str
@@ -289,9 +289,9 @@ def peeked(message: QueueMessage | None) -> Consumed:
     return Consumed() if message is None else Consumed(**_fields(message))
 
 
-def letter(dead: DeadLetter) -> Letter:
+def letter(dead: DeadLetter) -> DeadLetterReply:
     """A dead letter."""
-    return Letter(
+    return DeadLetterReply(
         **_fields(dead.message),
         reason=dead.reason,
         original_queue=dead.original_queue,

@@ -1,4 +1,4 @@
-"""What the commands of the queue door take, as types: they are what is decoded, and what the documentation shows.
+"""What the commands of the queue API take, as types: they are what is decoded, and what the documentation shows.
 
 Limits are written into the schemas for the reader; checking them is the business of `QueueManager`.
 """
@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from penstock.api.queues import MAX_NAME
 from penstock.errors import InvalidArgument
+from penstock.values.message import UNPRINTABLE
 from penstock.values.policy import QueueConfig, RetryPolicy
 from penstock.values.queue import NewMessage
 
@@ -26,7 +27,7 @@ def _limits(description: str, **schema: object) -> Meta:
 
 
 _NO_CONTROL = "^[^\\u0000-\\u001f\\u007f]+$"
-_NAME = "^[^\\u0000-\\u001f\\u007f/]+$"
+_NAME = f"^[^{UNPRINTABLE}/]+$"
 
 Name = Annotated[str, _limits("The name of a queue.", minLength=1, maxLength=MAX_NAME, pattern=_NAME)]
 ConsumerId = Annotated[str, Meta(max_length=MAX_NAME), _limits("Who consumes.", minLength=1, pattern=_NO_CONTROL)]
@@ -55,27 +56,27 @@ class NoFields(Fields, kw_only=True):
     """No fields."""
 
 
-class OfQueue(Fields, kw_only=True):
+class QueueRequest(Fields, kw_only=True):
     """A command about one queue."""
 
     queue: Name
 
 
-class OfMessage(OfQueue, kw_only=True):
+class MessageRequest(QueueRequest, kw_only=True):
     """A command about one message that is held."""
 
     message_id: MessageId
     consumer_id: ConsumerId | None = None
 
 
-class OfMessages(OfQueue, kw_only=True):
+class MessagesRequest(QueueRequest, kw_only=True):
     """A command about messages that are held."""
 
     message_ids: Annotated[list[MessageId], Meta(min_length=1, max_length=MAX_BATCH)]
     consumer_id: ConsumerId | None = None
 
 
-class Draft(Fields, kw_only=True):
+class MessageFields(Fields, kw_only=True):
     """A message to publish: `message` is any JSON value; `payload` instead is what the SDKs send, a list of byte values."""
 
     message: Body | UnsetType = UNSET
@@ -111,19 +112,19 @@ class Draft(Fields, kw_only=True):
 ONE_PAYLOAD = Meta(extra_json_schema={"oneOf": [{"required": ["message"]}, {"required": ["payload"]}]})
 
 
-class Publish(Draft, kw_only=True):
+class Publish(MessageFields, kw_only=True):
     """Add a message to a queue."""
 
     queue: Name
 
 
-class PublishBatch(OfQueue, kw_only=True):
+class PublishBatch(QueueRequest, kw_only=True):
     """Add messages to a queue together: all of them or none."""
 
-    messages: Annotated[list[Annotated[Draft, ONE_PAYLOAD]], Meta(min_length=1, max_length=MAX_BATCH)]
+    messages: Annotated[list[Annotated[MessageFields, ONE_PAYLOAD]], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
-class Consume(OfQueue, kw_only=True):
+class Consume(QueueRequest, kw_only=True):
     """Take the most urgent message. With `consumer_id` the answer is the one that the SDKs read."""
 
     consumer_id: ConsumerId | None = None
@@ -138,45 +139,45 @@ class ConsumeBatch(Consume, kw_only=True):
     max_messages: Count = 100
 
 
-class Nack(OfMessage, kw_only=True):
+class Nack(MessageRequest, kw_only=True):
     """Give a message back."""
 
     requeue: bool = True
     error: Text | None = None
 
 
-class NackBatch(OfMessages, kw_only=True):
+class NackBatch(MessagesRequest, kw_only=True):
     """Give messages back."""
 
     requeue: bool = True
     error: Text | None = None
 
 
-class Extend(OfMessage, kw_only=True):
+class Extend(MessageRequest, kw_only=True):
     """Hold a message for longer."""
 
     seconds: AckDeadline
 
 
-class ReleaseConsumer(OfQueue, kw_only=True):
+class ReleaseConsumer(QueueRequest, kw_only=True):
     """Return what a consumer holds."""
 
     consumer_id: ConsumerId
 
 
-class DeadLetters(OfQueue, kw_only=True):
+class DeadLetters(QueueRequest, kw_only=True):
     """List dead letters, oldest first."""
 
     limit: Annotated[int, Meta(le=1_000), _limits("At most so many.", minimum=1)] = 100
 
 
-class Redrive(OfQueue, kw_only=True):
+class Redrive(QueueRequest, kw_only=True):
     """Put dead letters back, oldest first."""
 
     limit: Count | None = None
 
 
-class OfLetter(OfQueue, kw_only=True):
+class DeadLetterRequest(QueueRequest, kw_only=True):
     """A command about one dead letter."""
 
     message_id: MessageId
@@ -206,10 +207,10 @@ class Settings(Fields, kw_only=True):
     retry_policy: Backoff | None = None
     overflow: Annotated[str, _limits("What a full queue does.", enum=["discard", "reject", "spill"])] | None = None
 
-    def queue_config(self) -> QueueConfig:
-        """The settings as the queue takes them."""
+    def given(self) -> dict[str, Any]:
+        """The settings that are given, by the queue's names of them."""
         names = QueueConfig.__dataclass_fields__
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        given: dict[str, Any] = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.retry_policy is not None:
             given["retry_policy"] = RetryPolicy(self.retry_policy.minimum_backoff, self.retry_policy.maximum_backoff)
         if self.default_max_retries is not None:
@@ -218,7 +219,11 @@ class Settings(Fields, kw_only=True):
             given.setdefault("default_prefetch", self.prefetch_limit or _NO_LIMIT)
             if not self.prefetch_limit:
                 given.setdefault("max_prefetch", _NO_LIMIT)
-        return QueueConfig(**given)
+        return given
+
+    def queue_config(self) -> QueueConfig:
+        """The settings as the queue takes them."""
+        return QueueConfig(**self.given())
 
 
 _NO_LIMIT = 1_000_000
@@ -243,7 +248,13 @@ class Create(Settings, kw_only=True):
         return (self if self.config is None else self.config).queue_config()
 
 
-class OfTopic(Fields, kw_only=True):
+class Update(Settings, kw_only=True):
+    """Change settings of a queue; what is not given stays."""
+
+    queue: Name
+
+
+class TopicPublishRequest(Fields, kw_only=True):
     """A message for a topic."""
 
     topic: Name

@@ -1,4 +1,4 @@
-"""The queue door over RESP3: what Redis clients speak, for the commands of `native`.
+"""The queue API over RESP3: what Redis clients speak, for the commands of `native`.
 
 Requests are arrays of bulk strings, or one line of words that begins with a command. Answers are RESP3 after `HELLO 3`, RESP2
 before it. Lengths are checked when they are announced, before anything is kept for them.
@@ -11,7 +11,7 @@ from penstock.errors import InvalidArgument
 from penstock.http import Gate
 from penstock.queue_api import binary_commands
 from penstock.queue_api.binary_commands import Args, Ok
-from penstock.queue_api.socket_server import CONNECTION_COMMANDS, Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
+from penstock.queue_api.socket_server import CONNECTION_COMMANDS, Call, FramingError, Inbox, Refused, SocketLimits, SocketServer
 from penstock.values.queue import Delivery
 
 MAX_LINE_BYTES = 4096
@@ -20,7 +20,7 @@ MAX_ITEMS = 1024
 _END = b"\r\n"
 
 
-class Resp3Door(SocketDoor):
+class Resp3Server(SocketServer):
     """Serves RESP3 on one port."""
 
     def __init__(self, queues: Queues, *, gate: Gate | None = None, limits: SocketLimits | None = None) -> None:
@@ -87,7 +87,7 @@ class Resp3Codec(Inbox):
         end = self._buffer.find(b"\n", self._at, self._at + MAX_LINE_BYTES)
         if end < 0:
             if len(self._buffer) - self._at >= MAX_LINE_BYTES:
-                raise FramingLost("a line is too long")
+                raise FramingError("a line is too long")
             return None
         line = bytes(self._buffer[self._at : end])
         self._at = end + 1
@@ -99,16 +99,16 @@ class Resp3Codec(Inbox):
         if line is None:
             return None
         if not line.startswith(b"$"):
-            raise FramingLost("expected a bulk string")
+            raise FramingError("expected a bulk string")
         length = _length(line, self.limit - self._size, "a bulk string")
         if length < 0:
-            raise FramingLost("a bulk string of a request cannot be null")
+            raise FramingError("a bulk string of a request cannot be null")
         end = self._at + length
         if len(self._buffer) < end + 2:
             self._at = start
             return None
         if self._buffer[end : end + 2] != _END:
-            raise FramingLost("a bulk string does not end where it said")
+            raise FramingError("a bulk string does not end where it said")
         item = bytes(self._buffer[self._at : end])
         self._at = end + 2
         self._size += len(line) + length
@@ -159,15 +159,15 @@ def _inline(words: list[bytes], size: int) -> Call:
     if (call.command not in binary_commands.COMMANDS and call.command not in CONNECTION_COMMANDS) or words[-1].startswith(
         b"HTTP/"
     ):
-        raise FramingLost("the line is no command, expected an array of bulk strings or a line that begins with a command")
+        raise FramingError("the line is no command, expected an array of bulk strings or a line that begins with a command")
     return call
 
 
 def _length(line: bytes, most: int, kind: str) -> int:
     digits = line[1:]
     if len(digits) > 12 or not digits.removeprefix(b"-").isdigit():
-        raise FramingLost(f"the length of {kind} is not a number")
+        raise FramingError(f"the length of {kind} is not a number")
     length = int(digits)
     if not -1 <= length <= most:
-        raise FramingLost(f"{kind} of {length} is more than {max(most, 0)}")
+        raise FramingError(f"{kind} of {length} is more than {max(most, 0)}")
     return length

@@ -1,4 +1,4 @@
-"""The queue door as paths: one queue a path, with the bodies and errors of other servers of this kind.
+"""The queue API as paths: one queue a path, with the bodies and errors of other servers of this kind.
 
 Payloads are lists of byte values in both directions; errors are `{"error": "Queue not found: x", "code": 404}`.
 """
@@ -74,7 +74,7 @@ def _rendered(refusal: Refusal) -> web.Response:
 PLAIN_ERRORS = ErrorBody(_rendered, RestError)
 
 
-class RestDoor:
+class QueueRestApi:
     """Answers the paths of queues."""
 
     def __init__(self, queues: Queues) -> None:
@@ -142,22 +142,22 @@ class RestDoor:
 
 def rest_routes(queues: Queues) -> list[Route]:
     """The routes of the paths, the WebSocket consumer among them."""
-    door = RestDoor(queues)
+    api = QueueRestApi(queues)
     waiting = (
         Parameter("timeout", "Seconds to wait for a message.", requests.Wait),
         Parameter("ack_deadline", "Seconds it may be held.", requests.AckDeadline),
         Parameter("prefetch", "How many messages the consumer may hold.", requests.Prefetch),
     )
     return [
-        _route("POST", "/queue/{name}", door.create, "Create a queue.", replies.Created, requests.Settings, is_optional=True),
-        _route("DELETE", "/queue/{name}", door.delete, "Delete a queue with everything in it.", replies.Deleted),
-        _route("GET", "/queue/list", door.list, "List the queues.", replies.QueueNames),
-        _route("POST", "/queue/{name}/publish", door.publish, "Add a message.", replies.Published, RestPublish),
-        _route("GET", "/queue/{name}/consume/{consumer_id}", door.consume, "Take a message.", RestConsumed, parameters=waiting),
-        _route("POST", "/queue/{name}/ack", door.ack, "Settle a message.", replies.Done, RestAck),
-        _route("POST", "/queue/{name}/nack", door.nack, "Give a message back.", replies.Nacked, RestNack),
-        _route("GET", "/queue/{name}/stats", door.stats, "The state of a queue in numbers.", replies.Stats),
-        _route("POST", "/queue/{name}/purge", door.purge, "Remove everything that waits.", replies.Purged),
+        _route("POST", "/queue/{name}", api.create, "Create a queue.", replies.Created, requests.Settings, is_optional=True),
+        _route("DELETE", "/queue/{name}", api.delete, "Delete a queue with everything in it.", replies.Deleted),
+        _route("GET", "/queue/list", api.list, "List the queues.", replies.QueueNames),
+        _route("POST", "/queue/{name}/publish", api.publish, "Add a message.", replies.Published, RestPublish),
+        _route("GET", "/queue/{name}/consume/{consumer_id}", api.consume, "Take a message.", RestConsumed, parameters=waiting),
+        _route("POST", "/queue/{name}/ack", api.ack, "Settle a message.", replies.Done, RestAck),
+        _route("POST", "/queue/{name}/nack", api.nack, "Give a message back.", replies.Nacked, RestNack),
+        _route("GET", "/queue/{name}/stats", api.stats, "The state of a queue in numbers.", replies.Stats),
+        _route("POST", "/queue/{name}/purge", api.purge, "Remove everything that waits.", replies.Purged),
         Consumers(queues).route(PLAIN_ERRORS, _parameters("/queue/{name}/ws/{consumer_id}")),
     ]
 

@@ -1,4 +1,4 @@
-"""What the binary doors share: connections with limits, who calls, and commands answered one after the other or side by side.
+"""What the binary APIs share: connections with limits, who calls, and commands answered one after the other or side by side.
 
 A connection is cut when its framing is lost, when half a request is not followed by the rest, when nothing comes for the idle
 time, or when it does not read its answers. An error of a command is an answer like any other.
@@ -26,7 +26,7 @@ from penstock.queue_api.binary_commands import OK, Args
 
 log = logging.getLogger("penstock.queue")
 
-STRANGER_BYTES = 4096
+MAX_HELLO_BYTES = 4096
 """How large a request may be before its sender has said who they are."""
 BEHIND_BYTES = 256 * 1024
 """How much more is read while commands run."""
@@ -34,7 +34,7 @@ BEHIND_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """What one client of a binary door may cost."""
+    """What one client of a binary API may cost."""
 
     max_frame_bytes: int = 16 * 1024 * 1024
     """A message has 10 MiB at most."""
@@ -93,12 +93,12 @@ class Inbox(ABC):
         return self.waiting()
 
     def take(self) -> Call | Refused | None:
-        """The next request; None until more arrives. FramingLost when there will never be one, SpeaksHttp for a web page."""
+        """The next request; None until more arrives. FramingError when there will never be one, HttpReceived for a web page."""
         if not self._is_known:
             if self.waiting() < HTTP_BYTES:
                 return None
             if bytes(self._buffer[:HTTP_BYTES]) in HTTP_METHODS:
-                raise SpeaksHttp
+                raise HttpReceived
             self._is_known = True
         return self._next()
 
@@ -107,11 +107,11 @@ class Inbox(ABC):
         """The next request of a client that speaks the protocol."""
 
 
-class FramingLost(Exception):
+class FramingError(Exception):
     """What came is not the protocol: nobody knows where the next request begins."""
 
 
-class SpeaksHttp(Exception):
+class HttpReceived(Exception):
     """What came is HTTP: a web page of any site could send it, with commands in its body."""
 
 
@@ -145,7 +145,7 @@ class Codec(Protocol):
         """How many bytes of an incomplete request have arrived, once `take` has returned None."""
 
     def take(self) -> Call | Refused | None:
-        """The next request; None until more arrives. FramingLost when there will never be one."""
+        """The next request; None until more arrives. FramingError when there will never be one."""
 
     def answer(self, call_id: int, value: object) -> bytes:
         """An answer on the wire."""
@@ -165,7 +165,7 @@ class Refused:
     problem: str
 
 
-class SocketDoor:
+class SocketServer:
     """Serves one binary protocol on one port. Start once; stop is always safe. Without a `gate` everyone is let in."""
 
     def __init__(
@@ -210,9 +210,9 @@ class SocketDoor:
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, door: SocketDoor, codec: Callable[[int], Codec]) -> None:
-        self._door = door
-        self._codec = codec(STRANGER_BYTES)
+    def __init__(self, server: SocketServer, codec: Callable[[int], Codec]) -> None:
+        self._server = server
+        self._codec = codec(MAX_HELLO_BYTES)
         self._gone = StopSignal()
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
@@ -235,11 +235,11 @@ class Connection(asyncio.Protocol):
         """Serve it, or close it at once where there are too many."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         self._address = str((transport.get_extra_info("peername") or ("unknown",))[0])
-        if len(self._door.connections) >= self._door.limits.max_connections:
+        if len(self._server.connections) >= self._server.limits.max_connections:
             self._gone.set()
             self._transport.abort()
             return
-        self._door.connections.add(self)
+        self._server.connections.add(self)
         with suppress(PenstockError):
             self._admit(None)
         self._task = asyncio.ensure_future(self._serve())
@@ -287,10 +287,10 @@ class Connection(asyncio.Protocol):
                     await asyncio.sleep(0)  # the others' turn: answers that need not wait would else keep the loop
                 try:
                     call = self._codec.take()
-                except FramingLost as error:
+                except FramingError as error:
                     self._transport.write(self._codec.refusal(0, f"ERR Protocol error: {error}"))
                     break
-                except SpeaksHttp:
+                except HttpReceived:
                     self._transport.write(_http_refusal(self._codec.name))
                     break
                 if call is None:
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
             for task in self._running:
                 task.cancel()
             self._transport.close()
-            self._door.connections.discard(self)
+            self._server.connections.discard(self)
 
     async def _more(self) -> bool:
         """Wait for more bytes; False when they do not come in time."""
@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
 
     def _deadline(self) -> float:
         """Until when more bytes must come."""
-        limits, now, arrived = self._door.limits, self._loop.time(), self._codec.arrived()
+        limits, now, arrived = self._server.limits, self._loop.time(), self._codec.arrived()
         if arrived:
             if self._begun_at is None:
                 self._begun_at = now
@@ -340,7 +340,7 @@ class Connection(asyncio.Protocol):
         """Wait until the client has read what was written; False when it does not in time."""
         if not self._writable.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._door.limits.idle_seconds):
+                async with asyncio.timeout(self._server.limits.idle_seconds):
                     await self._writable.wait()
             if not self._writable.is_set():
                 self._transport.abort()
@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
 
     async def _start(self, call: Call) -> None:
         """Run a command beside others, as soon as few enough run."""
-        limits = self._door.limits
+        limits = self._server.limits
         while len(self._running) >= limits.max_running or self._running_bytes > limits.max_frame_bytes:
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         self._running_bytes += call.size
@@ -385,22 +385,24 @@ class Connection(asyncio.Protocol):
             case "HELLO":
                 return self._hello(call.args)
         principal = self._admit(self._secret)  # each time: a token may be revoked, or expire
-        gate = self._door.gate
+        gate = self._server.gate
         wait = gate.wait_seconds(principal, self._address) if gate is not None else 0
         if wait > 0:
             raise ResourceExhausted(f"too many calls, try again in {wait:.3f} s")
         # A client that is gone waits for nothing: its end ends the waits.
-        return await binary_commands.run(self._door.queues.of(principal, None, self._gone, self._still), call.command, call.args)
+        return await binary_commands.run(
+            self._server.queues.of(principal, None, self._gone, self._still), call.command, call.args
+        )
 
     def _still(self) -> None:
-        if self._door.gate is not None:
-            self._door.gate.authenticate(self._secret)
+        if self._server.gate is not None:
+            self._server.gate.authenticate(self._secret)
 
     def _admit(self, secret: str | None) -> Principal:
         """Who calls with a secret, or without one; from then on requests may be large."""
-        gate = self._door.gate
+        gate = self._server.gate
         principal: Principal = ANYONE if gate is None else gate.authenticate(secret)
-        self._codec.limit = self._door.limits.max_frame_bytes
+        self._codec.limit = self._server.limits.max_frame_bytes
         self._is_known = True
         return principal
 
@@ -418,7 +420,7 @@ class Connection(asyncio.Protocol):
         try:
             self._admit(secret)
         except Unauthenticated as error:
-            if self._door.gate is not None and self._door.gate.wait_seconds(None, self._address) > 0:
+            if self._server.gate is not None and self._server.gate.wait_seconds(None, self._address) > 0:
                 self._is_last = True  # who guesses tokens is slowed down
             raise _WrongToken(error.problem) from None
         self._secret = secret

@@ -1,4 +1,4 @@
-"""The queue door over SynapRPC: frames of MessagePack, for the commands of `native`.
+"""The queue API over SynapRPC: frames of MessagePack, for the commands of `native`.
 
     frame     u32 length, little-endian, and a body of that length
     request   [id, "COMMAND", [value, …]], or a map of id, command and args
@@ -20,7 +20,7 @@ from penstock.api.queues import Queues
 from penstock.durations import SECOND
 from penstock.http import Gate
 from penstock.queue_api.binary_commands import MAX_ARGUMENTS, Args, Ok, Value
-from penstock.queue_api.socket_server import Call, FramingLost, Inbox, Refused, SocketDoor, SocketLimits
+from penstock.queue_api.socket_server import Call, FramingError, Inbox, Refused, SocketLimits, SocketServer
 from penstock.values.queue import Delivery
 
 HEADER = 4
@@ -77,7 +77,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 
 
-class RpcDoor(SocketDoor):
+class SynapRpcServer(SocketServer):
     """Serves SynapRPC on one port."""
 
     def __init__(self, queues: Queues, *, gate: Gate | None = None, limits: SocketLimits | None = None) -> None:
@@ -96,7 +96,7 @@ class RpcCodec(Inbox):
         start = self._at + HEADER
         length = int.from_bytes(self._buffer[self._at : start], "little")
         if length > self.limit:
-            raise FramingLost(f"a frame of {length} bytes is more than {self.limit}")
+            raise FramingError(f"a frame of {length} bytes is more than {self.limit}")
         if self.waiting() < HEADER + length:
             return None
         body = bytes(self._buffer[start : start + length])

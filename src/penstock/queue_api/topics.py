@@ -1,4 +1,4 @@
-"""Topics for the clients of the queue door: publish to one, and read one by offset as an event stream (a room).
+"""Topics for the clients of the queue API: publish to one, and read one by offset as an event stream (a room).
 
 A room and a topic are the same thing here: what is published to either can be read by offset and pulled by subscriptions.
 """
@@ -13,7 +13,7 @@ from penstock.broker import lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.publish import dropped, publish_async
 from penstock.broker.window import read
-from penstock.broker.writer import Placed
+from penstock.broker.writer import Placement
 from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, InvalidArgument, TopicNotFound
 from penstock.journal.core.events import Event
@@ -128,7 +128,7 @@ class ProjectTopics:
         except TopicNotFound:
             raise TopicNotFound(topic) from None
 
-    async def _publish(self, topic: str, name: str, message: Message) -> Placed:
+    async def _publish(self, topic: str, name: str, message: Message) -> Placement:
         """Publish to a topic, by the broker's name; errors have the caller's name for it."""
         try:
             return await publish_async(self._broker, Catalog.topic, name, [message])

@@ -35,7 +35,7 @@ MAX_FRAME_BYTES = 64 * 1024
 """A command is small; messages only go out."""
 GONE = 4404
 """The close code when the queue is deleted."""
-NOT_WELCOME = 4401
+UNAUTHORIZED = 4401
 """The close code when the token was revoked or has expired."""
 _PATIENCE = 3600
 """Seconds; then it waits again."""
@@ -171,7 +171,7 @@ class _Session:
             case QueueNotFound():
                 code, reason = GONE, "the queue was deleted"
             case Unauthenticated():
-                code, reason = NOT_WELCOME, error.problem
+                code, reason = UNAUTHORIZED, error.problem
             case _:
                 code, reason = 1011, error.reason
         await self._socket.close(code=code, message=reason.encode())

@@ -21,12 +21,12 @@ from penstock.api.queue_manager import QueueManager
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
 from penstock.broker.lookup import find_work_queue
-from penstock.broker.settlement import bury
+from penstock.broker.settlement import add_dead_letter
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.journal.core import events
 from penstock.journal.core.events import Texts, column, text_column
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 from penstock.router.records import Attempt
 from penstock.router.sources.local import MAX_ERROR, SETTINGS, BrokerQueues
 from penstock.values.lease import Lease
@@ -76,7 +76,7 @@ class BrokerRecords:
             self._loop.call_soon(self._write)
         self._attempts.append(attempt)
 
-    async def bury(self, item: Item, reason: str, error: str) -> None:
+    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         """Keep a dead message; returns when it is on disk, where the broker has one."""
         name = dead_letter_queue(item.queue)
         await self._make(name)
@@ -93,7 +93,7 @@ class BrokerRecords:
         placed = await self._aio.publish(Catalog.work_stream, name, batch)
         self._aio.advance()
         attempts, text = max(item.attempts, 1), plain_text(error[:MAX_ERROR]) or None
-        bury(self._broker, name, placed, batch.messages[0], reason=reason, attempts=attempts, error=text)
+        add_dead_letter(self._broker, name, placed, batch.messages[0], reason=reason, attempts=attempts, error=text)
         await self._aio.durable()
 
     async def flush(self) -> None:

@@ -2,8 +2,9 @@
 
 It is "Configuration Sync" of specification 001. A place is a URL or a file; tokens and passwords in URLs are never shown.
 
-    first   every place at once, 12 tries, 5 s apart ──> the answer of each, or its last answer in the cache ──> merged
-    again   the same for every place that has answered before, one try for the others
+    first   every place at once ──> the answer of each, or its last answer in the cache ──> merged
+            12 tries, 5 s apart, of a place without an answer in the cache; one of the others
+    again   12 tries of every place that has answered before, one of the others
     follow  `again` each interval; and each 5 s those places that never answered, until they do
 
 A place that fails keeps counting with its last answer: a configuration endpoint that is down removes no pool. There is one
@@ -36,7 +37,7 @@ TIMEOUT: Final = 10.0
 BODY_LIMIT: Final = 10 * 1024 * 1024
 
 
-class Place(Protocol):
+class ConfigSource(Protocol):
     """One place of configuration."""
 
     key: str
@@ -247,7 +248,7 @@ log = logging.getLogger("penstock.router")
 class _Known:
     """What is known of a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ConfigSource) -> None:
         self.place = place
         self.said: RouterConfig | None = None
         self.has_answered = False
@@ -261,7 +262,7 @@ class Configuration:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[ConfigSource],
         *,
         warn: Warn,
         cache: Path | None = None,
@@ -289,7 +290,7 @@ class Configuration:
     async def first(self) -> RouterConfig:
         """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached.
 
-        Who starts again, having been on standby, tries each place once: there is what it said before.
+        A place whose last answer is cached, or known from before this router stood by, is tried once; `follow` tries it again.
         """
         async with self._lock:
             self._is_starting = True
@@ -303,10 +304,7 @@ class Configuration:
 
         `tries` is for somebody who waits for the answer; without it a place is tried as often as at the start.
         """
-        if self._is_starting:
-            return None
-        async with self._lock:
-            return await self._fetch(self._places, tries)
+        return None if self._is_starting else await self._fetch(self._places, tries)
 
     async def follow(self, interval: float) -> AsyncIterator[RouterConfig]:
         """Every configuration that is another than the one before, after `first`; ask for the next when it is applied."""
@@ -317,20 +315,23 @@ class Configuration:
             await self._sleep(pause)
             left -= pause
             if left > 0:
-                async with self._lock:
-                    found = await self._fetch([known for known in self._places if not known.has_answered], tries=1)
+                found = await self._fetch([known for known in self._places if not known.has_answered], tries=1)
             else:
                 left, found = interval, await self.again()
             if found is not None:
                 yield found
 
     async def _first(self) -> RouterConfig:
-        await asyncio.gather(*(self._ask(known, known.place.tries if known.said is None else 1) for known in self._places))
         if self._cache is not None:
             self._kept = await asyncio.to_thread(self._cache.load)
-        failed = [known for known in self._places if known.error]
-        for known in failed:
+        for known in self._places:
             known.said = known.said or self._kept.get(hashed(known.place.key))
+        tries = {known: known.place.tries if known.said is None else 1 for known in self._places}
+        asked, number = self._places, 1
+        while asked := await self._ask(asked, number, tries):
+            await self._sleep(PAUSE)
+            number += 1
+        failed = [known for known in self._places if known.error]
         if all(known.said is None for known in self._places):
             reasons = _reasons(failed)
             self._warn(FAILED, Severity.CRITICAL, f"there is no configuration to start with: {reasons}")
@@ -355,7 +356,18 @@ class Configuration:
 
     async def _fetch(self, asked: list[_Known], tries: int | None) -> RouterConfig | None:
         # A place that never answered is tried again in a moment anyway; it must not keep what others say waiting.
-        await asyncio.gather(*(self._ask(known, tries or (known.place.tries if known.has_answered else 1)) for known in asked))
+        most = {known: tries or (known.place.tries if known.has_answered else 1) for known in asked}
+        left, number = asked, 1
+        while True:
+            async with self._lock:  # free between two tries: a reload does not wait for all of them
+                left = await self._ask([known for known in left if number == 1 or known.error], number, most)
+                if not left:
+                    return await self._taken(asked)
+            await self._sleep(PAUSE)
+            number += 1
+
+    async def _taken(self, asked: list[_Known]) -> RouterConfig | None:
+        """What is new after these places were asked."""
         for known in asked:
             if known.error and not known.is_warned:
                 known.is_warned = True
@@ -369,22 +381,22 @@ class Configuration:
         self.current = merged
         return merged
 
-    async def _ask(self, known: _Known, tries: int) -> None:
-        """Ask a place until it answers, at most so often."""
-        for number in range(1, tries + 1):
-            try:
-                said = await known.place.fetch()
-            except (Unavailable, InvalidArgument) as error:
-                known.error = str(error)
-                level = logging.DEBUG if known.is_warned else logging.WARNING
-                log.log(level, "no configuration from %s (try %d of %d): %s", known.place.name, number, tries, error)
-            else:
-                if known.is_warned:
-                    log.info("configuration from %s again", known.place.name)
-                known.said, known.has_answered, known.error, known.is_warned = said, True, "", False
-                return
-            if number < tries:
-                await self._sleep(PAUSE)
+    async def _ask(self, asked: list[_Known], number: int, tries: Mapping[_Known, int]) -> list[_Known]:
+        """Ask places for the `number`th time; returns those that failed and are to be tried again."""
+        await asyncio.gather(*(self._try(known, number, tries[known]) for known in asked))
+        return [known for known in asked if known.error and number < tries[known]]
+
+    async def _try(self, known: _Known, number: int, tries: int) -> None:
+        try:
+            said = await known.place.fetch()
+        except (Unavailable, InvalidArgument) as error:
+            known.error = str(error)
+            level = logging.DEBUG if known.is_warned else logging.WARNING
+            log.log(level, "no configuration from %s (try %d of %d): %s", known.place.name, number, tries, error)
+        else:
+            if known.is_warned:
+                log.info("configuration from %s again", known.place.name)
+            known.said, known.has_answered, known.error, known.is_warned = said, True, "", False
 
     async def _keep(self) -> None:
         """Write down what the places say, if it is new. A cache that cannot be written stops nothing."""
@@ -403,7 +415,7 @@ class Configuration:
         return merge(known.said for known in self._places if known.said is not None)
 
 
-def find_places(*, file: Path | None, urls: str | None, environment: Mapping[str, str]) -> list[Place]:
+def find_places(*, file: Path | None, urls: str | None, environment: Mapping[str, str]) -> list[ConfigSource]:
     """The places that flags name, or else the environment; none when neither does. InvalidArgument for one that cannot be."""
     if file is not None and urls:
         raise InvalidArgument("config and config-url are both given", hint="leave one of them out")

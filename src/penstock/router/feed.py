@@ -16,13 +16,13 @@ from penstock.clock import Clock, steady
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.message import Item, Received
+from penstock.router.core.message import RoutedMessage, SourceMessage
 from penstock.router.core.metrics import QueueMetrics
 from penstock.router.core.outcome import DEFAULT_DELAY, Severity
 from penstock.router.core.snapshot import ConsumerState
 from penstock.router.core.warnings import Category
 from penstock.router.runner import Runner
-from penstock.router.source import Depth, Source
+from penstock.router.source import QueueDepth, Source
 
 
 class ClosedSource:
@@ -43,9 +43,9 @@ class ClosedSource:
     def __len__(self) -> int:
         return len(self._decided)
 
-    def sift(self, batch: Sequence[Received], source: Source) -> list[Received]:
+    def without_settled(self, batch: Sequence[SourceMessage], source: Source) -> list[SourceMessage]:
         """Tell the source what was decided about messages of its batch; returns the others."""
-        now, others = self._clock.now(), list[Received]()
+        now, others = self._clock.now(), list[SourceMessage]()
         for received in batch:
             due = self._decided.pop(_key(received), None)
             if due == 0:
@@ -56,16 +56,16 @@ class ClosedSource:
                 others.append(received)
         return others
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """The message is done."""
         self._decided[_key(received)] = 0
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """The message is to wait for `delay` seconds; it is in its queue already."""
         if delay > 0:
             self._decided[_key(received)] = self._clock.now() + delay * SECOND
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """Nobody holds a lease."""
 
     def set_lease(self, seconds: int) -> None:
@@ -77,19 +77,19 @@ class ClosedSource:
     async def stop(self) -> None:
         """Nothing to do."""
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """Nothing comes from here."""
         return ()
 
     async def flush(self) -> None:
         """It is carried out when the messages arrive."""
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """Not known."""
         return None
 
 
-def _key(received: Received) -> tuple[str, bytes]:
+def _key(received: SourceMessage) -> tuple[str, bytes]:
     return received.broker_id, received.body
 
 
@@ -110,17 +110,17 @@ FEED = "QueueConsumer"
 """Who warns."""
 
 
-class Routes(Protocol):
+class MessageRouter(Protocol):
     """Who takes the messages of a queue: the router."""
 
     @property
     def runners(self) -> Mapping[str, Runner]:
         """The pools at work, by code."""
 
-    def route(self, feed: Feed, batch: Sequence[Received]) -> None:
+    def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
         """Route a batch; `feed.fed` is told of the pools."""
 
-    def tracked(self, queue: str) -> list[Item]:
+    def tracked(self, queue: str) -> list[RoutedMessage]:
         """The messages of a queue that are in the router, oldest first."""
 
     def may_poll(self) -> bool:
@@ -137,7 +137,7 @@ class Feed:
         self,
         config: QueueConfig,
         source: Source,
-        routes: Routes,
+        routes: MessageRouter,
         clock: Clock,
         batch: int,
         *,
@@ -149,7 +149,7 @@ class Feed:
         self.metrics = QueueMetrics(clock.now())
         self.is_running = False
         self.polled_at: list[int] = [0] * config.connections
-        """For each connection: when a poll, or the start of the source, last succeeded (wall time); 0: never."""
+        """For each connection: when a poll, or the start of the source, last succeeded (steady time); 0: never."""
         self.since = 0
         """When it was started, or taken up again by a configuration; a restart for the sake of health does not count."""
         self.is_closing = False
@@ -167,6 +167,8 @@ class Feed:
         self._fed: dict[str, int] = {}
         """By code of a pool: when a message for it last came."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._at_server: set[asyncio.Task[None]] = set()
+        """Those of them whose poll has to end by itself (`source.PollsAtServer`)."""
         self._starting: asyncio.Future[None] | None = None
         self._own = source
         self._before = before
@@ -176,19 +178,25 @@ class Feed:
 
     def start(self) -> None:
         """Begin to poll. Connecting is part of it: a server that is not there yet is waited for."""
-        self.is_running, self.since = True, self.since or self._clock.now()
+        self.is_running, self.since = True, self.since or self._steady()
         self._tasks = [asyncio.create_task(self._poll(number)) for number in range(self.config.connections)]
         self._tasks.append(asyncio.create_task(self._keep_leases()))
 
     async def stop_polling(self, seconds: float) -> bool:
-        """Poll no more; what is in the router can still be settled. False when a poll did not end within that time."""
+        """Poll no more; what is in the router can still be settled. False when a poll did not end within `seconds`.
+
+        Polls that wait at their server are awaited, and what they bring is routed: the server would deliver it to nobody.
+        """
         self.is_running = False
         polls, self._tasks = self._tasks[:-1], self._tasks[-1:]
-        for task in polls:
-            task.cancel()
         if not polls:
             return True
+        for task in polls:
+            if task not in self._at_server:
+                task.cancel()
         _, late = await asyncio.wait(polls, timeout=seconds)
+        for task in late:
+            task.cancel()
         return not late
 
     async def change(self, config: QueueConfig, seconds: float) -> None:
@@ -233,18 +241,18 @@ class Feed:
         except TimeoutError:
             log.warning("the queue %r could not be closed within %g s", self.config.name, CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001  # whatever it is: the other queues are closed all the same
-            self._surprised("it could not be closed in good order", error)
+            self._unexpected_error("it could not be closed in good order", error)
 
     def consumers(self) -> list[ConsumerState]:
-        """Its poll loops."""
-        name = shown_uri(self.config.name)
+        """Its poll loops, in wall time as of now: a clock that jumps changes no age."""
+        name, offset = shown_uri(self.config.name), self._clock.now() - self._steady()
         return [
             ConsumerState(
                 queue=name,
                 instance_id=str(number),
                 is_running=self.is_running,
-                polled_at=polled_at,
-                since=self.since,
+                polled_at=polled_at + offset if polled_at else 0,
+                since=self.since + offset if self.since else 0,
                 is_connected=self.source.is_healthy,
             )
             for number, polled_at in enumerate(self.polled_at)
@@ -259,7 +267,7 @@ class Feed:
         self._fed[code] = now
 
     async def _poll(self, number: int) -> None:
-        source, pause, is_started = self.source, FIRST_PAUSE, False
+        pause, is_started = FIRST_PAUSE, False
         while self.is_running:
             try:
                 if not is_started:
@@ -267,28 +275,41 @@ class Feed:
                     is_started = True
                 want = await self._room()
                 if not self._routes.may_poll():
-                    self.polled_at[number] = self._clock.now()
+                    self.polled_at[number] = self._steady()
                     await asyncio.sleep(pause)
                     continue
-                batch = await source.poll(want, POLL_SECONDS)
-                self.polled_at[number] = self._clock.now()
+                batch = await self._poll_once(want)
+                self.polled_at[number] = self._steady()
                 self.trouble, pause = None, FIRST_PAUSE
             except Exception as error:  # noqa: BLE001  # whatever it is: that a queue is not polled any more nobody would notice
                 self._complain(error, is_open=is_started)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
-            if batch:
+            if batch and not self._routes.may_poll():  # another router works by now
+                for received in batch:
+                    self.source.nack(received, 0)
+            elif batch:
                 self._route(batch)
                 await asyncio.sleep(0)  # a source that always has something must not keep the loop for itself
 
-    def _route(self, batch: Sequence[Received]) -> None:
-        if self.inherited and not (batch := self.inherited.sift(batch, self.source)):
+    async def _poll_once(self, want: int) -> Sequence[SourceMessage]:
+        poll = asyncio.current_task()
+        if poll is None or not getattr(self.source, "polls_at_server", False):
+            return await self.source.poll(want, POLL_SECONDS)
+        self._at_server.add(poll)
+        try:
+            return await self.source.poll(want, POLL_SECONDS)
+        finally:
+            self._at_server.discard(poll)
+
+    def _route(self, batch: Sequence[SourceMessage]) -> None:
+        if self.inherited and not (batch := self.inherited.without_settled(batch, self.source)):
             return
         try:
             self._routes.route(self, batch)
         except Exception as error:  # noqa: BLE001  # as above; what did not come in comes again
-            self._surprised("a batch could not be routed", error)
+            self._unexpected_error("a batch could not be routed", error)
             inside = {id(item.received) for item in self._routes.tracked(self.config.name)}
             for received in batch:
                 if id(received) not in inside:
@@ -307,12 +328,12 @@ class Feed:
         await asyncio.gather(*(feed.hand_over(self) for feed in self._before))
         self._before = ()
         await self._own.start()
-        self.polled_at = [self._clock.now()] * len(self.polled_at)
+        self.polled_at = [self._steady()] * len(self.polled_at)
 
     def _complain(self, error: Exception, *, is_open: bool) -> None:
         if not isinstance(error, PenstockError):
             self.trouble = "it failed unexpectedly"
-            self._surprised("it cannot be polled, will try again", error)
+            self._unexpected_error("it cannot be polled, will try again", error)
             return
         text = str(error)
         if self.trouble != text:
@@ -323,7 +344,7 @@ class Feed:
                 self._routes.warn(Category.QUEUE_VALIDATION, Severity.WARN, said, FEED)
         self.trouble = text
 
-    def _surprised(self, what: str, error: Exception) -> None:
+    def _unexpected_error(self, what: str, error: Exception) -> None:
         """Tell of an error that nobody has thought of; its own text may hold anything, so it is in the log alone."""
         text = f"the queue {self.config.name!r}: {what}: {type(error).__name__}"
         log.error("%s", text, exc_info=error)
@@ -358,7 +379,7 @@ class Feed:
             try:
                 self._extend_leases(lease)
             except Exception as error:  # noqa: BLE001  # whatever it is: without this every message would come again, and again
-                self._surprised("leases could not be extended", error)
+                self._unexpected_error("leases could not be extended", error)
 
     def _extend_leases(self, lease: float) -> None:
         now = self._steady()

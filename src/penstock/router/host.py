@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -12,16 +13,16 @@ from penstock.broker.consumer import DeliveryRules
 from penstock.clock import Clock
 from penstock.config import Settings
 from penstock.errors import FailedPrecondition
-from penstock.http.client.allowed_addresses import Reach
+from penstock.http.client.allowed_addresses import AllowedAddresses
 from penstock.http.client.client import HttpTransport
 from penstock.router.broker_records import BrokerRecords, redriven
 from penstock.router.configuration import Configuration, find_places
 from penstock.router.core.config import RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.inspection import Inspection
-from penstock.router.lifecycle import Life
-from penstock.router.options import RouterOptions
-from penstock.router.router import DRAIN_SECONDS, ROUTER, Router
+from penstock.router.lifecycle import RouterLifecycle
+from penstock.router.options import BreakerScope, RouterOptions
+from penstock.router.router import DRAIN_SECONDS, ROUTER, STOP_POLLING_SECONDS, Router
 from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
 from penstock.router.sources.remote import ServerQueues
@@ -35,8 +36,8 @@ CACHE = "router-config.json"
 class RouterHost:
     """One router in this process. Make it inside the running loop."""
 
-    stop_seconds = DRAIN_SECONDS
-    """How long calls that run may take to end at a stop."""
+    stop_seconds = STOP_POLLING_SECONDS + DRAIN_SECONDS
+    """How long polls, and then calls that run, may take to end at a stop."""
 
     def __init__(
         self,
@@ -50,8 +51,15 @@ class RouterHost:
     ) -> None:
         self.options = options = options_of(settings)
         local = BrokerQueues(aio, projects=projects, rules=rules)
-        context = SourceContext(environment=environment, clock=clock, local=local, remote=ServerQueues())
-        self._transport = HttpTransport(options, Reach(options.allow_targets))
+        context = SourceContext(
+            environment=environment,
+            clock=clock,
+            local=local,
+            remote=ServerQueues(),
+            sqs_max_messages=settings.router_sqs_max_messages_per_poll,
+            sqs_wait_seconds=settings.router_sqs_wait_time_seconds,
+        )
+        self._transport = HttpTransport(options, AllowedAddresses(options.allow_targets))
         self._records = BrokerRecords(aio, local)
         self.router = Router(lambda config: open_source(config, context), self._transport, self._records, options, clock)
         file, urls = _place(settings.router)
@@ -61,21 +69,22 @@ class RouterHost:
             cache=settings.data_dir / CACHE if settings.data_dir is not None else None,
         )
         standby = settings.router_standby
-        self.life = Life(
+        self.lifecycle = RouterLifecycle(
             self.router,
             configuration,
             widen=with_redriven,
-            primacy=None if standby is None else lambda told: Standby(standby, on_change=told, warn=self._warn, clock=clock),
+            is_enabled=settings.router_enabled,
+            election=None if standby is None else lambda told: Standby(standby, on_change=told, warn=self._warn, clock=clock),
         )
-        self.view = Inspection(self.life)
+        self.view = Inspection(self.lifecycle)
 
     async def start(self) -> None:
-        """Begin; the first configuration is fetched meanwhile. See `life.failed`."""
-        await self.life.start()
+        """Begin; the first configuration is fetched meanwhile. See `lifecycle.failed`."""
+        await self.lifecycle.start()
 
     async def stop(self, grace_seconds: float = 0) -> None:
         """End in good order, by the router's own limits. Safe to call twice."""
-        await self.life.stop()
+        await self.lifecycle.stop()
         await self._transport.close()
         await self._records.flush()
 
@@ -103,12 +112,12 @@ def options_of(settings: Settings) -> RouterOptions:
         request_timeout=settings.router_timeout,
         http_version="HTTP_2" if settings.router_http_version == "HTTP_2" else "HTTP_1_1",
         per_target=settings.router_per_target,
-        breaker_scope="target" if settings.router_breaker_scope == "target" else "global",
+        breaker_scope=cast("BreakerScope", settings.router_breaker_scope),
         allow_targets=settings.router_allow,
         signing_secret=None if file is None else _secret(file),
         sync_interval=settings.router_sync_interval,
         max_pools=settings.router_max_pools,
-        pool_warning_threshold=max(settings.router_max_pools // 2, 1),
+        pool_warning_threshold=settings.router_pool_warning_threshold or max(settings.router_max_pools // 2, 1),
         is_development=settings.router_development,
     )
 

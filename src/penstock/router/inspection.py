@@ -11,12 +11,12 @@ from penstock.errors import FailedPrecondition, NotFound, Unimplemented
 from penstock.http.client.target import shown_target
 from penstock.router.core.circuit import WINDOW
 from penstock.router.core.config import PoolConfig, shown_uri
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 from penstock.router.core.metrics import QueueMetrics
-from penstock.router.core.snapshot import BreakerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
+from penstock.router.core.snapshot import BreakerState, ForcedAck, InFlight, PoolState, QueueState, SentMessage, Snapshot
 from penstock.router.core.warnings import Warnings
 from penstock.router.feed import Feed
-from penstock.router.lifecycle import Life
+from penstock.router.lifecycle import RouterLifecycle
 from penstock.router.router import Router
 
 FLUSH_SECONDS = 5.0
@@ -25,24 +25,26 @@ FLUSH_SECONDS = 5.0
 class Inspection:
     """What the monitoring API asks of a router."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._router: Router = life.router
+    def __init__(self, lifecycle: RouterLifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._router: Router = lifecycle.router
         self.clock: Clock = self._router.clock
         self.warnings: Warnings = self._router.warnings
         self._steady = steady(self.clock)
-        self._started_at = self.clock.now()
+        self._started_at = self._steady()
 
     def snapshot(self) -> Snapshot:
         """What is true now; may be called in any thread."""
-        life, router = self._life, self._router
+        lifecycle, router = self._lifecycle, self._router
         runners = [*router.runners.values(), *router.draining_runners]
         feeds = [*router.feeds.values()]
+        offset = self.clock.now() - self._steady()
         return Snapshot(
-            is_enabled=life.is_enabled,
-            is_ready=life.is_initialised and not life.is_stopping,
-            started_at=self._started_at,
+            is_enabled=lifecycle.is_enabled,
+            is_ready=lifecycle.is_initialised and not lifecycle.is_stopping,
+            started_at=self._started_at + offset,
             in_flight=len(router.tracker),
+            default_pool_used=router.default_pool_used,
             pools=[
                 PoolState(
                     code=pool.code,
@@ -52,6 +54,7 @@ class Inspection:
                     queued=pool.queued,
                     capacity=pool.capacity,
                     groups=len(pool.lanes),
+                    ended_at=runner.ended_at + offset if runner.ended_at else 0,
                     metrics=runner.metrics,
                     is_draining=pool.is_draining,
                 )
@@ -64,7 +67,7 @@ class Inspection:
                     for feed in feeds
                 ),
                 *(
-                    QueueState(name=shown_uri(queue.name), metrics=QueueMetrics(self._started_at), is_connected=False)
+                    QueueState(name=shown_uri(queue.name), metrics=QueueMetrics(self._started_at + offset), is_connected=False)
                     for queue in router.config.queues
                     if queue.name not in router.feeds
                 ),
@@ -80,10 +83,11 @@ class Inspection:
                     failure_rate=breaker.failure_rate,
                     buffered=breaker.buffered,
                     size=WINDOW,
+                    paused_until=breaker.paused_until + offset if breaker.paused_until > self._steady() else 0,
                 )
                 for name, breaker in list(router.mediator.breakers.items())
             ],
-            standby=life.primacy.status() if life.primacy is not None else None,
+            standby=lifecycle.election.status() if lifecycle.election is not None else None,
         )
 
     def in_flight(self, limit: int, *, message_id: str = "", pool: str = "", is_running: bool = False) -> list[InFlight]:
@@ -103,7 +107,7 @@ class Inspection:
         item = self._item(message_id)
         return None if item is None else self._shown(item)
 
-    async def force_ack(self, message_id: str) -> Forced | None:
+    async def force_ack(self, message_id: str) -> ForcedAck | None:
         """Ack a message that is in the router, whatever becomes of its call."""
         item = self._item(message_id)
         if item is None:
@@ -114,7 +118,7 @@ class Inspection:
         with suppress(TimeoutError):  # a queue that is away is told when it is back
             async with asyncio.timeout(FLUSH_SECONDS):
                 await feed.source.flush()
-        return Forced(shown, None if feed.source.is_healthy else "the queue is not reached at present")
+        return ForcedAck(shown, None if feed.source.is_healthy else "the queue is not reached at present")
 
     async def update_pool(self, code: str, concurrency: int | None, rate_per_minute: int | None) -> PoolConfig:
         """Change a pool until the next change of the configuration."""
@@ -138,7 +142,7 @@ class Inspection:
         """Ask every queue how much it holds."""
         await self._router.refresh_depths()
 
-    async def send(self, queue: str | None, body: bytes, group: str) -> Sent:
+    async def send(self, queue: str | None, body: bytes, group: str) -> SentMessage:
         """Put a message on a queue."""
         feeds = self._router.feeds
         if not feeds:
@@ -149,16 +153,16 @@ class Inspection:
         send = getattr(feed.source, "send", None)
         if send is None:
             raise Unimplemented(f"the queue {shown_uri(feed.config.name)!r} cannot be written to from here")
-        return Sent(await send(body, group), shown_uri(feed.config.name))
+        return SentMessage(await send(body, group), shown_uri(feed.config.name))
 
     async def reload(self) -> bool:
         """Fetch the configuration now and apply it; whether it had changed."""
-        return await self._life.reload()
+        return await self._lifecycle.reload()
 
-    def _item(self, message_id: str) -> Item | None:
+    def _item(self, message_id: str) -> RoutedMessage | None:
         return self._router.tracker.find(message_id)
 
-    def _shown(self, item: Item) -> InFlight:
+    def _shown(self, item: RoutedMessage) -> InFlight:
         offset = self.clock.now() - self._steady()
         return InFlight(
             message_id=item.pointer.message_id,

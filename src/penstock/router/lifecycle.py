@@ -29,11 +29,11 @@ HEALTH_SECONDS = 60.0
 CLEAN_UP_SECONDS = 10.0
 LEAK_SECONDS = 30.0
 DEPTH_SECONDS = 30.0
-HASTY_SECONDS = 3.0
+HANDOVER_SECONDS = 3.0
 """How long calls may still run when another router may begin any moment."""
 
 
-class Primacy(Protocol):
+class PrimaryElection(Protocol):
     """Which of several routers works: the one that holds the lock."""
 
     async def start(self) -> None:
@@ -50,7 +50,7 @@ class Primacy(Protocol):
         """Which it is."""
 
 
-class Life:
+class RouterLifecycle:
     """Runs one router. `start` returns at once; `failed` ends when the router cannot go on."""
 
     def __init__(
@@ -58,15 +58,15 @@ class Life:
         router: Router,
         configuration: Configuration,
         *,
-        primacy: Callable[[Callable[[bool], Awaitable[None]]], Primacy] | None = None,
+        election: Callable[[Callable[[bool], Awaitable[None]]], PrimaryElection] | None = None,
         is_enabled: bool = True,
         widen: Callable[[RouterConfig], RouterConfig] = lambda config: config,
     ) -> None:
         self.router = router
         self.configuration = configuration
-        self.primacy = primacy(self._primacy_changed) if primacy is not None else None
-        if self.primacy is not None:
-            router.may_poll = lambda: self.primacy is not None and self.primacy.is_primary
+        self.election = election(self._primacy_changed) if election is not None else None
+        if self.election is not None:
+            router.may_poll = lambda: self.election is not None and self.election.is_primary
         self.is_enabled = is_enabled
         self._widen = widen
         """Adds queues that no configuration names: those of dead letters that were redriven."""
@@ -88,20 +88,20 @@ class Life:
         if not self.is_enabled:
             self.is_initialised = True
             log.info("the router is disabled")
-        elif self.primacy is not None:
+        elif self.election is not None:
             self.is_initialised = True
             # Fetched while it stands by: when its turn comes, an endpoint that is down must not keep it from working.
             self._begun = asyncio.create_task(self._prepare())
-            await self.primacy.start()
+            await self.election.start()
         else:
             self._begun = asyncio.create_task(self._begin())
 
     async def stop(self) -> None:
         """End in good order: no more checks, then the four steps of the router. Safe to call twice."""
         self.is_stopping = True
-        if self.primacy is not None:
+        if self.election is not None:
             # It tells us to end before it lets another one begin: nobody else takes what is still worked on here.
-            await self.primacy.stop()
+            await self.election.stop()
         await self._end(DRAIN_SECONDS)
 
     async def reload(self) -> bool:
@@ -140,7 +140,7 @@ class Life:
         else:
             if not self.is_stopping:
                 log.warning("this router is not the primary any more: it stops working and stands by")
-            await self._end(DRAIN_SECONDS if self.is_stopping else HASTY_SECONDS)
+            await self._end(DRAIN_SECONDS if self.is_stopping else HANDOVER_SECONDS)
 
     async def _prepare(self) -> None:
         try:
@@ -184,7 +184,7 @@ class Life:
                 async for config in self.configuration.follow(interval):
                     await self._apply(config)
             except Exception as error:  # noqa: BLE001  # whatever it is: the next configuration may do
-                self._surprised("a new configuration could not be taken on", error)
+                self._unexpected_error("a new configuration could not be taken on", error)
 
     async def _apply(self, config: RouterConfig) -> None:
         found = await self.router.apply(self._widen(config))
@@ -203,14 +203,14 @@ class Life:
             try:
                 await check()
             except Exception as error:  # noqa: BLE001  # one check that fails must not end the others, nor itself
-                self._surprised("a check of the router failed", error)
+                self._unexpected_error("a check of the router failed", error)
 
-    def _surprised(self, what: str, error: Exception) -> None:
+    def _unexpected_error(self, what: str, error: Exception) -> None:
         said = str(error) if isinstance(error, PenstockError) else type(error).__name__
         log.error("%s", what, exc_info=error)
         self.router.warn(Category.PROCESSING, Severity.WARN, f"{what}: {said}", ROUTER)
 
-    async def __aenter__(self) -> Life:
+    async def __aenter__(self) -> RouterLifecycle:
         await self.start()
         return self
 

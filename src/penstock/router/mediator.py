@@ -4,7 +4,8 @@
                    └──> call ──> judged ──retryable, fewer than 3 calls──> pause ──> breaker …
                                     └──> outcome
 
-Each call is judged by itself and told to the breaker; an attempt comes to what its last call came to.
+Each call is judged by itself and its outcome recorded by the breaker. The outcome of an attempt is that of its last call, also
+when the breaker refuses the next one. A target that asks for a pause (`Retry-After`) pauses its breaker: all its messages wait.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import msgspec
 
 from penstock.clock import Clock, steady
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import MAX_LENGTH
 from penstock.http.client.transport import Call, Transport
 from penstock.router.core.circuit import Breaker, State
-from penstock.router.core.message import HTTP, Item, Pointer
+from penstock.router.core.message import HTTP, Pointer, RoutedMessage
 from penstock.router.core.outcome import DELIVERED, TRIES, Health, Outcome, judge
 from penstock.router.core.signature import message_headers, standard_headers, standard_key
 from penstock.router.options import RouterOptions
@@ -39,20 +40,20 @@ KEPT_TOKEN = 8_192
 """Characters of a token that is kept: messages come from anybody, and may be large."""
 IDLE_BREAKER = 3600 * SECOND
 
-Done = Callable[[Item, int, Outcome, int], None]
+Done = Callable[[RoutedMessage, int, Outcome, int], None]
 """Takes what came of an attempt: the message, how many calls it took, the outcome, and the present (steady)."""
 
 _encode = msgspec.json.Encoder().encode
 _NOTHING = msgspec.Raw(b"null")
 
 
-class Thin(msgspec.Struct, rename="camel"):
+class ThinBody(msgspec.Struct, rename="camel"):
     """What a target is told."""
 
     message_id: str
 
 
-class Full(msgspec.Struct, rename="camel", omit_defaults=True):
+class FullBody(msgspec.Struct, rename="camel", omit_defaults=True):
     """The same with the message's content."""
 
     message_id: str
@@ -63,10 +64,10 @@ class Full(msgspec.Struct, rename="camel", omit_defaults=True):
 class Delivery:
     """One attempt to deliver a message, from its first call on."""
 
-    __slots__ = ("_body", "_breaker", "_call", "_done", "_epoch", "_headers", "_mediator", "_timer", "calls", "item")
+    __slots__ = ("_body", "_breaker", "_call", "_done", "_epoch", "_headers", "_last", "_mediator", "_timer", "calls", "item")
 
     def __init__(  # noqa: PLR0917  # made for every message: names would cost
-        self, mediator: Mediator, item: Item, done: Done, breaker: Breaker, headers: bytes, body: bytes
+        self, mediator: Mediator, item: RoutedMessage, done: Done, breaker: Breaker, headers: bytes, body: bytes
     ) -> None:
         self.item = item
         self.calls = 1
@@ -77,6 +78,7 @@ class Delivery:
         self._headers = headers
         self._body = body
         self._timer: asyncio.TimerHandle | None = None
+        self._last: Outcome | None = None
         self._call: Call | None = mediator.transport.post(
             item.pointer.target, headers, body, mediator.options.request_timeout, self._answered
         )
@@ -103,7 +105,10 @@ class Delivery:
             breaker.used_at = now
         elif breaker.record(outcome.health, now, self._epoch):
             mediator.changed(self.item.pointer.target, breaker)
+        if outcome.is_pause:
+            breaker.pause(now + outcome.effective_delay * SECOND)
         if outcome.is_retryable and self.calls < TRIES and not mediator.is_stopping:
+            self._last = outcome
             self._timer = mediator.loop.call_later(mediator.options.retry_pause * self.calls, self._again)
             return
         item = self.item
@@ -116,8 +121,9 @@ class Delivery:
         now = mediator.steady()
         wait = self._breaker.may(now)
         if wait:
+            assert self._last is not None
             self.item.delivery = None
-            self._done(self.item, self.calls, circuit_open(wait), now)
+            self._done(self.item, self.calls, msgspec.structs.replace(self._last, delay=_seconds(wait)), now)
             return
         self.calls += 1
         self._epoch = self._breaker.epoch
@@ -129,17 +135,28 @@ class Delivery:
             )
         except Exception as error:
             log.exception("the call for message %r failed", self.item.pointer.message_id)
-            self._answered(Failure(Trouble.UNKNOWN, f"the call failed unexpectedly: {type(error).__name__}"))
+            self._answered(Failure(FailureKind.UNKNOWN, f"the call failed unexpectedly: {type(error).__name__}"))
 
 
-def circuit_open(wait: int) -> Outcome:
-    """What comes of a call that is not made, because the breaker lets none through before so many microseconds."""
-    seconds = max(-(-wait // SECOND), 1)
-    return msgspec.structs.replace(_OPEN, delay=seconds)
+def endpoint(url: str, *, has_path: bool = True) -> str:
+    """The scheme, host and port of a target, with its path or without; never a user or a query. `MALFORMED` for no URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MALFORMED
+    if len(url) > MAX_LENGTH or not parts.netloc:
+        return MALFORMED
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
+    return f"{origin}{parts.path or '/'}" if has_path else origin
 
 
-_OPEN = judge(Failure(Trouble.CIRCUIT_OPEN, "the target fails too often at present: its circuit breaker is open"), int)
-_BAD_HEADER = judge(Failure(Trouble.MALFORMED, "the message's id or token has characters that no header may have"), int)
+def _seconds(wait: int) -> int:
+    return max(-(-wait // SECOND), 1)
+
+
+_OPEN = judge(Failure(FailureKind.CIRCUIT_OPEN, "the target fails too often at present: its circuit breaker is open"), int)
+_PAUSED = judge(Failure(FailureKind.CIRCUIT_OPEN, "the target asked for a pause: it is not called before that is over"), int)
+_BAD_HEADER = judge(Failure(FailureKind.MALFORMED, "the message's id or token has characters that no header may have"), int)
 
 
 class Mediator:
@@ -162,15 +179,15 @@ class Mediator:
         self._is_thin = options.payload == "thin"
         self._is_plain = self._key is None
 
-    def deliver(self, item: Item, done: Done, now: int) -> Outcome | None:
+    def deliver(self, item: RoutedMessage, done: Done, now: int) -> Outcome | None:
         """Deliver a message: what is decided without a call is returned, otherwise `done` is called with what came of it."""
         pointer = item.pointer
         if pointer.mediation_type != HTTP:
-            return judge(Failure(Trouble.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), int)
+            return judge(Failure(FailureKind.UNSUPPORTED, f"the mediation type {pointer.mediation_type!r} is not HTTP"), int)
         if self._is_thin:
-            body = _encode(Thin(pointer.message_id))
+            body = _encode(ThinBody(pointer.message_id))
         else:
-            body = _encode(Full(pointer.message_id, pointer.group, pointer.payload if bytes(pointer.payload) else _NOTHING))
+            body = _encode(FullBody(pointer.message_id, pointer.group, pointer.payload if bytes(pointer.payload) else _NOTHING))
         headers = self._tokens.get(pointer.auth_token) if self._is_plain and not pointer.signing_secret else None
         if headers is None:
             headers = self.headers(pointer, body)
@@ -179,8 +196,8 @@ class Mediator:
         breaker = self._by_url.get(pointer.target)
         if breaker is None:
             breaker = self.breaker(pointer.target)
-        if breaker.state is not State.CLOSED and (wait := breaker.may(now)):
-            return circuit_open(wait)
+        if not breaker.is_calm and (wait := breaker.may(now)):
+            return msgspec.structs.replace(_OPEN if breaker.state is State.OPEN else _PAUSED, delay=_seconds(wait))
         try:
             item.delivery = Delivery(self, item, done, breaker, headers, body)
         except Exception:
@@ -222,20 +239,17 @@ class Mediator:
         return found
 
     def breaker_name(self, url: str) -> str:
-        """What the breaker of a target is called: scheme, host and port, or the same for all."""
-        if self.options.breaker_scope == "global":
-            return GLOBAL
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            return MALFORMED
-        if len(url) > MAX_LENGTH or not parts.netloc:
-            return MALFORMED
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower()
+        """The name of the breaker of a target, by `breaker_scope`."""
+        scope = self.options.breaker_scope
+        return GLOBAL if scope == "global" else endpoint(url, has_path=scope == "endpoint")
 
     def forget_idle(self, now: int) -> None:
-        """Forget breakers that nobody has asked for an hour."""
-        idle = [name for name, breaker in self.breakers.items() if breaker.used_at < now - IDLE_BREAKER]
+        """Forget breakers that nobody has asked for an hour, unless their target asked for a longer pause."""
+        idle = [
+            name
+            for name, breaker in self.breakers.items()
+            if breaker.used_at < now - IDLE_BREAKER and breaker.paused_until <= now
+        ]
         for name in idle:
             del self.breakers[name]
         if idle:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from penstock.http.client.transport import TransportOptions
 
+BreakerScope = Literal["target", "endpoint", "global"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterOptions(TransportOptions):
@@ -20,7 +22,8 @@ class RouterOptions(TransportOptions):
     max_attempts: int | None = None
     """After so many attempts that failed a message is dead; None: it is tried for ever."""
     request_timeout: float = 900
-    breaker_scope: Literal["target", "global"] = "target"
+    breaker_scope: BreakerScope = "target"
+    """What shares a circuit breaker: scheme, host and port; the same with the path; or all targets."""
     allow_targets: tuple[str, ...] = ()
     """Hosts, addresses and networks (CIDR) that may be called though they are not public."""
     signing_secret: str | None = None

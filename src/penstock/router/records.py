@@ -6,14 +6,14 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Outcome
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
     """One try to deliver a message: all its calls together. It is made for every message, so it points rather than copies."""
 
-    item: Item
+    item: RoutedMessage
     pool: str
     number: int
     """The how manyth try of this router it was, from 1."""
@@ -62,7 +62,7 @@ class Records(Protocol):
     def attempted(self, attempt: Attempt) -> None:
         """Write an attempt down, soon: attempts of one turn of the loop are written together. Never waits."""
 
-    async def bury(self, item: Item, reason: str, error: str) -> None:
+    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         """Keep a message that cannot be delivered, with why and after how many attempts; returns when that is safe.
 
         The message is acked at its source after that, not before.
@@ -72,13 +72,13 @@ class Records(Protocol):
         """Return when everything told so far is written."""
 
 
-class NoRecords:
+class NullRecords:
     """Writes nothing down: for a router in a test of something else."""
 
     def attempted(self, attempt: Attempt) -> None:
         """Forget it."""
 
-    async def bury(self, item: Item, reason: str, error: str) -> None:
+    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         """Forget it."""
 
     async def flush(self) -> None:

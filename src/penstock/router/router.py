@@ -2,7 +2,7 @@
 
     queue ──feed──> route ──> pool ──runner──> mediator ──> target
       ^                                  │
-      └──────── ack, nack, bury ─────────┘
+      └──────── ack, nack, dead_letter ──┘
 
 Order in time, kept in memory: a message is tracked from the moment it is routed until it is settled at its source.
 """
@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.clock import Clock, SystemClock, steady
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError
-from penstock.http.client.answer import Failure, Trouble
+from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.target import shown_target
 from penstock.http.client.transport import Transport
 from penstock.router.core.circuit import Breaker
 from penstock.router.core.config import Changes, PoolConfig, QueueChange, QueueConfig, RouterConfig, changes, shown_uri
 from penstock.router.core.group import GroupMoves
-from penstock.router.core.message import DEFAULT_POOL, Item, Pointer, Received, parse
+from penstock.router.core.message import DEFAULT_GROUP, DEFAULT_POOL, Pointer, RoutedMessage, SourceMessage, parse
 from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Outcome, Severity, judge
-from penstock.router.core.pool import CAPACITY_FACTOR, DEFAULT_CONCURRENCY, GRACE, LEAST_CAPACITY, Pool
+from penstock.router.core.pool import DEFAULT_CONCURRENCY, GRACE, Pool
 from penstock.router.core.routing import Routing, route
 from penstock.router.core.tracker import AttemptCounts, Tracker
 from penstock.router.core.warnings import Category, Warnings
@@ -83,27 +83,26 @@ class Router:
         self._group_moves = GroupMoves()
         self._batch = 0
         self._lock = asyncio.Lock()
-        self._burials: set[asyncio.Task[None]] = set()
-        self._attempt_counts = AttemptCounts() if self.options.max_attempts is not None else None
+        self._dead_letter_tasks: set[asyncio.Task[None]] = set()
+        self._attempt_counts = AttemptCounts()
 
     # ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def route(self, feed: Feed, batch: Sequence[Received]) -> None:
+    def route(self, feed: Feed, batch: Sequence[SourceMessage]) -> None:
         """Route a batch of a queue."""
         now = self._steady()
         self._batch += 1
         name, number = feed.config.name, self._batch
         feed.metrics.received(len(batch), self.clock.now())
-        items: list[Item] = []
+        items: list[RoutedMessage] = []
         for received in batch:
             try:
-                items.append(Item(parse(received.body), name, received, feed, number, now, now))
+                items.append(RoutedMessage(parse(received.body), name, received, feed, number, now, now))
             except InvalidArgument as error:
                 self._malformed(feed, received, error)
         if not items:
             return
-        if self._attempt_counts is not None:
-            self._attempt_counts.recall(items)
+        self._attempt_counts.recall(items)
         if self._group_moves:
             items = self._in_turn(feed, items, now)
             if not items:
@@ -120,7 +119,7 @@ class Router:
         if routing.unknown:
             self._warn_of_unknown(routing)
 
-    def tracked(self, queue: str) -> list[Item]:
+    def tracked(self, queue: str) -> list[RoutedMessage]:
         """The messages of a queue that are in the router, oldest first."""
         return self.tracker.of_queue(queue)
 
@@ -147,13 +146,12 @@ class Router:
             self.warn(Category.QUEUE_FULL, Severity.WARN, f"pool {code!r} is full: messages go back to their queue", ROUTER)
             log.debug("pool %r had no room for %d messages of %r", code, count, feed.config.name)
 
-    def _refuse(self, feed: Feed, pool: Pool, item: Item, delay: int, now: int) -> None:
+    def _refuse(self, feed: Feed, pool: Pool, item: RoutedMessage, delay: int, now: int) -> None:
         pool.sent_back(item, now + delay * SECOND)
         getattr(feed.source, "refuse", feed.source.nack)(item.received, delay)
-        if self._attempt_counts is not None:
-            self._attempt_counts.keep(item)
+        self._attempt_counts.keep(item)
 
-    def _in_turn(self, feed: Feed, items: list[Item], now: int) -> list[Item]:
+    def _in_turn(self, feed: Feed, items: list[RoutedMessage], now: int) -> list[RoutedMessage]:
         """Those that need not wait for messages of their group in a pool that is not theirs any more; the others go back."""
         behind = [
             item for item in items if self._group_moves.is_behind(item, self.tracker.holds) and self.tracker.seen(item) is None
@@ -164,14 +162,14 @@ class Router:
         others = set(map(id, behind))
         return [item for item in items if id(item) not in others]
 
-    def _pool_of(self, item: Item) -> Pool:
+    def _pool_of(self, item: RoutedMessage) -> Pool:
         found = self._pools.get(item.pointer.pool)
         return found if found is not None else self._default_pool()
 
     def _warn_of_unknown(self, routing: Routing) -> None:
         for code, count in routing.unknown.items():
-            self.default_pool_used += count
             if code != DEFAULT_POOL:
+                self.default_pool_used += count
                 text = f"no pool {code!r} is configured: its messages go to {DEFAULT_POOL}"
                 self.warn(Category.ROUTING, Severity.WARN, text, ROUTER)
 
@@ -179,14 +177,16 @@ class Router:
         found = self._pools.get(DEFAULT_POOL)
         return found if found is not None else self._add_pool(PoolConfig(DEFAULT_POOL, DEFAULT_CONCURRENCY)).pool
 
-    def _malformed(self, feed: Feed, received: Received, error: InvalidArgument) -> None:
-        item = Item(Pointer(received.broker_id, "", ""), feed.config.name, received, feed)
+    def _malformed(self, feed: Feed, received: SourceMessage, error: InvalidArgument) -> None:
+        item = RoutedMessage(Pointer(received.broker_id, "", ""), feed.config.name, received, feed)
         self.warn(Category.CONFIGURATION, Severity.ERROR, f"a message of {feed.config.name!r} cannot be read: {error}", ROUTER)
-        self._bury(item, MALFORMED, str(error), lambda is_kept: None if is_kept else feed.source.nack(received, DEFAULT_DELAY))
+        self._dead_letter(
+            item, MALFORMED, str(error), lambda is_kept: None if is_kept else feed.source.nack(received, DEFAULT_DELAY)
+        )
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self, item: Item, wall: int) -> None:
+    def ack(self, item: RoutedMessage, wall: int) -> None:
         """A message is done with: it leaves the router and its queue."""
         if self.tracker.remove(item):
             feed: Feed = item.origin
@@ -194,25 +194,32 @@ class Router:
             feed.metrics.consumed(wall)
             feed.source.ack(item.received)
 
-    def send_back(self, item: Item, delay: int) -> bool:
-        """A message leaves the router and comes again after so many seconds; False when its queue could not be told."""
+    def send_back(self, item: RoutedMessage, delay: int, *, has_failed: bool = False) -> bool:
+        """Requeue a message; it is redelivered after `delay` seconds. False when its queue could not be reached.
+
+        `has_failed`: whether an attempt failed. Otherwise nobody tried the message, or its target asked for a later attempt: a
+        queue that counts attempts (`source.CountsAttempts`) does not count this one.
+        """
         if not self.tracker.remove(item):
             return True
         feed: Feed = item.origin
         feed.in_flight -= 1
-        feed.metrics.failed(self.clock.now())
-        if self._attempt_counts is not None:
-            self._attempt_counts.keep(item)
+        if has_failed:
+            feed.metrics.failed(self.clock.now())
+        else:
+            feed.metrics.deferred(1, self.clock.now())
+        self._attempt_counts.keep(item)
         if self._group_moves and (back := self._group_moves.sent_back(item, self._steady() + delay * SECOND + GRACE)):
             self._pool_of(item).wait_for(item.pointer.group, back)
         try:
-            feed.source.nack(item.received, delay)
+            refuse = None if has_failed or not delay else getattr(feed.source, "refuse", None)
+            (refuse or feed.source.nack)(item.received, delay)
         except Exception as error:  # whatever it is: those that go back with it do so all the same
             log.warning("a message could not be given back to %r", feed.config.name, exc_info=error)
             return False
         return True
 
-    def force_ack(self, item: Item) -> None:
+    def force_ack(self, item: RoutedMessage) -> None:
         """An operator takes a message out: it is acked, not begun any more, and not tried again should its call fail."""
         self.ack(item, self.clock.now())
         for code in (item.pointer.pool, DEFAULT_POOL):  # it may have come before its own pool was there
@@ -221,18 +228,18 @@ class Router:
                 runner.run()
                 return
 
-    def holds(self, item: Item) -> bool:
+    def holds(self, item: RoutedMessage) -> bool:
         """Whether a message is in the router; else an operator has taken it out."""
         return self.tracker.holds(item)
 
-    def surprised(self, item: Item, error: Exception) -> Outcome:
+    def unexpected_error(self, item: RoutedMessage, error: Exception) -> Outcome:
         """The delivery of a message failed in a way that nobody has thought of: it is tried again, and that is told."""
         log.error("the delivery of message %r failed", item.pointer.message_id, exc_info=error)
         text = f"{shown_target(item.pointer.target)}: a delivery failed unexpectedly: {type(error).__name__}"
         self.warn(Category.PROCESSING, Severity.WARN, text, POOL)
-        return judge(Failure(Trouble.UNKNOWN, f"the delivery failed unexpectedly: {type(error).__name__}"), self.clock.now)
+        return judge(Failure(FailureKind.UNKNOWN, f"the delivery failed unexpectedly: {type(error).__name__}"), self.clock.now)
 
-    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
+    def dead_letter(self, item: RoutedMessage, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         """A message cannot be delivered: it is kept as a dead letter, then acked at its queue."""
         # Without the message's id: a thousand messages that a target refuses are one warning, counted.
         target = shown_target(item.pointer.target)
@@ -242,18 +249,21 @@ class Router:
             text = f"{target}: a message is dead after {item.attempts} attempts: {outcome.error}"
             self.warn(Category.PROCESSING, Severity.ERROR, text, POOL)
         log.debug("message %r is dead: %s", item.pointer.message_id, outcome.error)
-        self._bury(item, reason, outcome.error, then)
+        self._dead_letter(item, reason, outcome.error, then)
 
-    def _bury(self, item: Item, reason: str, error: str, then: Callable[[bool], None]) -> None:
+    def _dead_letter(self, item: RoutedMessage, reason: str, error: str, then: Callable[[bool], None]) -> None:
         task = asyncio.create_task(self._keep_dead(item, reason, error, then))
-        self._burials.add(task)
-        task.add_done_callback(self._burials.discard)
+        self._dead_letter_tasks.add(task)
+        task.add_done_callback(self._dead_letter_tasks.discard)
 
-    async def _keep_dead(self, item: Item, reason: str, error: str, then: Callable[[bool], None]) -> None:
+    async def _keep_dead(self, item: RoutedMessage, reason: str, error: str, then: Callable[[bool], None]) -> None:
         feed: Feed = item.origin
-        own: Callable[[Received, str, str], Awaitable[None]] | None = getattr(feed.source, "bury", None)
+        own: Callable[[SourceMessage, str, str, int], Awaitable[None]] | None = getattr(feed.source, "dead_letter", None)
         try:
-            await (self._records.bury(item, reason, error) if own is None else own(item.received, reason, error))
+            if own is None:
+                await self._records.dead_letter(item, reason, error)
+            else:
+                await own(item.received, reason, error, item.attempts)
         except Exception as problem:  # whatever it is: neither the message nor its worker is lost to it
             said = str(problem) if isinstance(problem, PenstockError) else type(problem).__name__
             log.debug("a dead letter could not be kept", exc_info=problem)
@@ -266,6 +276,7 @@ class Router:
         feed.in_flight -= is_tracked
         if is_tracked or reason == MALFORMED:  # else an operator has taken it out meanwhile
             feed.metrics.consumed(self.clock.now())
+            feed.metrics.dead_lettered(reason)
             if own is None:
                 feed.source.ack(item.received)
         then(True)
@@ -295,8 +306,8 @@ class Router:
                 if pool.code in added or pool.code not in self.runners:
                     self._admit_pool(pool)
             self._note_moves({code for code in before.keys() | added if self.runners.get(code) is not before.get(code)})
-            for queue in (*found.queues_removed, *(change.old for change in found.queues_changed)):
-                await self._drain_feed(queue.name)
+            drained = (*found.queues_removed, *(change.old for change in found.queues_changed))
+            await asyncio.gather(*(self._drain_feed(queue.name) for queue in drained))
             for queue in (*(change.new for change in found.queues_changed), *found.queues_added):
                 await self._take_up(queue)
             self.config = new
@@ -320,7 +331,8 @@ class Router:
             self._group_moves.add(
                 item
                 for item in self.tracker
-                if item.pointer.pool in codes or (is_default and item.pointer.pool not in self._pools)
+                if item.pointer.group != DEFAULT_GROUP
+                and (item.pointer.pool in codes or (is_default and item.pointer.pool not in self._pools))
             )
 
     def update_pool(self, config: PoolConfig) -> None:
@@ -449,8 +461,9 @@ class Router:
 
     def check_for_leaks(self) -> None:
         """Warn of more messages in the router than its pools can hold (specification 001, "Leak Detection")."""
-        runners = [*self.runners.values(), *self.draining_runners]
-        capacity = max(sum(runner.pool.concurrency * CAPACITY_FACTOR for runner in runners), LEAST_CAPACITY)
+        # What the specification counts is less than pools hold: it forgets the least capacity of each, and what is being called.
+        pools = [runner.pool for runner in (*self.runners.values(), *self.draining_runners)]
+        capacity = sum(max(pool.capacity + pool.concurrency, pool.queued + pool.active) for pool in pools)
         if len(self.tracker) > capacity:
             text = f"more messages are tracked than the pools can hold ({capacity}): some were never settled"
             self.warn(Category.PIPELINE_MAP_LEAK, Severity.WARN, text, ROUTER)
@@ -480,7 +493,8 @@ class Router:
         async with self._lock:
             self.mediator.is_stopping = True
             feeds = [*self.feeds.values(), *self.draining_feeds]
-            stopped = await asyncio.gather(*(feed.stop_polling(STOP_POLLING_SECONDS) for feed in feeds))
+            poll_seconds = min(STOP_POLLING_SECONDS, drain_seconds)
+            stopped = await asyncio.gather(*(feed.stop_polling(poll_seconds) for feed in feeds))
             if not all(stopped):
                 log.warning("%d polls did not end in time", stopped.count(False))
             runners = [*self.runners.values(), *self.draining_runners]
@@ -490,8 +504,8 @@ class Router:
             for item in self.tracker:
                 if item.delivery is not None:
                     item.delivery.cancel()
-            if self._burials:
-                await asyncio.wait(self._burials, timeout=drain_seconds)
+            if self._dead_letter_tasks:
+                await asyncio.wait(self._dead_letter_tasks, timeout=drain_seconds)
             self._give_back()
             await asyncio.gather(*(feed.close() for feed in feeds))
             self.feeds, self.runners, self._pools = {}, {}, {}

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from penstock.clock import Clock, steady
 from penstock.durations import FOREVER, SECOND
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 from penstock.router.core.metrics import PoolMetrics
-from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Disposition, Outcome
+from penstock.router.core.outcome import DEFAULT_DELAY, FAST_DELAY, Disposition, Metric, Outcome
 from penstock.router.core.pool import Pool
 from penstock.router.mediator import Mediator
 from penstock.router.records import Attempt, Records
@@ -24,19 +24,22 @@ LONGEST_REFUSAL = 10
 class Settle(Protocol):
     """Who settles messages: the router."""
 
-    def ack(self, item: Item, wall: int) -> None:
+    def ack(self, item: RoutedMessage, wall: int) -> None:
         """A message is delivered. `wall` is the present."""
 
-    def send_back(self, item: Item, delay: int) -> bool:
-        """A message goes back to its queue and comes again after so many seconds; False when the queue could not be told."""
+    def send_back(self, item: RoutedMessage, delay: int, *, has_failed: bool) -> bool:
+        """Requeue a message; it is redelivered after `delay` seconds. False when the queue could not be reached.
 
-    def bury(self, item: Item, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
+        `has_failed`: whether an attempt failed. Otherwise nobody tried the message, or its target asked for a later attempt.
+        """
+
+    def dead_letter(self, item: RoutedMessage, reason: str, outcome: Outcome, then: Callable[[bool], None]) -> None:
         """A message is dead; `then` is called when it is safe and acked, or with False when it could not be kept."""
 
-    def holds(self, item: Item) -> bool:
+    def holds(self, item: RoutedMessage) -> bool:
         """Whether a message is in the router; else an operator has taken it out."""
 
-    def surprised(self, item: Item, error: Exception) -> Outcome:
+    def unexpected_error(self, item: RoutedMessage, error: Exception) -> Outcome:
         """The delivery of a message failed in a way that nobody has thought of; what that comes to."""
 
 
@@ -69,10 +72,14 @@ class Runner:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._gap = 0
         """How long it takes from one message to the next, in microseconds: a moving average."""
+        self.ended_at = 0
+        """When an attempt last ended (steady time); 0: none did."""
         self._marked_at = 0
         """When a message ended, or the first one was begun after a time without any."""
         self._idle = asyncio.Event()
         self._refused = 0
+        self._limited = 0
+        """How many waits for the rate limit the metrics have."""
         self._skew = self._skew_until = 0
         """Wall time less steady time, as of a moment ago."""
 
@@ -92,14 +99,17 @@ class Runner:
             try:
                 outcome = self._mediator.deliver(item, self._ended, now)
             except Exception as error:  # noqa: BLE001  # whatever it is: the other messages go on, and this one comes again
-                outcome = self._settle.surprised(item, error)
+                outcome = self._settle.unexpected_error(item, error)
             if outcome is not None:
                 try:
                     self._follow(item, 0, outcome, now)
                 except Exception as error:  # noqa: BLE001  # as above
-                    self._rescue(item, error, now)
+                    self._recover(item, error, now)
         if pool.passed_over:
-            self._send_back_passed_over()
+            self._return_skipped()
+        if pool.limited > self._limited:
+            self.metrics.limited(pool.limited - self._limited, self._clock.now())
+            self._limited = pool.limited
         if pool.active < pool.concurrency and (due := pool.next_due) != FOREVER:
             self._arm(due, now)
         if self._waiting:
@@ -144,20 +154,20 @@ class Runner:
         # Spread over the last quarter: thousands that went back together should not come together.
         return seconds - self._refused % (seconds // 4 + 1)
 
-    def _ended(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
+    def _ended(self, item: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
         try:
             self._follow(item, calls, outcome, now)
         except Exception as error:  # noqa: BLE001  # as above
-            self._rescue(item, error, now)
+            self._recover(item, error, now)
         self._run(now)
 
-    def _rescue(self, item: Item, error: Exception, now: int) -> None:
+    def _recover(self, item: RoutedMessage, error: Exception, now: int) -> None:
         """What follows from an outcome could not be done: neither a worker nor a message is lost to that."""
-        self._settle.surprised(item, error)
+        self._settle.unexpected_error(item, error)
         if item.started_at:  # it still has its worker
-            self._try_again(item, DEFAULT_DELAY, now)
+            self._try_again(item, DEFAULT_DELAY, now, has_failed=True)
 
-    def _follow(self, item: Item, calls: int, outcome: Outcome, now: int) -> None:
+    def _follow(self, item: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
         """Do what follows from an outcome."""
         pool = self.pool
         duration = now - item.started_at
@@ -166,47 +176,50 @@ class Runner:
         wall = now + self._skew
         self.metrics.finished(outcome.metric, duration, wall)
         self._gap += (now - self._marked_at - self._gap) // 8
-        self._marked_at = now
+        self._marked_at = self.ended_at = now
+        if not calls and outcome.metric is Metric.NONE:
+            item.attempts -= 1  # no call was made, so there is nothing to record
+            self._try_again(item, outcome.effective_delay, now, has_failed=False, was_called=False)
+            return
         self._records.attempted(Attempt(item, pool.code, item.attempts, calls, outcome, duration, wall))
         if outcome.disposition is Disposition.DELIVERED:
             pool.finish(item, now)
             self._settle.ack(item, wall)
             return
         self.metrics.errored(outcome.result)
-        if not calls:
-            item.attempts -= 1  # nothing was tried
+        item.failures += not outcome.is_deferral
         if not self._settle.holds(item):
             pool.finish(item, now)
         elif outcome.disposition is Disposition.UNDELIVERABLE:
-            self._settle.bury(item, "undeliverable", outcome, partial(self._buried, item))
-        elif self._max_attempts is not None and item.attempts >= self._max_attempts:
-            self._settle.bury(item, "max_attempts", outcome, partial(self._buried, item))
+            self._settle.dead_letter(item, "undeliverable", outcome, partial(self._dead_lettered, item))
+        elif self._max_attempts is not None and item.failures >= self._max_attempts:
+            self._settle.dead_letter(item, "max_attempts", outcome, partial(self._dead_lettered, item))
         else:
-            self._try_again(item, outcome.effective_delay, now)
+            self._try_again(item, outcome.effective_delay, now, has_failed=not outcome.is_deferral)
 
-    def _try_again(self, item: Item, delay: int, now: int) -> None:
+    def _try_again(self, item: RoutedMessage, delay: int, now: int, *, has_failed: bool, was_called: bool = True) -> None:
         if self.is_stopped or not self._settle.holds(item):
             self.pool.finish(item, now)
             return
-        back = self.pool.retry(item, delay * SECOND, now)[1]
-        if self.pool.batches is None and not self.pool.is_draining:
+        back = self.pool.retry(item, delay * SECOND, now, was_called=was_called)[1]
+        if self.pool.is_strict(item.pointer.group) and not self.pool.is_draining:
             # There was no room for it here: it comes again later than what is held, and keeps nobody waiting behind it.
             delay = max(delay, DEFAULT_DELAY)
         for one in back:
-            self._settle.send_back(one, delay)
+            self._settle.send_back(one, delay, has_failed=has_failed and one is item)
 
-    def _buried(self, item: Item, is_kept: bool) -> None:
+    def _dead_lettered(self, item: RoutedMessage, is_kept: bool) -> None:
         now = self._steady()
         if is_kept:
             self.pool.finish(item, now)
         else:
-            self._try_again(item, DEFAULT_DELAY, now)
+            self._try_again(item, DEFAULT_DELAY, now, has_failed=True)
         self._run(now)
 
-    def _send_back_passed_over(self) -> None:
+    def _return_skipped(self) -> None:
         passed, self.pool.passed_over = self.pool.passed_over, []
         for item in passed:
-            self._settle.send_back(item, FAST_DELAY)
+            self._settle.send_back(item, FAST_DELAY, has_failed=False)
 
     def _arm(self, due: int, now: int) -> None:
         if self._timer is not None:

@@ -29,13 +29,13 @@ from penstock.clock import Clock
 from penstock.errors import InvalidArgument
 from penstock.router import sources
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 
 if TYPE_CHECKING:
     from penstock.router.sources.penstock import LocalQueues, RemoteQueues
 
 
-class Depth(msgspec.Struct, frozen=True):
+class QueueDepth(msgspec.Struct, frozen=True):
     """How much a queue holds."""
 
     pending: int
@@ -68,19 +68,19 @@ class Source(Protocol):
     def is_healthy(self) -> bool:
         """Whether it is connected, as far as it knows."""
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """Up to `want` messages, in the queue's order, as soon as there is one; nothing after `wait` seconds.
 
         A server's own limits may make both smaller. Unavailable when the server is not reached: the next call connects again.
         """
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """The message is done with."""
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """The message is to be handed out again after so many seconds; 0: at once, in its old place if the server can."""
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """The message is still worked on: its lease runs for so many seconds from now."""
 
     def set_lease(self, seconds: int) -> None:
@@ -89,29 +89,35 @@ class Source(Protocol):
     async def flush(self) -> None:
         """Return when everything told so far is carried out, or given up."""
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """How much is in the queue; None where the server does not say."""
 
 
-class CountsTries(Protocol):
+class CountsAttempts(Protocol):
     """A source whose queue counts how often a message was tried, and lets it die after so many times."""
 
-    def refuse(self, received: Received, delay: int) -> None:
+    def refuse(self, received: SourceMessage, delay: int) -> None:
         """As `nack`, but nobody has tried the message: there was no room for it."""
 
 
-class TakesMessages(Protocol):
+class PollsAtServer(Protocol):
+    """A source whose polls continue at the server after they are cancelled, and may take messages there that nobody receives."""
+
+    polls_at_server: bool
+
+
+class AcceptsMessages(Protocol):
     """A source whose queue can be written to from here: for trying a router out."""
 
     async def send(self, body: bytes, group: str) -> str:
         """Put a message on the queue; returns the queue's own id of it when it is safe there."""
 
 
-class KeepsDead(Protocol):
+class KeepsDeadLetters(Protocol):
     """A source whose queue has a list of dead letters of its own."""
 
-    async def bury(self, received: Received, reason: str, error: str) -> None:
-        """Move the message to the dead letters; returns when that is safe."""
+    async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
+        """Move the message to the dead letters, after `attempts` of this router; returns when that is safe."""
 
 
 _ALIASES: Final = {"http": "sqs", "https": "sqs", "penstocks": "penstock", "tls": "nats"}
@@ -129,6 +135,10 @@ class SourceContext:
     """The broker in this process, where there is one."""
     remote: RemoteQueues | None = None
     """The way to other Penstock servers."""
+    sqs_max_messages: int = 10
+    """Messages that a poll of SQS asks for, 1 to 10."""
+    sqs_wait_seconds: int = 20
+    """How long a poll of SQS waits, 0 to 20."""
 
 
 class _Module(Protocol):

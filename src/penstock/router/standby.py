@@ -232,13 +232,13 @@ class Standby:
                     self._warn(
                         CATEGORY, Severity.CRITICAL, f"this router is not primary any more: Redis at {self._name} is silent"
                     )
-                await self._tell_of_loss()
+                await self._report_deposed()
                 self._told = 0
             else:
                 self._told = self._term
-                await self._tell_of_gain()
+                await self._report_elected()
 
-    async def _tell_of_gain(self) -> None:
+    async def _report_elected(self) -> None:
         term = self._term
         telling = asyncio.ensure_future(self._on_change(True))
         try:
@@ -255,7 +255,7 @@ class Standby:
             self._warn(CATEGORY, Severity.CRITICAL, f"this router cannot act as the primary: {type(error).__name__}: {error}")
             await self._give_up()
 
-    async def _tell_of_loss(self) -> None:
+    async def _report_deposed(self) -> None:
         try:
             await self._on_change(False)
         except Exception:

@@ -17,7 +17,7 @@ from penstock.schemas.avro_types import (
     branch_name,
     read_definition,
 )
-from penstock.schemas.schema import Problem, Schema, SchemaKind, shortened
+from penstock.schemas.schema import Schema, SchemaKind, SchemaMismatch, shortened
 
 MAX_PAIRS = 300_000  # of types compared for one revision: two huge unions have millions
 _PROMOTIONS = {
@@ -44,12 +44,12 @@ def compile_avro(definition: str) -> Schema:
     )
 
 
-def check_avro_revision(old: Record, new: Record) -> None:
+def check_avro_revision(old: Type, new: Type) -> None:
     """Each of the two must be able to read what the other wrote, by the rules of Avro's schema resolution."""
     for reader, writer, who in ((new, old, "the new revision cannot read the old"), (old, new, "the old cannot read the new")):
         try:
             _Resolution().check(reader, writer)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise InvalidArgument(
                 f"not a compatible revision: {who}: {problem.where()}{problem.reason}",
                 hint="both must be readable by each other: add or remove only fields that have a default",
@@ -68,7 +68,7 @@ class _Resolution:
         """Raise Problem if not."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
-            raise Problem("the types are too many to compare")
+            raise SchemaMismatch("the types are too many to compare")
         match reader, writer:
             case _, Union(branches=branches):
                 for branch in branches.values():
@@ -78,7 +78,7 @@ class _Resolution:
                 same = branches.get(branch_name(writer))
                 is_read = same is not None and self._reads(same, writer)
                 if not is_read and not any(self._reads(branch, writer) for branch in branches.values()):
-                    raise Problem(f"no branch of the union reads {_title(writer)}")
+                    raise SchemaMismatch(f"no branch of the union reads {_title(writer)}")
             case Record(), Record():
                 self._record(reader, writer)
             case Array(items=items), Array(items=written):
@@ -89,20 +89,22 @@ class _Resolution:
                 _same_name(reader, writer)
                 gone = writer.symbols - reader.symbols
                 if gone and not reader.has_default:
-                    raise Problem(f"the symbol {shortened(min(gone))} of {_title(writer)} is gone, and the enum has no default")
+                    raise SchemaMismatch(
+                        f"the symbol {shortened(min(gone))} of {_title(writer)} is gone, and the enum has no default"
+                    )
             case Fixed(), Fixed():
                 _same_name(reader, writer)
                 if reader.size != writer.size:
-                    raise Problem(f"{_title(writer)} has {writer.size} bytes in one and {reader.size} in the other")
+                    raise SchemaMismatch(f"{_title(writer)} has {writer.size} bytes in one and {reader.size} in the other")
             case Primitive(name=name), Primitive(name=written) if name == written or (written, name) in _PROMOTIONS:
                 pass
             case _:
-                raise Problem(f"{_title(writer)} cannot be read as {_title(reader)}")
+                raise SchemaMismatch(f"{_title(writer)} cannot be read as {_title(reader)}")
 
     def _reads(self, reader: Type, writer: Type) -> bool:
         try:
             self.check(reader, writer)
-        except Problem:
+        except SchemaMismatch:
             if self._pairs > MAX_PAIRS:
                 raise
             return False
@@ -113,7 +115,7 @@ class _Resolution:
         pair = reader, writer
         if pair in self._settled:
             if reason := self._settled[pair]:
-                raise Problem(reason)
+                raise SchemaMismatch(reason)
             return
         self._settled[pair] = None
         mark = len(self._assumed)
@@ -124,8 +126,8 @@ class _Resolution:
                 if written is not None:
                     self.check(field.type, written.type)
                 elif not field.has_default:
-                    raise Problem("the field is only in one of the two and has no default")
-            except Problem as problem:
+                    raise SchemaMismatch("the field is only in one of the two and has no default")
+            except SchemaMismatch as problem:
                 # What was found readable since may have counted on this pair: it is looked at again if it is asked for.
                 while len(self._assumed) > mark:
                     del self._settled[self._assumed.pop()]
@@ -141,7 +143,7 @@ def _written_field(field: Field, writer: Record) -> Field | None:
 def _same_name(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed) -> None:
     """Names match without their namespace, or by an alias of the reader."""
     if reader.name.rpartition(".")[2] != writer.name.rpartition(".")[2] and writer.name not in reader.aliases:
-        raise Problem(f"{_title(writer)} cannot be read as {_title(reader)}")
+        raise SchemaMismatch(f"{_title(writer)} cannot be read as {_title(reader)}")
 
 
 def _title(kind: Type) -> str:

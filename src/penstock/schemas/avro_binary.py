@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.schemas.avro_types import Array, Enum, Field, Fixed, Map, Primitive, Record, Type, Union, takes_no_bytes
-from penstock.schemas.schema import Problem
+from penstock.schemas.schema import SchemaMismatch
 
 MAX_DEPTH = 200  # values inside values
 MAX_EMPTY_ITEMS = 10_000_000  # items that take no bytes: as many as a message of the largest size could have of one byte each
@@ -19,7 +19,7 @@ Step = Callable[[bytes, int, int], int]
 _TOO_DEEP = f"values are nested more than {MAX_DEPTH} deep"
 
 
-def binary_check(root: Record, records: list[Record]) -> Callable[[bytes], None]:
+def binary_check(root: Type, records: list[Record]) -> Callable[[bytes], None]:
     """A function that raises Problem for bytes that are not exactly one value of `root`."""
     builder = _Builder(records)
     step = builder.step_of(root)
@@ -27,7 +27,7 @@ def binary_check(root: Record, records: list[Record]) -> Callable[[bytes], None]
     def check(data: bytes) -> None:
         end = step(data, 0, MAX_DEPTH)
         if end != len(data):
-            raise Problem(f"{len(data) - end} bytes are left over after the value, which ends at byte {end}")
+            raise SchemaMismatch(f"{len(data) - end} bytes are left over after the value, which ends at byte {end}")
 
     return check
 
@@ -84,12 +84,12 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             if raw >> 64:
-                raise Problem("found an integer of more than 64 bits")
+                raise SchemaMismatch("found an integer of more than 64 bits")
             return (raw >> 1) ^ -(raw & 1), at
         shift += 7
     if shift == 70:
-        raise Problem("found an integer of more than 10 bytes")
-    raise Problem(f"the message ends at byte {len(data)}, inside an integer")
+        raise SchemaMismatch("found an integer of more than 10 bytes")
+    raise SchemaMismatch(f"the message ends at byte {len(data)}, inside an integer")
 
 
 def _long_step(data: bytes, at: int, _room: int) -> int:
@@ -104,15 +104,15 @@ def _int_step(data: bytes, at: int, _room: int) -> int:
         return at + 1
     value, at = _long(data, at)
     if not -(2**31) <= value < 2**31:
-        raise Problem(f"found the integer {value}, wanted an int of 32 bits")
+        raise SchemaMismatch(f"found the integer {value}, wanted an int of 32 bits")
     return at
 
 
 def _boolean_step(data: bytes, at: int, _room: int) -> int:
     if at >= len(data):
-        raise Problem(f"the message ends at byte {at}, wanted a boolean")
+        raise SchemaMismatch(f"the message ends at byte {at}, wanted a boolean")
     if data[at] > 1:
-        raise Problem(f"found the byte {data[at]}, wanted a boolean: 0 or 1")
+        raise SchemaMismatch(f"found the byte {data[at]}, wanted a boolean: 0 or 1")
     return at + 1
 
 
@@ -120,7 +120,7 @@ def _fixed_step(size: int, kind: str = "fixed") -> Step:
     def step(data: bytes, at: int, _room: int) -> int:
         end = at + size
         if end > len(data):
-            raise Problem(f"the message ends at byte {len(data)}, wanted {size} bytes of {kind} from byte {at}")
+            raise SchemaMismatch(f"the message ends at byte {len(data)}, wanted {size} bytes of {kind} from byte {at}")
         return end
 
     return step
@@ -132,10 +132,10 @@ def _bytes_step(data: bytes, at: int, _room: int) -> int:
     else:
         size, at = _long(data, at)
         if size < 0:
-            raise Problem(f"found the length {size}, wanted 0 or more")
+            raise SchemaMismatch(f"found the length {size}, wanted 0 or more")
         end = at + size
     if end > len(data):
-        raise Problem(f"the message ends at byte {len(data)}, wanted text or bytes up to byte {end}")
+        raise SchemaMismatch(f"the message ends at byte {len(data)}, wanted text or bytes up to byte {end}")
     return end
 
 
@@ -149,7 +149,7 @@ def _string_step(data: bytes, at: int, room: int) -> int:
     try:
         data[start:end].decode()
     except UnicodeDecodeError as error:
-        raise Problem(f"byte {start + error.start} is not valid UTF-8") from None
+        raise SchemaMismatch(f"byte {start + error.start} is not valid UTF-8") from None
     return end
 
 
@@ -157,7 +157,7 @@ def _enum_step(count: int) -> Step:
     def step(data: bytes, at: int, _room: int) -> int:
         index, at = _long(data, at)
         if not 0 <= index < count:
-            raise Problem(f"found the symbol number {index}, wanted one from 0 to {count - 1}")
+            raise SchemaMismatch(f"found the symbol number {index}, wanted one from 0 to {count - 1}")
         return at
 
     return step
@@ -167,9 +167,9 @@ def _union_step(branches: list[Step]) -> Step:
     def step(data: bytes, at: int, room: int) -> int:
         index, at = _long(data, at)
         if not 0 <= index < len(branches):
-            raise Problem(f"found the branch number {index}, wanted one from 0 to {len(branches) - 1}")
+            raise SchemaMismatch(f"found the branch number {index}, wanted one from 0 to {len(branches) - 1}")
         if room <= 0:
-            raise Problem(_TOO_DEEP)
+            raise SchemaMismatch(_TOO_DEEP)
         return branches[index](data, at, room - 1)
 
     return step
@@ -180,7 +180,7 @@ def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
 
     def step(data: bytes, at: int, room: int) -> int:
         if room <= 0:
-            raise Problem(_TOO_DEEP)
+            raise SchemaMismatch(_TOO_DEEP)
         index = 0
         while True:
             count, at = _long(data, at)
@@ -194,9 +194,9 @@ def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
             if item is None:
                 index += count
                 if index > MAX_EMPTY_ITEMS:
-                    raise Problem(f"found {index} items that take no bytes, wanted at most {MAX_EMPTY_ITEMS}")
+                    raise SchemaMismatch(f"found {index} items that take no bytes, wanted at most {MAX_EMPTY_ITEMS}")
             elif count > len(data) - at:
-                raise Problem(f"found a count of {count} items with {len(data) - at} bytes left")
+                raise SchemaMismatch(f"found a count of {count} items with {len(data) - at} bytes left")
             else:
                 try:
                     for _ in range(count):
@@ -204,10 +204,10 @@ def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
                             at = _string_step(data, at, room)
                         at = item(data, at, room - 1)
                         index += 1
-                except Problem as problem:
+                except SchemaMismatch as problem:
                     raise problem.inside(index) from None
             if promised is not None and promised != at:
-                raise Problem(f"the block ends at byte {at}, its size says byte {promised}")
+                raise SchemaMismatch(f"the block ends at byte {at}, its size says byte {promised}")
 
     return step
 
@@ -215,13 +215,13 @@ def _blocks_step(item: Step | None, *, is_map: bool) -> Step:
 def _record_step(plan: list[tuple[str, Step]]) -> Step:
     def step(data: bytes, at: int, room: int) -> int:
         if room <= 0:
-            raise Problem(_TOO_DEEP)
+            raise SchemaMismatch(_TOO_DEEP)
         room -= 1
         name = ""
         try:
             for name, inner in plan:  # noqa: B007  # the handler names it
                 at = inner(data, at, room)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(name) from None
         return at
 

@@ -13,12 +13,12 @@ from heapq import nsmallest
 from penstock.schemas.avro_binary import MAX_DEPTH
 from penstock.schemas.avro_types import Array, Enum, Fixed, Map, Primitive, Record, Type, Union, fits, is_latin
 from penstock.schemas.json_text import decoded_json, is_unicode
-from penstock.schemas.schema import SHOWN, Problem, found, shortened
+from penstock.schemas.schema import SHOWN, SchemaMismatch, found, shortened
 
 Check = Callable[[object, int], None]
 
 
-def json_check(root: Record, records: list[Record]) -> Callable[[bytes], None]:
+def json_check(root: Type, records: list[Record]) -> Callable[[bytes], None]:
     """A function that raises Problem for bytes that are not the JSON form of one value of `root`."""
     checks = _Builder(records)
     inner = checks.check_of(root)
@@ -59,7 +59,7 @@ class _Builder:
 def _primitive_check(name: str) -> Check:
     def check(value: object, _room: int) -> None:
         if not fits(name, value):
-            raise Problem(f"found {found(value)}, wanted {_WANTED.get(name, name)}")
+            raise SchemaMismatch(f"found {found(value)}, wanted {_WANTED.get(name, name)}")
 
     return check
 
@@ -77,7 +77,7 @@ _WANTED = {
 def _fixed_check(size: int) -> Check:
     def check(value: object, _room: int) -> None:
         if not isinstance(value, str) or len(value) != size or not is_latin(value):
-            raise Problem(f"found {found(value)}, wanted {size} bytes as a string of characters up to U+00FF")
+            raise SchemaMismatch(f"found {found(value)}, wanted {size} bytes as a string of characters up to U+00FF")
 
     return check
 
@@ -85,7 +85,7 @@ def _fixed_check(size: int) -> Check:
 def _enum_check(symbols: frozenset[str]) -> Check:
     def check(value: object, _room: int) -> None:
         if not isinstance(value, str) or value not in symbols:
-            raise Problem(f"found {found(value)}, wanted one of {_some(symbols)}")
+            raise SchemaMismatch(f"found {found(value)}, wanted one of {_some(symbols)}")
 
     return check
 
@@ -93,13 +93,13 @@ def _enum_check(symbols: frozenset[str]) -> Check:
 def _array_check(item_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, list):
-            raise Problem(f"found {found(value)}, wanted an array")
+            raise SchemaMismatch(f"found {found(value)}, wanted an array")
         _descend(room)
         index = 0
         try:
             for index, item in enumerate(value):  # noqa: B007  # the handler names it
                 item_check(item, room - 1)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(index) from None
 
     return check
@@ -108,15 +108,15 @@ def _array_check(item_check: Check) -> Check:
 def _map_check(value_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise Problem(f"found {found(value)}, wanted an object of a map")
+            raise SchemaMismatch(f"found {found(value)}, wanted an object of a map")
         _descend(room)
         key = ""
         try:
             for key, item in value.items():
                 if not is_unicode(key):
-                    raise Problem("the key is half a surrogate pair, not text")
+                    raise SchemaMismatch("the key is half a surrogate pair, not text")
                 value_check(item, room - 1)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(key) from None
 
     return check
@@ -127,7 +127,7 @@ def _record_check(plan: dict[str, Check]) -> Check:
 
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise Problem(f"found {found(value)}, wanted an object with the fields {_some(names)}")
+            raise SchemaMismatch(f"found {found(value)}, wanted an object with the fields {_some(names)}")
         if value.keys() != names:
             raise _other_fields(value, plan)
         _descend(room)
@@ -135,18 +135,18 @@ def _record_check(plan: dict[str, Check]) -> Check:
         try:
             for name, inner in plan.items():
                 inner(value[name], room - 1)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(name) from None
 
     return check
 
 
-def _other_fields(value: dict[str, object], plan: dict[str, Check]) -> Problem:
+def _other_fields(value: dict[str, object], plan: dict[str, Check]) -> SchemaMismatch:
     missing = next((name for name in plan if name not in value), None)
     if missing is not None:
-        return Problem("the field is missing; Avro's JSON has every field, also those with a default").inside(missing)
+        return SchemaMismatch("the field is missing; Avro's JSON has every field, also those with a default").inside(missing)
     unknown = next(name for name in value if name not in plan)
-    return Problem(f"the schema has no such field, wanted only {_some(plan)}").inside(unknown)
+    return SchemaMismatch(f"the schema has no such field, wanted only {_some(plan)}").inside(unknown)
 
 
 def _union_check(branches: dict[str, Check]) -> Check:
@@ -159,11 +159,11 @@ def _union_check(branches: dict[str, Check]) -> Check:
         if value is None and has_null:
             return
         if not isinstance(value, dict) or len(value) != 1:
-            raise Problem(f"found {found(value)}, wanted one branch of the union: {wanted}")
+            raise SchemaMismatch(f"found {found(value)}, wanted one branch of the union: {wanted}")
         ((name, inner),) = value.items()
         branch = branches.get(name)
         if branch is None or name == "null":
-            raise Problem(f"found the branch {shortened(name)}, wanted one of: {wanted}")
+            raise SchemaMismatch(f"found the branch {shortened(name)}, wanted one of: {wanted}")
         _descend(room)
         branch(inner, room - 1)
 
@@ -172,7 +172,7 @@ def _union_check(branches: dict[str, Check]) -> Check:
 
 def _descend(room: int) -> None:
     if room <= 0:
-        raise Problem(f"values are nested more than {MAX_DEPTH} deep")
+        raise SchemaMismatch(f"values are nested more than {MAX_DEPTH} deep")
 
 
 def _some(names: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from penstock.errors import InvalidArgument
 from penstock.schemas.json_text import decoded_json, is_unicode
-from penstock.schemas.schema import Problem, found, shortened
+from penstock.schemas.schema import SchemaMismatch, found, shortened
 
 MAX_NAME = 1024  # characters of a full name; every name is kept with its namespace in front, so long ones would multiply
 MAX_DEPTH = 64  # of types written inside types; named types may refer to each other as they like
@@ -108,26 +108,16 @@ def takes_no_bytes(kind: Type) -> bool:
     return False
 
 
-def read_definition(definition: str) -> tuple[Record, list[Record]]:
-    """The record that an Avro definition describes, and every record in it; InvalidArgument if it is not sound."""
+def read_definition(definition: str) -> tuple[Type, list[Record]]:
+    """The type that an Avro definition describes, and every record in it; InvalidArgument if it is not sound."""
     try:
         value = decoded_json(definition)
-    except Problem as problem:
+    except SchemaMismatch as problem:
         raise InvalidArgument(f"Avro schema: {problem.reason}") from None
-    if not isinstance(value, dict) or value.get("type") not in {"record", "error"}:
-        raise InvalidArgument(
-            f"Avro schema: the top is {found(value)}{_type_of(value)}, wanted a record",
-            hint='write {"type": "record", "name": ..., "fields": [...]}',
-        )
     reader = _Reader()
     root = reader.type_of(value, namespace="", where="", depth=0)
-    assert isinstance(root, Record)
     reader.check_defaults()
     return root, reader.records
-
-
-def _type_of(value: object) -> str:
-    return f" of type {shortened(str(value['type']))}" if isinstance(value, dict) and "type" in value else ""
 
 
 class _Reader:
@@ -148,7 +138,7 @@ class _Reader:
         if isinstance(value, list):
             return self._union(value, namespace, where, inner)
         if not isinstance(value, dict) or "type" not in value:
-            _refuse(where, f"found {found(value)}, wanted a type: a name, an object with 'type', or an array for a union")
+            _refuse(where, f"found {found(value)}, expected a type: a name, an object with 'type', or an array for a union")
         match value["type"]:
             case "record" | "error":
                 return self._record(value, namespace, where, inner)
@@ -169,7 +159,7 @@ class _Reader:
         for where, kind, value in self._defaults:
             try:
                 _check_default(kind, value)
-            except Problem as problem:
+            except SchemaMismatch as problem:
                 _refuse(f"{where}.default", problem.reason)
 
     def _reference(self, name: str, namespace: str, where: str) -> Type:
@@ -290,10 +280,10 @@ def _check_default(kind: Type, value: object) -> None:
             # The walk is over what is written and stops at the first field that is missing: short for a short default.
             for name in kind.without_default:
                 if name not in value:
-                    raise Problem(f"the field {shortened(name)} is missing and has no default of its own")
+                    raise SchemaMismatch(f"the field {shortened(name)} is missing and has no default of its own")
             for name, item in value.items():
                 if name not in kind.fields:
-                    raise Problem(f"the record has no field {shortened(name)}")
+                    raise SchemaMismatch(f"the record has no field {shortened(name)}")
                 _check_default(kind.fields[name].type, item)
         case Enum(symbols=symbols) if isinstance(value, str) and value in symbols:
             pass
@@ -302,7 +292,9 @@ def _check_default(kind: Type, value: object) -> None:
         case Primitive(name=name) if fits(name, value):
             pass
         case _:
-            raise Problem(f"found {found(value)}, wanted a value of type {branch_name(kind)} (of a union: its first branch)")
+            raise SchemaMismatch(
+                f"found {found(value)}, wanted a value of type {branch_name(kind)} (of a union: its first branch)"
+            )
 
 
 def fits(primitive: str, value: object) -> bool:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from penstock.errors import InvalidArgument
 from penstock.schemas.avro import check_avro_revision, compile_avro
-from penstock.schemas.avro_types import Record
+from penstock.schemas.avro_types import Type
 from penstock.schemas.proto import check_proto_revision, compile_proto
 from penstock.schemas.proto_parser import ProtoTypes
 from penstock.schemas.schema import MAX_DEFINITION, Schema, SchemaKind
@@ -16,13 +16,13 @@ MAX_KEPT = 256  # schemas
 MAX_KEPT_CHARACTERS = 4 * 1024 * 1024  # of their definitions: a compiled schema takes memory in proportion to its definition
 
 
-class _Kept:
+class _SchemaCache:
     """The latest used schemas, bounded by number and by size."""
 
     def __init__(self) -> None:
         self._schemas: OrderedDict[tuple[SchemaKind, str], Schema] = OrderedDict()
         self._characters = 0
-        self._lock = threading.Lock()  # doors compile in threads
+        self._lock = threading.Lock()  # APIs compile in threads
 
     def get(self, kind: SchemaKind, definition: str) -> Schema | None:
         with self._lock:
@@ -43,7 +43,7 @@ class _Kept:
             return kept
 
 
-_kept = _Kept()
+_kept = _SchemaCache()
 
 
 def compile_schema(kind: SchemaKind, definition: str) -> Schema:
@@ -64,13 +64,13 @@ def compile_schema(kind: SchemaKind, definition: str) -> Schema:
 
 def check_revision(old: Schema, new: Schema) -> None:
     """Return if `new` may be committed after `old`; else InvalidArgument says what stands in the way."""
-    match old.types, new.types:
-        case Record() as before, Record() as after:
-            try:
-                check_avro_revision(before, after)
-            except RecursionError:
-                raise InvalidArgument("not a compatible revision: the types are nested too deeply to compare") from None
-        case ProtoTypes() as before, ProtoTypes() as after:
-            check_proto_revision(before, after)
-        case _:
-            raise InvalidArgument(f"not a compatible revision: a schema of {old.kind.value} stays one, found {new.kind.value}")
+    before, after = old.types, new.types
+    if isinstance(before, Type) and isinstance(after, Type):
+        try:
+            check_avro_revision(before, after)
+        except RecursionError:
+            raise InvalidArgument("not a compatible revision: the types are nested too deeply to compare") from None
+    elif isinstance(before, ProtoTypes) and isinstance(after, ProtoTypes):
+        check_proto_revision(before, after)
+    else:
+        raise InvalidArgument(f"not a compatible revision: a schema of {old.kind.value} stays one, found {new.kind.value}")

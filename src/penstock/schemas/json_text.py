@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import NoReturn
 
-from penstock.schemas.schema import Problem, shortened
+from penstock.schemas.schema import SchemaMismatch, shortened
 
 
 class _NotJson(ValueError):
@@ -33,15 +33,15 @@ def decoded_json(text: str | bytes) -> object:
     try:
         return _decode(text if isinstance(text, str) else text.decode())
     except UnicodeDecodeError as error:
-        raise Problem(f"byte {error.start} is not valid UTF-8") from None
+        raise SchemaMismatch(f"byte {error.start} is not valid UTF-8") from None
     except RecursionError:
-        raise Problem("the JSON is nested too deeply") from None
+        raise SchemaMismatch("the JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise Problem(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise SchemaMismatch(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except _NotJson as error:
-        raise Problem(f"not valid JSON: {error}") from None
+        raise SchemaMismatch(f"not valid JSON: {error}") from None
     except ValueError:
-        raise Problem("not valid JSON: a number has more than 4,300 digits") from None
+        raise SchemaMismatch("not valid JSON: a number has more than 4,300 digits") from None
 
 
 def is_unicode(text: str) -> bool:

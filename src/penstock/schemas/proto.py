@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from penstock.errors import InvalidArgument
 from penstock.schemas import proto_binary, proto_json
 from penstock.schemas.proto_parser import ProtoTypes, is_repeated, is_required, parse_proto, types_of
-from penstock.schemas.schema import Problem, Schema, SchemaKind, shortened
+from penstock.schemas.schema import Schema, SchemaKind, SchemaMismatch, shortened
 
 
 def compile_proto(definition: str) -> Schema:
@@ -36,7 +36,7 @@ def check_proto_revision(old: ProtoTypes, new: ProtoTypes) -> None:
     """Fields in both keep name, number and type; a field in one alone is optional. So for every type that fields hold."""
     try:
         _Comparison(old, new).run()
-    except Problem as problem:
+    except SchemaMismatch as problem:
         raise InvalidArgument(
             f"not a compatible revision: {problem.where()}{problem.reason}",
             hint="only optional fields may be added or removed; a field that stays keeps its name, number and type",
@@ -75,16 +75,18 @@ class _Comparison:
                 if is_required(alone) or is_repeated(alone):
                     what = "repeated" if is_repeated(alone) else "required"
                     verb = "removed" if now is None else "added"
-                    raise Problem(f"the {what} field is {verb}, only optional ones may be").inside(f"{before.name}.{alone.name}")
+                    raise SchemaMismatch(f"the {what} field is {verb}, only optional ones may be").inside(
+                        f"{before.name}.{alone.name}"
+                    )
                 continue
             if (was_text := _described(was, before)) != (now_text := _described(now, after)):
-                raise Problem(f"the field was {was_text} and is {now_text}").inside(f"{before.name}.{was.name}")
+                raise SchemaMismatch(f"the field was {was_text} and is {now_text}").inside(f"{before.name}.{was.name}")
             if was.type_name:
                 next_pairs.append((was.type_name, now.type_name))
         names = {field.name: field.number for field in before.field}
         for field in after.field:
             if names.get(field.name, field.number) != field.number:
-                raise Problem(f"the field had the number {names[field.name]}, now {field.number}").inside(
+                raise SchemaMismatch(f"the field had the number {names[field.name]}, now {field.number}").inside(
                     f"{before.name}.{field.name}"
                 )
         return next_pairs
@@ -93,7 +95,7 @@ class _Comparison:
         now = {value.name: value.number for value in self._new.enums[after].value}
         for value in self._old.enums[before].value:
             if now.get(value.name) != value.number:
-                raise Problem(f"the value {shortened(value.name)} = {value.number} is gone").inside(before[1:])
+                raise SchemaMismatch(f"the value {shortened(value.name)} = {value.number} is gone").inside(before[1:])
 
 
 def _described(field: FieldDescriptorProto, message: DescriptorProto) -> str:

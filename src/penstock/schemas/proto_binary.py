@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
 from penstock.schemas.proto_parser import ProtoTypes
-from penstock.schemas.schema import Problem
+from penstock.schemas.schema import SchemaMismatch
 
 MAX_MEMORY = 256 * 1024 * 1024
 MAX_EXPLAINED = 1024 * 1024  # bytes: of a larger message that is corrupt, the field is not looked for
@@ -52,9 +52,9 @@ def binary_check(types: ProtoTypes, message_class: type[Message]) -> Callable[[b
         except DecodeError as error:
             if not may_be_heavy and len(data) <= MAX_EXPLAINED:
                 _Walk(data).message(0, len(data), root, MAX_DEPTH)
-            raise Problem(str(error)) from None
+            raise SchemaMismatch(str(error)) from None
         if not message.IsInitialized():
-            raise Problem("the required field is missing").inside(message.FindInitializationErrors()[0])
+            raise SchemaMismatch("the required field is missing").inside(message.FindInitializationErrors()[0])
 
     return check
 
@@ -81,16 +81,16 @@ class _Walk:
         """Walk over the fields of one message."""
         self._memory += shape.cost
         if self._memory > MAX_MEMORY:
-            raise Problem(f"the messages inside would take more than {MAX_MEMORY // 1024 // 1024} MiB of memory")
+            raise SchemaMismatch(f"the messages inside would take more than {MAX_MEMORY // 1024 // 1024} MiB of memory")
         if room < 0:
-            raise Problem(f"messages are nested more than {MAX_DEPTH} deep")
+            raise SchemaMismatch(f"messages are nested more than {MAX_DEPTH} deep")
         groups = 0  # inside a group, which no schema of ours declares, numbers mean nothing to us
         while at < end:
             start = at
             tag, at = self._varint(at, end)
             number, wire = tag >> 3, tag & 7
             if number == 0:
-                raise Problem(f"found the field number 0 at byte {start}")
+                raise SchemaMismatch(f"found the field number 0 at byte {start}")
             if wire == _VARINT:
                 _, at = self._varint(at, end)
             elif wire in _SIZES:
@@ -103,13 +103,13 @@ class _Walk:
             elif wire == _GROUP:
                 groups += 1
                 if groups > MAX_DEPTH:
-                    raise Problem(f"groups are nested more than {MAX_DEPTH} deep")
+                    raise SchemaMismatch(f"groups are nested more than {MAX_DEPTH} deep")
             elif wire == _END_GROUP:
                 groups -= 1
             else:
-                raise Problem(f"found the wire type {wire} at byte {start}, wanted 0 to 5")
+                raise SchemaMismatch(f"found the wire type {wire} at byte {start}, wanted 0 to 5")
             if at > end:
-                raise Problem(f"the field number {number} at byte {start} needs {at - end} bytes more than there are")
+                raise SchemaMismatch(f"the field number {number} at byte {start} needs {at - end} bytes more than there are")
 
     def _field(self, at: int, end: int, field: tuple[str, _Shape | None], room: int) -> None:
         name, shape = field
@@ -119,8 +119,8 @@ class _Walk:
             else:
                 self._data[at:end].decode()
         except UnicodeDecodeError as error:
-            raise Problem(f"byte {at + error.start} is not valid UTF-8").inside(name) from None
-        except Problem as problem:
+            raise SchemaMismatch(f"byte {at + error.start} is not valid UTF-8").inside(name) from None
+        except SchemaMismatch as problem:
             raise problem.inside(name) from None
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
@@ -134,4 +134,4 @@ class _Walk:
                 return value, at
             shift += 7
         what = "an integer has more than 10 bytes" if shift == 70 else "the message ends inside an integer"
-        raise Problem(f"{what} at byte {at}")
+        raise SchemaMismatch(f"{what} at byte {at}")

@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto,
 
 from penstock.schemas.json_text import decoded_json, is_unicode
 from penstock.schemas.proto_parser import ProtoTypes, is_repeated, is_required
-from penstock.schemas.schema import Problem, found, shortened
+from penstock.schemas.schema import SchemaMismatch, found, shortened
 
 MAX_DEPTH = 100  # messages inside messages, the limit of the library for the binary form too
 
@@ -91,9 +91,9 @@ def _message_check(plan: _Plan) -> Check:
 
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise Problem(f"found {found(value)}, wanted an object")
+            raise SchemaMismatch(f"found {found(value)}, wanted an object")
         if room <= 0:
-            raise Problem(f"messages are nested more than {MAX_DEPTH} deep")
+            raise SchemaMismatch(f"messages are nested more than {MAX_DEPTH} deep")
         seen: set[str] = set()
         missing = set(required)
         key = ""
@@ -101,10 +101,10 @@ def _message_check(plan: _Plan) -> Check:
             for key, item in value.items():
                 entry = fields.get(key)
                 if entry is None:
-                    raise Problem("the schema has no such field")
+                    raise SchemaMismatch("the schema has no such field")
                 name, inner, oneof = entry
                 if name in seen:
-                    raise Problem("the field is there twice, by its JSON name and by its own")
+                    raise SchemaMismatch("the field is there twice, by its JSON name and by its own")
                 seen.add(name)
                 if item is None:
                     continue
@@ -112,13 +112,13 @@ def _message_check(plan: _Plan) -> Check:
                 if oneof is not None:
                     # A dot is in no field's name, so a oneof never looks like a field.
                     if f".{oneof}" in seen:
-                        raise Problem(f"another field of the oneof {oneof!r} is set too")
+                        raise SchemaMismatch(f"another field of the oneof {oneof!r} is set too")
                     seen.add(f".{oneof}")
                 inner(item, room - 1)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(key) from None
         if missing:
-            raise Problem("the required field is missing").inside(min(missing))
+            raise SchemaMismatch("the required field is missing").inside(min(missing))
 
     return check
 
@@ -126,12 +126,12 @@ def _message_check(plan: _Plan) -> Check:
 def _list_check(item_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, list):
-            raise Problem(f"found {found(value)}, wanted an array")
+            raise SchemaMismatch(f"found {found(value)}, wanted an array")
         index = 0
         try:
             for index, item in enumerate(value):  # noqa: B007  # the handler names it
                 item_check(item, room)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(index) from None
 
     return check
@@ -140,13 +140,13 @@ def _list_check(item_check: Check) -> Check:
 def _map_check(key_check: Callable[[str], None], value_check: Check) -> Check:
     def check(value: object, room: int) -> None:
         if not isinstance(value, dict):
-            raise Problem(f"found {found(value)}, wanted an object of a map")
+            raise SchemaMismatch(f"found {found(value)}, wanted an object of a map")
         key = ""
         try:
             for key, item in value.items():
                 key_check(key)
                 value_check(item, room)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.inside(key) from None
 
     return check
@@ -160,7 +160,7 @@ def _key_check(field: FieldDescriptorProto) -> Callable[[str], None]:
         if not is_bool:
             scalar(key, 0)
         elif key not in {"true", "false"}:
-            raise Problem(f"found the key {shortened(key)}, wanted 'true' or 'false'")
+            raise SchemaMismatch(f"found the key {shortened(key)}, wanted 'true' or 'false'")
 
     return check
 
@@ -176,7 +176,7 @@ def _enum_check(enum: EnumDescriptorProto, *, is_closed: bool) -> Check:
                 return
         elif type(value) is int and (value in numbers if is_closed else -(2**31) <= value < 2**31):
             return
-        raise Problem(f"found {found(value)}, wanted a name or number of the enum {title}")
+        raise SchemaMismatch(f"found {found(value)}, wanted a name or number of the enum {title}")
 
     return check
 
@@ -188,9 +188,9 @@ def _integer_check(least: int, most: int) -> Check:
         elif (isinstance(value, str) and _INTEGER.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
             number = int(value)
         else:
-            raise Problem(f"found {found(value)}, wanted an integer")
+            raise SchemaMismatch(f"found {found(value)}, wanted an integer")
         if not least <= number <= most:
-            raise Problem(f"found {found(value)}, wanted an integer from {least} to {most}")
+            raise SchemaMismatch(f"found {found(value)}, wanted an integer from {least} to {most}")
 
     return check
 
@@ -203,25 +203,25 @@ def _float_check(largest: float, kind: str) -> Check:
                 return
             number = float(value) if _NUMBER.fullmatch(value) else None
         if type(number) not in {int, float} or not -largest <= number <= largest:  # type: ignore[operator]  # just checked
-            raise Problem(f"found {found(value)}, wanted a {kind}, 'NaN', 'Infinity' or '-Infinity'")
+            raise SchemaMismatch(f"found {found(value)}, wanted a {kind}, 'NaN', 'Infinity' or '-Infinity'")
 
     return check
 
 
 def _bool_check(value: object, _room: int) -> None:
     if value is not True and value is not False:
-        raise Problem(f"found {found(value)}, wanted true or false")
+        raise SchemaMismatch(f"found {found(value)}, wanted true or false")
 
 
 def _string_check(value: object, _room: int) -> None:
     if not isinstance(value, str) or not is_unicode(value):
-        raise Problem(f"found {found(value)}, wanted a string")
+        raise SchemaMismatch(f"found {found(value)}, wanted a string")
 
 
 def _bytes_check(value: object, _room: int) -> None:
     # Both alphabets are accepted, with padding or without; a single character over says that something is cut off.
     if not isinstance(value, str) or not _BASE64.fullmatch(value) or len(value.rstrip("=")) % 4 == 1:
-        raise Problem(f"found {found(value)}, wanted bytes in base64")
+        raise SchemaMismatch(f"found {found(value)}, wanted bytes in base64")
 
 
 _INT32, _INT64 = _integer_check(-(2**31), 2**31 - 1), _integer_check(-(2**63), 2**63 - 1)

@@ -2,7 +2,7 @@
 
 What Google's service takes: exactly one message type at the top, with types and enums inside. Options are read over, but for
 `allow_alias` and `json_name`; defaults too, since they do not decide whether a message is valid. Refused with their place:
-imports, services, extensions of other types, groups, editions. `Scope` and `Numbers` hold the rules
+imports, services, extensions of other types, groups, editions. `Scope` and `FieldNumbers` hold the rules
 about names and numbers; `types_of` gives the types of what was read.
 """
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from penstock.schemas.proto_tokens import Word, Words
+from penstock.schemas.proto_tokens import ProtoToken, ProtoTokens
 from penstock.schemas.schema import shortened
 
 MAX_NAME = 1024  # characters of a full name; every name is kept with its scope in front, so long ones would multiply
@@ -40,7 +40,7 @@ _NOT_SUPPORTED = {
 class Scope:
     """Every name of a file by its full form, and the uses of types, which are resolved when the whole file is read."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: ProtoTokens) -> None:
         self._words = words
         self._kinds: dict[str, str] = {}
         self._uses: list[tuple[FieldDescriptorProto, str, str, int, bool]] = []
@@ -58,7 +58,7 @@ class Scope:
         parts = name.split(".")
         self._kinds.update((".".join(parts[: count + 1]), "package") for count in range(len(parts)))
 
-    def declare(self, parent: str, name: Word, kind: str) -> str:
+    def declare(self, parent: str, name: ProtoToken, kind: str) -> str:
         """Add a name to a scope and say its full form."""
         full = f"{parent}.{name.text}" if parent else name.text
         if len(full) > MAX_NAME:
@@ -108,10 +108,10 @@ class Scope:
             scope = scope.rpartition(".")[0]
 
 
-class Numbers:
+class FieldNumbers:
     """The numbers of one message or enum: used once each, and never where they are reserved."""
 
-    def __init__(self, words: Words, what: str) -> None:
+    def __init__(self, words: ProtoTokens, what: str) -> None:
         self._words = words
         self._what = what
         self._used: list[tuple[int, str, int]] = []
@@ -223,7 +223,7 @@ class _Parser:
     """Recursive descent over the words; `depth` bounds the recursion."""
 
     def __init__(self, definition: str) -> None:
-        self._words = Words(definition)
+        self._words = ProtoTokens(definition)
         self._file = FileDescriptorProto(name=FILE_NAME)
         self._is_proto3 = False
         self._scope = Scope(self._words)
@@ -273,7 +273,7 @@ class _Parser:
         if self._is_proto3:
             self._file.syntax = syntax
 
-    def _refuse_unsupported(self, word: Word) -> None:
+    def _refuse_unsupported(self, word: ProtoToken) -> None:
         if word.text in _NOT_SUPPORTED and word.kind == "name" and self._words.after.text != ".":
             self._words.refuse(_NOT_SUPPORTED[word.text], word.at)
 
@@ -284,7 +284,7 @@ class _Parser:
             words.refuse(f"messages are nested more than {MAX_DEPTH} deep", name.at)
         message.name = name.text
         full = self._scope.declare(parent, name, "message")
-        numbers = Numbers(words, "field")
+        numbers = FieldNumbers(words, "field")
         json_names: dict[str, str] = {}
         words.expect("{")
         while not words.take_if("}"):
@@ -324,7 +324,7 @@ class _Parser:
         self,
         message: DescriptorProto,
         full: str,
-        numbers: Numbers,
+        numbers: FieldNumbers,
         json_names: dict[str, str],
         *,
         oneof: int | None = None,
@@ -356,7 +356,7 @@ class _Parser:
         field.proto3_optional = self._is_proto3 and label == "optional"
         self._finish_field(field, full, numbers, json_names)
 
-    def _finish_field(self, field: FieldDescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+    def _finish_field(self, field: FieldDescriptorProto, full: str, numbers: FieldNumbers, json_names: dict[str, str]) -> None:
         """The name, number and options, which fields of all forms have at the end."""
         words = self._words
         name = words.name("the name of the field")
@@ -417,7 +417,7 @@ class _Parser:
         words.expect(";")
         return name, value
 
-    def _oneof(self, message: DescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+    def _oneof(self, message: DescriptorProto, full: str, numbers: FieldNumbers, json_names: dict[str, str]) -> None:
         words = self._words
         name = words.name("the name of the oneof")
         self._scope.declare(full, name, "oneof")
@@ -436,7 +436,7 @@ class _Parser:
         if len(message.field) == before:
             words.refuse(f"the oneof {name.text!r} has no fields", name.at)
 
-    def _map(self, message: DescriptorProto, full: str, numbers: Numbers, json_names: dict[str, str]) -> None:
+    def _map(self, message: DescriptorProto, full: str, numbers: FieldNumbers, json_names: dict[str, str]) -> None:
         words = self._words
         start = words.expect("map")
         words.expect("<")
@@ -453,7 +453,7 @@ class _Parser:
         entry.options.map_entry = True
         entry.field.add(name="key", number=1, label=_FIELD.LABEL_OPTIONAL, type=_SCALARS[key.text], json_name="key")
         value = entry.field.add(name="value", number=2, label=_FIELD.LABEL_OPTIONAL, json_name="value")
-        field.type_name = f".{self._scope.declare(full, Word('name', entry.name, start.at), 'map entry')}"
+        field.type_name = f".{self._scope.declare(full, ProtoToken('name', entry.name, start.at), 'map entry')}"
         if value_type in _SCALARS:
             value.type = _SCALARS[value_type]
         else:
@@ -464,7 +464,7 @@ class _Parser:
         name = words.name("the name of the enum")
         enum.name = name.text
         full = self._scope.declare(parent, name, "enum")
-        numbers = Numbers(words, "value")
+        numbers = FieldNumbers(words, "value")
         words.expect("{")
         while not words.take_if("}"):
             start = words.here
@@ -496,7 +496,7 @@ class _Parser:
         numbers.check_reserved(may_share=enum.options.allow_alias)
         self._scope.first_number(full, enum.value[0].number, is_open=self._is_proto3)
 
-    def _add_synthetic_oneofs(self, message: DescriptorProto, full: str, name: Word) -> None:
+    def _add_synthetic_oneofs(self, message: DescriptorProto, full: str, name: ProtoToken) -> None:
         """An `optional` field of proto3 is, for the library, alone in a oneof of its own; these come after the real ones."""
         taken = {field.name for field in message.field} | {oneof.name for oneof in message.oneof_decl}
         for field in message.field:
@@ -507,4 +507,4 @@ class _Parser:
                 taken.add(oneof)
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=oneof)
-                self._scope.declare(full, Word("name", oneof, name.at), "oneof")
+                self._scope.declare(full, ProtoToken("name", oneof, name.at), "oneof")

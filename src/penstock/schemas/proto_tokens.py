@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,19}", r
 _FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?", re.ASCII)
 
 
-class Word(NamedTuple):
+class ProtoToken(NamedTuple):
     """One word: what it is (name, number, string, sign, end), its text, and where it starts."""
 
     kind: str
@@ -29,7 +29,7 @@ class Word(NamedTuple):
     at: int
 
 
-class Words:
+class ProtoTokens:
     """The words of one definition, read one after the other."""
 
     def __init__(self, definition: str) -> None:
@@ -37,30 +37,30 @@ class Words:
         self._words = self._split()
         self._next = 0
 
-    def _split(self) -> list[Word]:
-        words: list[Word] = []
+    def _split(self) -> list[ProtoToken]:
+        words: list[ProtoToken] = []
         at, end = 0, len(self._definition)
         while at < end:
             match = _WORD.match(self._definition, at)
             if match is None:
                 self.refuse(f"found {shortened(self._definition[at : at + 10])}, wanted a word of the language", at)
             if match.lastgroup != "space":
-                words.append(Word(match.lastgroup or "", match[0], at))
+                words.append(ProtoToken(match.lastgroup or "", match[0], at))
             at = match.end()
-        words.append(Word("end", "the end", end))
+        words.append(ProtoToken("end", "the end", end))
         return words
 
     @property
-    def here(self) -> Word:
+    def here(self) -> ProtoToken:
         """The next word, not taken yet."""
         return self._words[self._next]
 
     @property
-    def after(self) -> Word:
+    def after(self) -> ProtoToken:
         """The word after the next."""
         return self._words[min(self._next + 1, len(self._words) - 1)]
 
-    def take(self) -> Word:
+    def take(self) -> ProtoToken:
         """The next word."""
         word = self._words[self._next]
         if word.kind != "end":
@@ -74,13 +74,13 @@ class Words:
             self._next += 1
         return is_it
 
-    def expect(self, text: str) -> Word:
+    def expect(self, text: str) -> ProtoToken:
         """Take this name or sign."""
         if self.here.text != text or self.here.kind not in {"name", "sign"}:
             self.unexpected(repr(text))
         return self.take()
 
-    def name(self, what: str) -> Word:
+    def name(self, what: str) -> ProtoToken:
         """Take a name."""
         if self.here.kind != "name":
             self.unexpected(what)

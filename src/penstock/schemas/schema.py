@@ -12,7 +12,7 @@ SHOWN = 60  # characters of a value that an error shows
 MAX_DEFINITION = 300 * 1024  # bytes of UTF-8
 
 
-class Problem(Exception):
+class SchemaMismatch(Exception):
     """Something in a message is not what the schema wants. Each container it passes adds its step to the path."""
 
     def __init__(self, reason: str) -> None:
@@ -20,7 +20,7 @@ class Problem(Exception):
         self.reason = reason
         self._steps: list[str] = []
 
-    def inside(self, step: str | int) -> Problem:
+    def inside(self, step: str | int) -> SchemaMismatch:
         """The same problem, seen from the container: `step` is a field's name, a map's key or an item's index."""
         self._steps.append(f"[{step}]" if isinstance(step, int) else f".{step[:SHOWN]}")
         return self
@@ -94,7 +94,7 @@ class Schema:
                 self._json(data)
             else:
                 self._binary(data)
-        except Problem as problem:
+        except SchemaMismatch as problem:
             raise problem.as_invalid_argument() from None
         except RecursionError:  # the caller has used up the stack that our own limits of nesting count on
             raise InvalidArgument("message does not match its schema: it is nested too deeply") from None

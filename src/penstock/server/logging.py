@@ -33,3 +33,5 @@ def set_up_logs(level: str, form: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # It warns of every handshake with a subprotocol that is not spoken: any client could fill the log.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)

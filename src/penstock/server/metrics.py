@@ -36,7 +36,7 @@ _VERSION = Metric("penstock_info", "gauge", "Always 1; the label is the version 
 _PROC = Path("/proc/self")
 
 SLICE = 16
-BREATH_SECONDS = 0.0005
+YIELD_SECONDS = 0.0005
 """After each slice the collecting thread stands aside, or the event loop would wait for the interpreter again and again."""
 
 _HEALTHY = Metric("penstock_journal_healthy", "gauge", "1 while the journal can write, 0 while it cannot.")
@@ -205,7 +205,7 @@ def _samples(
         project = labels[0] if labels[0] in totals or len(totals) < max_series else ""
         totals.setdefault(project, _Totals(family)).add(values)
         if position % SLICE == 0:
-            pause.wait(BREATH_SECONDS)
+            pause.wait(YIELD_SECONDS)
     for project, total in totals.items():
         yield Sample(family.number, (project,), total.count)
         for (_, metric, _), value in zip(family.rows, total.values, strict=True):

@@ -1,6 +1,6 @@
-"""The server: a broker, and the doors in front of it. The only file that knows all of them.
+"""The server: a broker, and the APIs in front of it. The only file that knows all of them.
 
-start    open the broker, then the doors; ready when the last port listens
+start    open the broker, then the APIs; ready when the last port listens
 stop     ports close, streams and long polls end, running calls finish within the limit, leases go back, the broker is
 flushed and closed
 """
@@ -17,7 +17,7 @@ import resource
 import signal
 import ssl
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -36,18 +36,18 @@ from penstock.config import Settings
 from penstock.config.settings import is_loopback
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument
-from penstock.google.api import PubSubDoor
+from penstock.google.api import GoogleApi
 from penstock.google.grpc_port import GrpcLimits
-from penstock.http import HttpDoor, HttpLimits, TokenGate, documented
+from penstock.http import PROTOCOLS, Http2Relay, HttpLimits, HttpServer, TokenGate, documented
 from penstock.http.monitoring import monitoring_routes
 from penstock.http.sites import ANY_HOST
 from penstock.http.traffic import Traffic, traffic_collector
-from penstock.hub.broker.host import HubHost
-from penstock.hub.server.routes import HubDoor
-from penstock.log.server import LogDoor, has_arrow
+from penstock.hub.broker.host import HubHost, check_access
+from penstock.hub.server.routes import HubServer
+from penstock.log.server import LogApi, has_arrow
 from penstock.log.writes import Writes
-from penstock.native import NativeDoor, NativeLimits
-from penstock.queue_api import Resp3Door, RpcDoor, SocketLimits
+from penstock.native import NativeLimits, NativeServer
+from penstock.queue_api import Resp3Server, SocketLimits, SynapRpcServer
 from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
@@ -79,7 +79,7 @@ EXAMPLES = (
 """What the first page shows a newcomer."""
 
 
-class Door(Protocol):
+class Stoppable(Protocol):
     """What stands in front of the broker and can be closed."""
 
     async def stop(self, grace_seconds: float) -> None:
@@ -101,14 +101,16 @@ class Server:
         self.rpc_port: int | None = None
         self.router: RouterHost | None = None
         self.hub: HubHost | None = None
-        self._doors: list[Door] = []
+        self._apis: list[Stoppable] = []
         self._rest = AsyncExitStack()
-        """What is closed after the doors, last opened first."""
+        """What is closed after the APIs, last opened first."""
         self._aio: AsyncBroker | None = None
+        self._relay = Http2Relay()
         self._is_stopping = False
 
     async def start(self) -> None:
         """Open everything; what was opened before an error is closed again."""
+        check_access(self.settings)
         try:
             await self._open()
         except BaseException:
@@ -128,7 +130,7 @@ class Server:
         lag.start()
         self._rest.callback(aio.close)
         self._rest.callback(lag.stop)
-        pubsub = PubSubDoor(
+        pubsub = GoogleApi(
             aio,
             projects,
             gate,
@@ -136,30 +138,31 @@ class Server:
             url=lambda: settings.url(self.port),
             push_allow=settings.push_allow,
             push_public_only=settings.auth == "token",
+            relay=self._relay,
         )
         queues = Queues(aio, projects)
         service = Service(aio, projects, pubsub.rules, queues=queues, version=__version__, log_api=has_arrow())
         self._rest.callback(service.close)
         guard = gate if keyring is not None or rates is not None else None
-        native = NativeDoor(
+        native = NativeServer(
             service,
             gate=guard,
             limits=NativeLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
         )
         writes = await asyncio.to_thread(Writes, self.broker)
         self._rest.push_async_callback(asyncio.to_thread, writes.close)
-        logs = LogDoor(aio, projects, writes)
+        logs = LogApi(aio, projects, writes)
         self._rest.callback(logs.close)
         router = self._open_router(aio, projects, pubsub.rules) if settings.router is not None else None
-        hub: HubDoor | None = None
+        hub: HubServer | None = None
         if settings.hub:
             self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, keyring=keyring)
             await self.hub.start()
-            hub = HubDoor(self.hub.service, origins=settings.hub_origins)
+            hub = HubServer(self.hub.service, origins=settings.hub_origins)
         traffic = Traffic()
         routes = [
             *pubsub.routes(),
-            *queue_routes(queues),
+            *queue_routes(queues, settings.max_request_bytes),
             *native.routes(),
             *logs.routes(),
             *([] if hub is None else hub.routes()),
@@ -188,12 +191,20 @@ class Server:
             )
         table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
         limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        http = HttpDoor(table, gate=gate, limits=limits, origins=settings.cors_origins, traffic=traffic, hosts=_hosts(settings))
+        http = HttpServer(
+            table,
+            gate=gate,
+            limits=limits,
+            origins=settings.cors_origins,
+            traffic=traffic,
+            hosts=_hosts(settings),
+            relay=self._relay,
+        )
         sockets = SocketLimits(max_frame_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
-        resp, rpc = Resp3Door(queues, gate=guard, limits=sockets), RpcDoor(queues, gate=guard, limits=sockets)
-        self._doors += [http, pubsub, native, resp, rpc]
+        resp, rpc = Resp3Server(queues, gate=guard, limits=sockets), SynapRpcServer(queues, gate=guard, limits=sockets)
+        self._apis += [http, pubsub, native, resp, rpc]
         tls = _tls(settings)
-        self.port = await self._listening("port", http.start(settings.host, settings.port, tls))
+        self.port = await self._listening("port", http.start(settings.host, settings.port, _tls(settings, PROTOCOLS)))
         # Who runs a router asks for no gRPC, unless the port is set.
         grpc_port = settings.grpc_port or None if self._router_leads else settings.grpc_port
         self.grpc_port = await self._listening("grpc_port", pubsub.start(settings.host, grpc_port, _tls_pair(settings)))
@@ -225,7 +236,7 @@ class Server:
         from penstock.router.host import RouterHost  # noqa: PLC0415  # its libraries are another extra
 
         self.router = RouterHost(self.settings, aio, clock=self._clock, environment=os.environ, projects=projects, rules=rules)
-        self._doors.append(self.router)
+        self._apis.append(self.router)
         return self.router
 
     async def stop(self) -> None:
@@ -236,12 +247,12 @@ class Server:
         until = monotonic() + int(self.settings.shutdown_seconds * SECOND)
         ended: list[object] = []
         if self.hub is not None:
-            # Its clients are told why before the HTTP door closes their sockets.
+            # Its clients are told why before the HTTP port closes their sockets.
             ended += await asyncio.gather(self.hub.stop(self.settings.shutdown_seconds / 2), return_exceptions=True)
-        doors, self._doors = self._doors, []
-        stops = [door.stop(max(until - monotonic(), 0) / SECOND) for door in doors]
+        apis, self._apis = self._apis, []
+        stops = [api.stop(max(until - monotonic(), 0) / SECOND) for api in apis]
         ended += await asyncio.gather(*stops, return_exceptions=True)
-        # Whatever a door ran into, the broker is flushed and closed.
+        # Whatever an API ran into, the broker is flushed and closed.
         await self._rest.aclose()
         for problem in ended:
             if isinstance(problem, BaseException):
@@ -277,7 +288,7 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     log.info("ready in %.2f s", (monotonic() - started) / SECOND)
     for line in _greeting(server):
         log.info(line)
-    failure = await _until_told(stopping, server)
+    failure = await _wait_for_stop(stopping, server)
     limit = settings.shutdown_seconds if server.router is None else max(settings.shutdown_seconds, server.router.stop_seconds)
     log.info("stopping: finishing what runs, %g s at most; a second signal stops at once", limit)
     stopping.clear()
@@ -296,13 +307,13 @@ async def _serve(settings: Settings, *, router_leads: bool) -> int:
     return 0 if failure is None else 1
 
 
-async def _until_told(stopping: asyncio.Event, server: Server) -> BaseException | None:
+async def _wait_for_stop(stopping: asyncio.Event, server: Server) -> BaseException | None:
     """Wait for a signal, or for a router that cannot start; returns why it cannot."""
     told: asyncio.Future[object] = asyncio.ensure_future(stopping.wait())
     if server.router is None:
         await told
         return None
-    failed: asyncio.Future[object] = server.router.life.failed
+    failed: asyncio.Future[object] = server.router.lifecycle.failed
     await asyncio.wait([told, failed], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
     return failed.exception() if failed.done() else None
@@ -320,9 +331,10 @@ def _greeting(server: Server) -> Iterator[str]:
         yield f"router              {url}/monitoring/dashboard  (try penstock router status --server {url})"
     needs = [word for word, is_on in (("TLS", settings.tls_cert is not None), ("a token", settings.auth == "token")) if is_on]
     if server.grpc_port is not None:
-        address = f"{settings.host}:{server.grpc_port}"
+        address = f"{settings.host}:{server.port}"
         advice = f"needs {' and '.join(needs)}" if needs else f"export PUBSUB_EMULATOR_HOST={address}"
-        yield f"gRPC (Pub/Sub)      {address}  ({advice})"
+        yield f"Pub/Sub             {address}  ({advice})"
+        yield f"gRPC (Pub/Sub)      {settings.host}:{server.grpc_port}  (the same, for gRPC alone)"
     if server.native_port is not None:
         advice = f"needs {' and '.join(needs)}" if needs else f'PubSub("{url}")'
         yield f"native (client)     {settings.host}:{server.native_port}  ({advice})"
@@ -341,7 +353,8 @@ def _hosts(settings: Settings) -> set[str]:
     return own if is_loopback(settings.host) else {*own, ANY_HOST}
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
+def _tls(settings: Settings, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
+    """The TLS of a port; `protocols` are those that clients may choose from, the server's favourite first."""
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -353,6 +366,8 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
             f"tls_cert {str(settings.tls_cert)!r} and tls_key {str(settings.tls_key)!r} cannot be used: {error}",
             hint="wanted a PEM certificate chain and its PEM private key, without a passphrase",
         ) from None
+    if protocols:
+        context.set_alpn_protocols([*protocols])
     return context
 
 
@@ -371,6 +386,6 @@ def _bound_arenas() -> None:
 def _allow_connections(count: int) -> None:
     """Let this process have as many open files as it may need, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count * 2 + 1_000
+    wanted = count * 4 + 1_000  # a connection that is relayed to gRPC is three of them
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

@@ -131,7 +131,7 @@ def a_commit_is_stored_as_a_whole_or_not_at_all(open_journal: OpenJournal) -> No
     with _opened(open_journal) as journal:
         journal.load()
         journal.append(_commit(7, 0, [_message(b"before")]))
-        before = _photograph(journal)
+        before = _snapshot(journal)
         appends = [Append(stream, 1 if stream == 7 else 0, START, summarize([_message(b"no")])) for stream in (6, 7, 8)]
         unwritable = events.TopicCreated(9, START, "\ud800")
         failed = False
@@ -140,7 +140,7 @@ def a_commit_is_stored_as_a_whole_or_not_at_all(open_journal: OpenJournal) -> No
         except Exception:  # noqa: BLE001  # whichever error it is, nothing may be left behind
             failed = True
         if failed:
-            _same(_photograph(journal), before, "a commit that failed left nothing behind")
+            _same(_snapshot(journal), before, "a commit that failed left nothing behind")
             journal.append(_commit(7, 1, [_message(b"after")]))
             texts = [message.data for message in _messages(journal, 7, 0, 10).values()]
             _same(texts, [b"before", b"after"], "the next commit takes its place")
@@ -424,7 +424,7 @@ def _record(journal: Journal) -> list[tuple[int, Event]]:
         [events.Leased(2, START, [0, 1, 2], START, 1, 0, START + 9, "wörker"), events.Acked(2, START, [0], START, 1)],
         [events.Returned(2, START, [1, 2], [START, START + 1], "nacked", [1, 2], START, "boom")],
         [events.Dropped(2, START, "purge", [(3, 5), (9, 10)]), events.Paused(2, START, True), events.Paused(2, START, False)],
-        [events.Buried(2, START, [1], START, "explicit_nack", "nacked", 1, "dead", None)],
+        [events.DeadLettered(2, START, [1], START, "explicit_nack", "nacked", 1, "dead", None)],
     ]
     records: list[tuple[int, Event]] = []
     for commit in commits:
@@ -465,7 +465,7 @@ def _check_summaries(journal: Journal, stream: int, total: int) -> None:
         _same(summary, wanted, "a summary tells the truth about its chunk")
 
 
-def _photograph(journal: Journal) -> object:
+def _snapshot(journal: Journal) -> object:
     streams = {stream: _messages(journal, stream, 0, 10_000) for stream in (6, 7, 8)}
     return streams, list(journal.read_events(0, 10_000)), journal.event_range()
 

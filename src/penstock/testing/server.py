@@ -62,7 +62,7 @@ class LocalServer:
 
     @property
     def broker(self) -> Broker:
-        """The broker behind the doors, for looking at it from inside."""
+        """The broker behind the APIs, for looking at it from inside."""
         return self.server.broker
 
     @property

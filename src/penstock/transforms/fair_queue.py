@@ -12,7 +12,7 @@ T = TypeVar("T")
 MAX_LANES = 1_000
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """Start-time fair queueing: of all that wait, the one whose lane has used the least goes first, and of equals the oldest.
 
     A lane that waits for the first time, or after a pause, starts level with the lane that was served last: it goes before the

@@ -24,7 +24,7 @@ import msgspec
 from penstock.clock import monotonic
 from penstock.errors import Unavailable, Unimplemented
 from penstock.transforms.engine import ANSWER, REQUEST
-from penstock.transforms.fair_queue import Turns
+from penstock.transforms.fair_queue import FairQueue
 
 PROCESSES = 4
 """How many scripts may run at a time: a process takes 16 MB, and a slow script one process."""
@@ -71,7 +71,7 @@ class Sandbox:
         self.limits = limits or Limits()
         self._lock = threading.Lock()
         self._free = processes
-        self._turns: Turns[threading.Event] = Turns()
+        self._turns: FairQueue[threading.Event] = FairQueue()
         self._idle: list[_Child] = []
         """Children that run and serve no call, the one used last at the end."""
         self._closings = 0
@@ -192,7 +192,7 @@ class _Child:
             letter, size = ANSWER.unpack(self._read(ANSWER.size, deadline))
             answer = bytes(self._read(size, deadline))
         except (OSError, EOFError):
-            raise ChildEnded(self._autopsy()) from None
+            raise ChildEnded(self._exit_reason()) from None
         if letter == b"X":
             raise Unimplemented(
                 "JavaScript transforms need an engine that is not installed", hint="pip install 'penstock[transforms]'"
@@ -210,7 +210,7 @@ class _Child:
             view = view[count:]
         return buffer
 
-    def _autopsy(self) -> str:
+    def _exit_reason(self) -> str:
         """End what is left of the child; in words, why it ended."""
         try:
             code = self._process.wait(1)

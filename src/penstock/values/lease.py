@@ -7,7 +7,7 @@ import msgspec
 from penstock.values.message import StoredMessage
 
 
-class Holder(msgspec.Struct):
+class ConsumerHoldings(msgspec.Struct):
     """What somebody who consumes under a name holds. Only the broker changes it."""
 
     consumer_id: str
@@ -25,7 +25,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     epoch: int
     message: StoredMessage
-    consumer: Holder | None = None
+    consumer: ConsumerHoldings | None = None
 
     def __lt__(self, other: Lease) -> bool:
         return self.deadline < other.deadline

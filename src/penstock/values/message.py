@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ MAX_ORDERING_KEY_BYTES = 1024
 MAX_PRODUCER_ID_BYTES = 256
 DEFAULT_PRIORITY = 5
 RESERVED_PREFIX = "goog"
+UNPRINTABLE = r"\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+"""What new names must not contain, for a character class: controls, line ends, and what is invisible or changes the direction
+of text, so that a name could look like another one. Names that exist already keep theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +259,30 @@ def check_text(value: object, name: str, limit: int) -> int:
     return size
 
 
+def check_string(value: object, kind: str) -> str:
+    """A string to look for: one that could not be a name is simply not found."""
+    if not isinstance(value, str):
+        raise InvalidArgument.of(kind, value, "a string")
+    return value
+
+
 def check_name(value: object, kind: str) -> str:
     """A name of a topic, subscription, queue, snapshot or consumer."""
     if not isinstance(value, str) or not value:
         raise InvalidArgument.of(kind, value, "a non-empty string")
-    check_text(value, kind, 1024)
-    if any(character < " " or character == "\x7f" for character in value):
+    if check_text(value, kind, 1024) and not value.isprintable() and any(one < " " or one == "\x7f" for one in value):
         raise InvalidArgument.of(kind, value, "a name without control characters")
     return plain_text(value)
+
+
+_UNPRINTABLE = re.compile(f"[{UNPRINTABLE}]")
+
+
+def check_new_name(name: str, kind: str) -> None:
+    """Refuse to create something under a name that cannot be read."""
+    if found := _UNPRINTABLE.search(name):
+        unseen = f"U+{ord(found.group()):04X}"
+        raise InvalidArgument.of(kind, name, f"a name without {unseen} and other characters that cannot be seen")
 
 
 def check_priority(priority: object) -> int:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -15,7 +16,7 @@ import msgspec
 
 from penstock.backoff import exponential
 from penstock.durations import DAY, SECOND, micros
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, short_repr
 from penstock.values.filter import Filter
 from penstock.values.message import DEFAULT_PRIORITY, check_name, check_priority, plain_text
 
@@ -157,6 +158,7 @@ class QueueConfig:
         check_overflow(self.overflow)
 
 
+T = TypeVar("T")
 Settings = TypeVar("Settings", SubscriptionOptions, QueueConfig, RetryPolicy, DeadLetterPolicy, FlowControl)
 
 
@@ -264,6 +266,33 @@ def as_plain(settings: Settings) -> Settings:
     """Settings as they are stored: subclasses of str, int and float (enums, mostly) become what they stand for."""
     plain: dict[str, Any] = {field.name: _plain_value(getattr(settings, field.name)) for field in fields(settings)}
     return replace(settings, **plain)
+
+
+def changed(settings: Settings, changes: Mapping[str, object], *, fixed: Collection[str] = ()) -> Settings:
+    """Settings with some of them changed by name, also as they come over a wire; those that are `fixed` cannot change."""
+    names = [field.name for field in fields(settings)]
+    known = ", ".join(name for name in names if name not in fixed)
+    if not changes:
+        raise InvalidArgument("no change is given", hint=f"name at least one of {known}")
+    for name in changes:
+        if name in fixed:
+            raise InvalidArgument(f"{name} cannot be changed after the creation", hint=f"what can be changed: {known}")
+        if name not in names:
+            raise InvalidArgument(f"{short_repr(name)} is no setting that can be changed, expected one of {known}")
+    return converted({**by_name(settings), **changes}, type(settings), "changes")
+
+
+def by_name(settings: Any) -> dict[str, Any]:
+    """Settings by their names."""
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}
+
+
+def converted(value: object, kind: type[T], name: str) -> T:
+    """A value of a kind, made of what stands for it on a wire or of such a value."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(value), kind)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # msgspec.ValidationError is a ValueError
+        raise InvalidArgument(f"invalid {name}: {error}") from None
 
 
 def _plain_value(value: object) -> object:

@@ -42,10 +42,10 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """Where a message went: its id, and its 1-based place among the messages that are ready."""
+    """Where a message went: its id, and its 1-based place among the messages that are ready, None while it is delayed."""
 
     message_id: str
-    position: int
+    position: int | None
 
 
 @dataclass(frozen=True, slots=True)

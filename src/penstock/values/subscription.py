@@ -38,7 +38,7 @@ class SubscriptionSpec(msgspec.Struct, array_like=True):
     topic: str
     options: SubscriptionOptions
     form: bytes = b""
-    """The same in the words of the door that made it, with what only that door knows of."""
+    """The same in the words of the API that made it, with what only that API knows of."""
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):

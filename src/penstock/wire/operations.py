@@ -21,7 +21,7 @@ from penstock.values.message import Message
 from penstock.values.policy import QueueConfig, SubscriptionOptions
 from penstock.values.queue import DeadLetter, NewMessage, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
-from penstock.wire.results import Overview, Pulled, SchemaInfo, ServerInfo, SnapshotInfo, TraceEvent, Unsettled
+from penstock.wire.results import Overview, Pulled, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
 
 class Operations(Protocol):
@@ -43,6 +43,12 @@ class Operations(Protocol):
     async def list_topics(self) -> list[TopicMetadata]:
         """The topics of the project."""
 
+    async def get_topic_settings(self, topic: str) -> TopicSettings:
+        """The settings of a topic."""
+
+    async def update_topic(self, topic: str, changes: dict[str, Any]) -> TopicSettings:
+        """Change the `retention`, `schema` or `encoding` of a topic; what is not named stays."""
+
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic; its subscriptions are detached."""
 
@@ -60,6 +66,9 @@ class Operations(Protocol):
 
     async def list_subscriptions(self, topic: str | None = None) -> list[SubscriptionMetadata]:
         """The subscriptions of the project, or those of one topic."""
+
+    async def update_subscription(self, subscription: str, changes: dict[str, Any]) -> SubscriptionMetadata:
+        """Change options of a subscription by name; what is not named stays."""
 
     async def delete_subscription(self, subscription: str) -> None:
         """Delete a subscription with everything in it."""
@@ -127,6 +136,9 @@ class Operations(Protocol):
 
     async def create_queue(self, queue: str, config: QueueConfig) -> None:
         """Create a work queue."""
+
+    async def update_queue(self, queue: str, changes: dict[str, Any]) -> QueueConfig:
+        """Change settings of a work queue by name; what is not named stays."""
 
     async def delete_queue(self, queue: str) -> None:
         """Delete a work queue with everything in it, its dead letters too."""

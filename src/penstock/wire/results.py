@@ -19,6 +19,16 @@ class Pulled(msgspec.Struct):
     """`parcels` on the wire."""
 
 
+class TopicSettings(msgspec.Struct, frozen=True):
+    """The settings of a topic."""
+
+    retention: float | None = None
+    """Seconds for which messages stay for a seek, also when everybody has acked them."""
+    schema: str | None = None
+    """What every message must fit, written as `encoding` says (JSON or BINARY)."""
+    encoding: str | None = None
+
+
 class TraceEvent(msgspec.Struct):
     """One event in the life of a message."""
 

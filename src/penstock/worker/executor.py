@@ -1,7 +1,7 @@
 """Running the calls that queues bring: `concurrency` at once, highest priority first, within their time limits.
 
 A `QueueReader` brings the deliveries of one queue, as a MessageStream delivers them. The `Executor` runs them, functions that
-block in `Threads`, and settles their messages as the rules in `core/verdict.py` say.
+block in `ThreadRunner`, and settles their messages as the rules in `core/verdict.py` say.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Done = Callable[[BaseException | None], None]
 Job = tuple[Callable[[], Any], Done]
 
 
-class Run:
+class TaskRun:
     """One call that is being run."""
 
     __slots__ = ("began", "call", "future", "is_over", "message", "reader", "task", "timer")
@@ -93,9 +93,9 @@ class Executor:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         """What every run begins with: what one task sets, the next must not find."""
-        self._threads = Threads(self._context)
+        self._threads = ThreadRunner(self._context)
         self._waiting: list[deque[tuple[QueueReader, QueueTask]]] = [deque() for _ in range(PRIORITIES)]
-        self._running: set[Run] = set()
+        self._running: set[TaskRun] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -167,7 +167,7 @@ class Executor:
                 return
 
     def _begin(self, reader: QueueReader, message: QueueTask) -> None:
-        run = Run(reader, message)
+        run = TaskRun(reader, message)
         try:
             run.call = call = call_in(message.data)
             run.task = task = self._find(call.task)
@@ -186,7 +186,7 @@ class Executor:
             if task.options.time_limit is not None:
                 run.timer = self._loop.call_later(task.options.time_limit, self._overrun, run, task)
 
-    async def _perform(self, run: Run, task: Task[..., Any], call: Call) -> None:
+    async def _perform(self, run: TaskRun, task: Task[..., Any], call: Call) -> None:
         error: BaseException | None = None
         limit = task.options.time_limit
         try:
@@ -206,7 +206,7 @@ class Executor:
             error = problem
         self._finish(run, error)
 
-    def _returned(self, run: Run, error: BaseException | None) -> None:
+    def _returned(self, run: TaskRun, error: BaseException | None) -> None:
         """A function has come back from its thread."""
         if run.timer is not None:
             run.timer.cancel()
@@ -214,7 +214,7 @@ class Executor:
             self._stats.abandoned_threads -= 1
         self._finish(run, error)
 
-    def _overrun(self, run: Run, task: Task[..., Any]) -> None:
+    def _overrun(self, run: TaskRun, task: Task[..., Any]) -> None:
         """A function takes too long. A thread cannot be stopped: it is left to itself, and another takes its place."""
         log.warning(
             "task=%s id=%s problem=the time limit is over and the function still runs; its thread is left behind",
@@ -224,7 +224,7 @@ class Executor:
         self._leave(run)
         self._finish(run, TimeLimitExceeded(task.options.time_limit or 0))
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: TaskRun) -> None:
         """Wait no longer for a function in a thread."""
         self._stats.abandoned_threads += 1
         if run.timer is not None:
@@ -242,7 +242,7 @@ class Executor:
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, run: Run, error: BaseException | None) -> None:
+    def _finish(self, run: TaskRun, error: BaseException | None) -> None:
         """A call has ended, if it has not been given up."""
         if not run.is_over:
             try:
@@ -250,7 +250,7 @@ class Executor:
             finally:
                 self._end(run)
 
-    def _return(self, run: Run) -> None:
+    def _return(self, run: TaskRun) -> None:
         """Give up a call: somebody else gets its message."""
         if not run.is_over:
             run.message.give_back()
@@ -258,7 +258,7 @@ class Executor:
             self._report(run, _RETURNED, None)
             self._end(run)
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: TaskRun) -> None:
         run.is_over = True
         self._running.discard(run)
         self._pump()
@@ -266,7 +266,7 @@ class Executor:
             self._idle.set()
         run.reader.worked()
 
-    def _settle(self, run: Run, error: BaseException | None) -> None:
+    def _settle(self, run: TaskRun, error: BaseException | None) -> None:
         """Do what the rules say."""
         message, stats = run.message, self._stats
         if error is None:
@@ -286,7 +286,7 @@ class Executor:
         stats.timed_out += isinstance(error, TimeLimitExceeded)
         self._report(run, verdict, error)
 
-    def _report(self, run: Run, verdict: Verdict, error: BaseException | None) -> None:
+    def _report(self, run: TaskRun, verdict: Verdict, error: BaseException | None) -> None:
         if not self._is_heard(verdict.outcome):
             return
         message = run.message
@@ -326,7 +326,7 @@ async def _limited(function: Callable[..., Any], call: Call, seconds: float) -> 
     return None
 
 
-def _misfit(run: Run) -> Reject | None:
+def _misfit(run: TaskRun) -> Reject | None:
     """Why the function could not be called at all, if that is what is wrong: trying again would not help."""
     if run.task is not None and run.call is not None:
         try:
@@ -360,7 +360,7 @@ class QueueReader:
     # ── for the stream ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def inflow(self) -> Self:
+    def dispatcher(self) -> Self:
         """Messages go here."""
         return self
 
@@ -401,7 +401,7 @@ class QueueReader:
             self._on_failure(self.stream.failure)
 
 
-class Threads:
+class ThreadRunner:
     """Runs functions, each in a thread of its own. How many at once is its caller's decision; idle threads are kept."""
 
     def __init__(self, context: contextvars.Context) -> None:

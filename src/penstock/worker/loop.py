@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from penstock.client.loop_thread import LoopThread
 from penstock.client.pubsub import PubSub
 from penstock.errors import FailedPrecondition
+from penstock.sync import PubSub as BlockingPubSub
 
 T = TypeVar("T")
 
@@ -23,11 +24,20 @@ Work = Callable[[PubSub], Awaitable[T]]
 
 
 class ClientLoop:
-    """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close."""
+    """A client and its event loop. `make` gives a client that is not open; a `given` one is its owner's to open and close.
 
-    def __init__(self, make: Callable[[], PubSub], given: PubSub | None = None) -> None:
+    The given client is a `PubSub`, or the blocking one of `penstock.sync`.
+    """
+
+    def __init__(self, make: Callable[[], PubSub], given: PubSub | BlockingPubSub | None = None) -> None:
         self._make = make
-        self._given = given
+        self._given: PubSub | None
+        self._owner: LoopThread | None = None
+        """The loop of a given client that blocks."""
+        if isinstance(given, BlockingPubSub):
+            self._given, self._owner = given._inner, given._thread  # type: ignore[attr-defined]  # the stub has what is public
+        else:
+            self._given = given
         self._lock = threading.Lock()
         self._place: _Place | None = None
         self._thread: LoopThread | None = None
@@ -84,11 +94,17 @@ class ClientLoop:
         """Where the client lives; one that lives nowhere comes to the running loop."""
         with self._lock:
             if not self.is_settled:
-                self._settle()
+                if self._owner is None:
+                    self._settle()
+                else:
+                    self._settle_apart()
             assert self._place is not None, "it has been settled"
             return self._place
 
     def _settle_apart(self) -> None:
+        if self._owner is not None:
+            self._owner.call(self._settle)
+            return
         if self._given is not None:
             raise FailedPrecondition(
                 "the worker's client lives in an event loop that has not used the worker yet",

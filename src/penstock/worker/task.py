@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
-from penstock.values.message import check_name, check_priority
+from penstock.values.message import check_name, check_priority, check_producer
 from penstock.values.policy import Duration, check_count
 from penstock.values.queue import NewMessage
 from penstock.worker.core.call import payload_of
@@ -94,15 +94,25 @@ class Task(Generic[P, R]):
         ttl: Duration | None = None,
         retries: int | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Sending[P]:
+        once: tuple[str, int] | None = None,
+    ) -> TaskSender[P]:
         """Sending with other options: `await task.send_with(delay=60)(…)`, or `task.send_with(delay=60).sync(…)`.
 
         `delay`, `ttl`: seconds. `deliver_at`: an aware datetime, or seconds since 1970. What is None is as the task says.
+        `once`: a name and a number. A call that is sent again with the same two is not stored again, so a task that runs twice
+        sends what follows it once. The queue knows the last 1,000 numbers of each of the last 1,000 names.
         """
         make = partial(
-            self.message, delay=delay, deliver_at=deliver_at, priority=priority, ttl=ttl, retries=retries, headers=headers
+            self.message,
+            delay=delay,
+            deliver_at=deliver_at,
+            priority=priority,
+            ttl=ttl,
+            retries=retries,
+            headers=headers,
+            once=once,
         )
-        return Sending(self._outbox, self.queue, make)
+        return TaskSender(self._outbox, self.queue, make)
 
     def message(
         self,
@@ -115,6 +125,7 @@ class Task(Generic[P, R]):
         ttl: Duration | None = None,
         retries: int | None = None,
         headers: Mapping[str, str] | None = None,
+        once: tuple[str, int] | None = None,
     ) -> NewMessage:
         """The message that calls it; InvalidArgument when the arguments do not fit the function, or JSON."""
         self.check_arguments(args, kwargs)
@@ -127,6 +138,7 @@ class Task(Generic[P, R]):
             options.retries if retries is None else retries,
             delay,
             deliver_at,
+            *(() if once is None else _checked_pair(once)),
         )
 
     def check_arguments(self, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any]) -> None:
@@ -140,7 +152,7 @@ class Task(Generic[P, R]):
         return f"<Task {self.name!r} of queue {self.queue!r}>"
 
 
-class Sending(Generic[P]):
+class TaskSender(Generic[P]):
     """How a call is sent. Call it with the arguments of the task."""
 
     __slots__ = ("_make", "_outbox", "_queue")
@@ -157,6 +169,12 @@ class Sending(Generic[P]):
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Send it, and wait until it is safe; returns the message's id."""
         return self._outbox.send_sync(self._queue, self._make(args, kwargs))
+
+
+def _checked_pair(once: object) -> tuple[str, int]:
+    if not isinstance(once, tuple) or len(once) != 2:
+        raise InvalidArgument.of("once", once, 'a name and a number, as in ("report", 7)')
+    return check_producer(*once, "once")
 
 
 def _bare(signature: inspect.Signature) -> inspect.Signature:

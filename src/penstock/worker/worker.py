@@ -13,23 +13,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar, overload
+
+import msgspec
 
 from penstock.client.handlers import Events, Listener
 from penstock.client.options import SubscriberOptions
 from penstock.client.pubsub import PubSub
 from penstock.durations import SECOND, micros
-from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, QueueNotFound
+from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, QueueNotFound, short_repr
+from penstock.sync import PubSub as BlockingPubSub
 from penstock.values.message import check_name
 from penstock.values.policy import Duration, FlowControl, QueueConfig, check_count
 from penstock.values.queue import NewMessage
-from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats
+from penstock.worker.core.call import Call, call_in
+from penstock.worker.core.verdict import Outcome, Reject, Retry, TaskResult, TimeLimitExceeded, WorkerStats, text_of
 from penstock.worker.executor import Executor, QueueReader
 from penstock.worker.loop import ClientLoop
 from penstock.worker.task import Task, TaskOptions
@@ -44,6 +51,10 @@ DEFAULT_SERVER = "http://127.0.0.1:8085"
 SERVER_VARIABLE, TOKEN_VARIABLE, PROJECT_VARIABLE = "PENSTOCK_SERVER", "PENSTOCK_TOKEN", "PENSTOCK_PROJECT"
 PREFETCH_FACTOR = 4
 """So many messages for each task that may run: the next ones are here before they are needed."""
+QUEUE_NAME = re.compile(r"[\w.~+%/:@#-]+")
+"""Names that a worker may create queues by: they are written into logs, and behind `--queues` with commas in between."""
+EAGER_ID = "eager"
+"""What sending returns when the call ran at once, and there is no message."""
 LEASE_SECONDS = 60
 FOREVER_SECONDS = 366 * 86_400
 CANCEL_SECONDS = 5.0
@@ -63,7 +74,7 @@ class Worker:
     """Tasks, and a process that runs them.
 
     `Worker("http://host:8085", token="…")` works for a server, `Worker(data_dir="…")` on a broker in this process,
-    `Worker(pubsub=…)` through a client that somebody else opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and
+    `Worker(pubsub=…)` through a client that its owner opens and closes. `Worker()` finds its server in PENSTOCK_SERVER (and
     PENSTOCK_TOKEN, PENSTOCK_PROJECT) when it is needed. At most `concurrency` tasks run at once.
     """
 
@@ -74,7 +85,7 @@ class Worker:
         token: str | None = None,
         project: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
-        pubsub: PubSub | None = None,
+        pubsub: PubSub | BlockingPubSub | None = None,
         concurrency: int = 20,
         prefetch: int | None = None,
         shutdown_seconds: Duration = 30,
@@ -101,9 +112,15 @@ class Worker:
         self._stopping: asyncio.Task[None] | None = None
         self._failure: PenstockError | None = None
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
+        self._eager: list[Call] | None = None
+        """What was sent while calls run where they are sent; None: they go to their queues."""
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @overload
+    def task(self, queue: Callable[P, R]) -> Task[P, R]: ...
+
+    @overload
     def task(
         self,
         queue: str = "default",
@@ -114,16 +131,32 @@ class Worker:
         time_limit: Duration | None = None,
         priority: int | None = None,
         ttl: Duration | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        queue: str | Callable[P, R] = "default",
+        *,
+        name: str | None = None,
+        retries: int | None = None,
+        backoff: tuple[float, float] | float = (1, 300),
+        time_limit: Duration | None = None,
+        priority: int | None = None,
+        ttl: Duration | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]] | Task[P, R]:
         """As a decorator: make a task of a function, or of a coroutine function. Its calls go through the named queue.
+
+        `@worker.task` without parentheses takes the queue `default`.
 
         `name`: what messages call it (default: the function's name). `retries`: how often a failed call is tried again (default:
         what the queue says). `backoff`: (first, longest) seconds before a retry, doubling in between. `time_limit`: seconds a
         call may take. `priority`: 0–9, 9 first. `ttl`: seconds after which a call that has not begun becomes a dead letter.
         """
         if callable(queue):
-            raise InvalidArgument("worker.task needs the name of a queue", hint='@worker.task("emails")')
+            return self.task()(queue)
         check_name(queue, "queue")
+        if not QUEUE_NAME.fullmatch(queue):
+            raise InvalidArgument.of("queue", queue, "letters, digits and -._~+%/:@#", hint='@worker.task("emails")')
         options = TaskOptions.of(retries=retries, backoff=backoff, time_limit=time_limit, priority=priority, ttl=ttl)
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -266,15 +299,64 @@ class Worker:
         if concurrency is not None:
             self._concurrency = check_count(concurrency, "concurrency", 1, 10_000)
 
+    # ── for tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def eager(self) -> Iterator[list[Call]]:
+        """While this lasts, a call that is sent runs at once, where it is sent, and what it raises is raised there.
+
+        For tests of code that sends calls: there is no server and no queue, and `delay` and retries do nothing. Gives the list
+        of calls that were sent.
+        """
+        before, self._eager = self._eager, []
+        try:
+            yield self._eager
+        finally:
+            self._eager = before
+
+    @contextmanager
+    def using(self, pubsub: PubSub | BlockingPubSub) -> Iterator[None]:
+        """While this lasts, calls go to the queues of another client: that of a test, such as the fixture `pubsub`.
+
+        The client is its owner's to open and close; it may be a blocking one.
+        """
+        if self._client_loop.is_settled:
+            raise FailedPrecondition("the worker is in use", hint="close it first, or enter this before anything is sent")
+        before, self._client_loop = self._client_loop, ClientLoop(self._client, pubsub)
+        try:
+            yield
+        finally:
+            self._client_loop = before
+
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, queue: str, message: NewMessage) -> str:
         """Add a message to a queue: what `task.send` does. Returns its id when it is safe."""
+        if self._eager is not None:
+            call, task = self._called(message)
+            if task.is_async:
+                await task.function(*call.args, **call.kwargs)
+            else:
+                await asyncio.to_thread(task.function, *call.args, **call.kwargs)
+            return EAGER_ID
         return await self._client_loop.call(partial(self._publish, queue, message))
 
     def send_sync(self, queue: str, message: NewMessage) -> str:
         """The same, from code that has no event loop."""
+        if self._eager is not None:
+            call, task = self._called(message)
+            result = task.function(*call.args, **call.kwargs)
+            if task.is_async:
+                asyncio.run(result)
+            return EAGER_ID
         return self._client_loop.call_blocking(partial(self._publish, queue, message))
+
+    def _called(self, message: NewMessage) -> tuple[Call, Task[..., Any]]:
+        """The call in a message, as a worker would get it, and its task."""
+        assert self._eager is not None, "calls run where they are sent"
+        call = call_in(msgspec.json.encode(message.payload))
+        self._eager.append(call)
+        return call, self._tasks[call.task]
 
     async def _publish(self, queue: str, message: NewMessage, pubsub: PubSub) -> str:
         place = pubsub.queue(queue)
@@ -394,13 +476,35 @@ class Worker:
             result.seconds,
             result.outcome,
             "" if result.delay is None else f" retry_in={result.delay:g}",
-            "" if error is None else f" error={type(error).__name__ if not isinstance(error, _EXPECTED) else error}",
-            exc_info=error if error is not None and not isinstance(error, _EXPECTED) else None,
+            "" if error is None else f" error={short_repr(text_of(error))}{_place(error)}",
+            exc_info=_traced(error) if result.outcome is Outcome.DEAD and not isinstance(error, _EXPECTED) else None,
         )
         if result.outcome is Outcome.SUCCEEDED:
             self._events.emit("success", result)
         elif result.outcome is not Outcome.RETURNED:
             self._events.emit("failure", result)
+
+
+def _own(error: BaseException) -> TracebackType | None:
+    """The traceback of a task's error from the task's function on: the frames of the worker say nothing about it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith("penstock.worker."):
+        frames = frames.tb_next
+    return frames
+
+
+def _traced(error: BaseException | None) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    return None if error is None else (type(error), error, _own(error))
+
+
+def _place(error: BaseException) -> str:
+    """Where an error was raised, as in ` at=app.py:16`; empty for errors that are about the message."""
+    frames = _own(error)
+    if frames is None or isinstance(error, _EXPECTED):
+        return ""
+    while frames.tb_next is not None:
+        frames = frames.tb_next
+    return f" at={Path(frames.tb_frame.f_code.co_filename).name}:{frames.tb_lineno}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

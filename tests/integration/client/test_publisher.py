@@ -274,14 +274,14 @@ def test_a_closed_client_refuses_and_one_that_is_opened_again_publishes(connect:
     pubsub = connect()
 
     async def once() -> None:
-        with pytest.raises(FailedPrecondition, match="not open"):
+        with pytest.raises(FailedPrecondition, match=r"not open|is closed"):
             await pubsub.topic("orders").publish_message(b"x")
         async with asyncio.timeout(DEADLINE), pubsub:
             topic = await pubsub.topic("orders").create(exist_ok=True)
             await topic.publish_message(b"x")
-        with pytest.raises(FailedPrecondition, match="not open"):
+        with pytest.raises(FailedPrecondition, match="is closed"):
             await topic.publish_message(b"x")
-        with pytest.raises(FailedPrecondition, match="not open"):
+        with pytest.raises(FailedPrecondition, match="is closed"):
             await topic.publish_many([Message(b"x")])
 
     asyncio.run(once())
@@ -402,7 +402,7 @@ def test_one_bad_message_does_not_harm_the_others_of_its_batch(connect: Connect,
         assert len({result for result in results if isinstance(result, str)}) == 78
         numbers = [json.loads(data)["number"] for data in await received(subscription, 78)]
         assert numbers == [number for number in range(80) if number not in bad]
-        assert [record.args for record in caplog.records if "refused" in record.message] != []
+        assert [record.args for record in caplog.records if "refused" in record.message] == [], "they are raised"
         keyed = [topic.publish_json({"number": number}, ordering_key="k") for number in (1, "no", 3)]
         refused = await asyncio.gather(*keyed, return_exceptions=True)
         assert [type(one) for one in refused] == [InvalidArgument] * 3, "in order, or not at all"
@@ -485,8 +485,8 @@ def test_patience_ends_and_the_log_says_so_once(connect: Connect, monkeypatch: p
 
     run(connect, scenario)
     gc.collect()
-    (line,) = handler.lines
-    assert line.startswith("50 messages for topic orders could not be published: Subscription is full: small")
+    (line,) = handler.lines  # the one that was awaited raised its error, and is not logged too
+    assert line.startswith("49 messages for topic orders could not be published: Subscription is full: small")
     assert loud == []
 
 

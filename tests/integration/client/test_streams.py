@@ -133,7 +133,7 @@ async def test_opening_while_it_closes_is_refused(place: Place) -> None:
 async def test_a_client_that_is_not_open_opens_nothing(place: Place) -> None:
     async with place:
         _, subscription = await place.subscription()
-    with pytest.raises(FailedPrecondition, match="not open"):
+    with pytest.raises(FailedPrecondition, match="is closed"):
         subscription.open()
     with pytest.raises(FailedPrecondition, match="client is"):
         await subscription.stats()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import NewMessage, PubSub, QueueConfig
+from penstock import NewMessage, PubSub, QueueConfig, RetryPolicy
 from penstock.client.queue import QueueTask, WorkQueue
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
 from penstock.testing import ManualClock
@@ -34,6 +34,9 @@ def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
             queue = pubsub.queue("tasks")
             assert pubsub.queue("tasks") is queue
             assert not await queue.exists()
+            assert not await pubsub.queue("a\nb").exists()
+            assert not await pubsub.topic("").exists()
+            assert not await pubsub.subscription("n" * 2_000).exists()
             with pytest.raises(QueueNotFound):
                 await queue.publish(b"")
 
@@ -44,8 +47,23 @@ def test_a_queue_is_created_described_and_deleted(make: Make) -> None:
             assert await pubsub.queues() == ["tasks"]
             with pytest.raises(AlreadyExists):
                 await queue.create()
-            await queue.create(QueueConfig(max_retries=9), exist_ok=True)
-            assert (await queue.config()).max_retries == 5
+            for again in (queue.create(QueueConfig(max_retries=9), exist_ok=True), queue.create(max_retries=9, exist_ok=True)):
+                with pytest.raises(AlreadyExists, match="max_retries is 5, not 9") as caught:
+                    await again
+                assert "update" in str(caught.value.hint)
+            await queue.create(exist_ok=True)
+            await queue.create(max_retries=5, message_ttl=3600, exist_ok=True)
+            with pytest.raises(AlreadyExists, match="ack_deadline_secs is 30"):
+                await queue.create(ack_deadline_secs=31, max_retries=5, exist_ok=True)
+
+            policy = RetryPolicy(1, timedelta(minutes=1))
+            updated = await queue.update(max_retries=9, retry_policy=policy, message_ttl=None)
+            assert (updated.max_retries, updated.message_ttl, updated.ack_deadline_secs) == (9, None, 30)
+            await queue.create(retry_policy=RetryPolicy(1, 60), exist_ok=True)
+            for wrong, problem in (({}, "no change"), ({"max_retires": 1}, "max_retires"), ({"max_retries": "x"}, "max_retries")):
+                with pytest.raises(InvalidArgument, match=problem):
+                    await queue.update(**wrong)
+            assert await queue.config() == updated
             await queue.delete()
             assert not await queue.exists()
 

@@ -142,7 +142,7 @@ BAD: dict[str, tuple[type[Exception], list[dict[str, Any]]]] = {
     "an empty key": (exceptions.InvalidArgument, [{"attributes": {"": "v"}}]),
     "a reserved key": (exceptions.InvalidArgument, [{"attributes": {"google-thing": "v"}}]),
     "an ordering key of 1,025 bytes": (exceptions.InvalidArgument, [{"data": b"a", "ordering_key": "k" * 1_025}]),
-    "more than 10 MiB": (exceptions.InvalidArgument, [{"data": b"a" * (10 * MIB)}]),
+    "more than 10 MiB": (exceptions.InvalidArgument, [{"data": b"a" * (10 * MIB + 1)}]),
     "two ordering keys": (exceptions.FailedPrecondition, [{"data": b"a", "ordering_key": "k"}, {"data": b"b"}]),
 }
 

@@ -21,6 +21,7 @@ AVRO_2 = json.dumps(
         "fields": [{"name": "x", "type": "int"}, {"name": "label", "type": "string", "default": ""}],
     }
 )
+NUMBERS = '{"type": "array", "items": "int"}'
 PROTO = 'syntax = "proto3"; message Point { int32 x = 1; }'
 PROTO_2 = 'syntax = "proto3"; message Point { int32 x = 1; string label = 2; }'
 
@@ -44,9 +45,9 @@ def topic_with(google: Google, schema: Any, encoding: str, **settings: str) -> t
     return topic, google.subscription(topic)
 
 
-def avro_bytes(definition: str, record: dict[str, Any]) -> bytes:
+def avro_bytes(definition: str, value: object) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(definition)), record)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(definition)), value)
     return out.getvalue()
 
 
@@ -96,7 +97,7 @@ def test_a_second_schema_of_the_id_is_refused(google: Google) -> None:
 
 
 def test_a_good_definition_validates(google: Google) -> None:
-    for kind, definition in (("AVRO", AVRO), ("PROTOCOL_BUFFER", PROTO)):
+    for kind, definition in (("AVRO", AVRO), ("AVRO", '["null", "string"]'), ("PROTOCOL_BUFFER", PROTO)):
         request = {"parent": f"projects/{google.project}", "schema": {"type_": kind, "definition": definition}}
         google.call(google.schemas.validate_schema, request)
 
@@ -104,6 +105,8 @@ def test_a_good_definition_validates(google: Google) -> None:
 MESSAGES: dict[str, tuple[str, str, str, bytes, bytes]] = {
     "Avro as JSON": ("AVRO", AVRO, "JSON", b'{"x": 1}', b'{"x": "one"}'),
     "Avro as binary": ("AVRO", AVRO, "BINARY", avro_bytes(AVRO, {"x": 1}), b"\xff"),
+    "Avro that is no record, as JSON": ("AVRO", '"string"', "JSON", b'"one"', b"1"),
+    "Avro that is no record, as binary": ("AVRO", NUMBERS, "BINARY", avro_bytes(NUMBERS, [1, 2]), b"\x04\x02"),
     "Protobuf as JSON": ("PROTOCOL_BUFFER", PROTO, "JSON", b'{"x": 1}', b'{"y": 1}'),
     "Protobuf as binary": ("PROTOCOL_BUFFER", PROTO, "BINARY", b"\x08\x01", b"\x08"),
 }

@@ -12,7 +12,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
 from penstock.durations import DAY
 from penstock.errors import PenstockError
-from penstock.hub.broker.feed import BrokerFeed
+from penstock.hub.broker.feed import BrokerTopicLogs
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.rules import HubRules
@@ -79,7 +79,7 @@ class Desk:
 
     async def __aenter__(self) -> Self:
         self.aio = AsyncBroker(self.broker)
-        self.feed = BrokerFeed(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY)
+        self.feed = BrokerTopicLogs(self.aio, limits=self._limits, retention=7 * DAY, expiry=31 * DAY)
         self.durable = self.feed.start(
             self.bindings,
             self.everything,

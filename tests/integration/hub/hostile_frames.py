@@ -16,6 +16,7 @@ from tests.integration.hub.hostile_row import (
     NO_PAYLOAD,
     NOT_JSON,
     OPENED,
+    TOO_DEEP,
     TOO_LARGE,
     Closed,
     Many,
@@ -29,6 +30,8 @@ from tests.integration.hub.hostile_row import (
 )
 from tests.integration.hub.wire import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, frame
 
+TOO_LARGE_BY_FAR = Closed(1009, "message_too_large")
+FLOODED = Closed(4004, "rate_limited")
 BEYOND = 4 * MEBIBYTE
 """From here on a frame is not even read."""
 
@@ -84,11 +87,11 @@ JSON = {
     "a payload twice": row('{"type":"hub:heartbeat","payload":7,"payload":{}}', ALIVE),
     "10,000 fields": row(lambda: said("hub:heartbeat", None, **{f"f{n}": n for n in range(10_000)}), ALIVE),
     "lists 100 deep": row(with_field(nested(100)), ALIVE),
-    "lists 1,000 deep": row(with_field(nested(1_000)), NOT_JSON),
-    "lists 100,000 deep": row(with_field(nested(100_000)), NOT_JSON),
-    "objects 100,000 deep": row(with_field(nested(100_000, of_objects=True)), NOT_JSON),
+    "lists 1,000 deep": row(with_field(nested(1_000)), TOO_DEEP),
+    "lists 100,000 deep": row(with_field(nested(100_000)), TOO_DEEP),
+    "objects 100,000 deep": row(with_field(nested(100_000, of_objects=True)), TOO_DEEP),
     "lists that never end": row("[" * 500_000, NO_ENVELOPE),
-    "a payload 100,000 deep": row(f'{{"type":"hub:heartbeat","payload":{nested(100_000, of_objects=True)}}}', NOT_JSON),
+    "a payload 100,000 deep": row(f'{{"type":"hub:heartbeat","payload":{nested(100_000, of_objects=True)}}}', TOO_DEEP),
     "a high surrogate alone": row('{"type":"hub:heartbeat","id":"\\ud800"}', NOT_JSON),
     "a low surrogate alone": row('{"type":"hub:heartbeat","id":"\\udc00 "}', NOT_JSON),
     "surrogates the wrong way round": row('{"type":"hub:heartbeat","id":"\\udc00\\ud800"}', NOT_JSON),
@@ -112,32 +115,32 @@ SIZES = {
     "a byte above the limit in characters of four bytes": row(lambda: padded(MEBIBYTE + 1, "🙂"), TOO_LARGE),
     "garbage above the limit": row(lambda: "[" * (MEBIBYTE + 1), TOO_LARGE),
     "the most that is read": row(lambda: padded(BEYOND - 1), TOO_LARGE),
-    "5 MiB announced": row(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 5 * MEBIBYTE), Closed(1009)),
-    "5 MiB": row(lambda: padded(5 * MEBIBYTE), Closed(1009, or_cut=True)),
-    "the largest length there is": row(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 2**63 - 1), Closed(1009)),
-    "a negative length": row(struct.pack("!BBq", 0x80 | TEXT, 0x80 | 127, -1), Closed(1009)),
+    "5 MiB announced": row(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 5 * MEBIBYTE), TOO_LARGE_BY_FAR),
+    "5 MiB": row(lambda: padded(5 * MEBIBYTE), TOO_LARGE_BY_FAR),
+    "the largest length there is": row(struct.pack("!BBQ", 0x80 | TEXT, 0x80 | 127, 2**63 - 1), TOO_LARGE_BY_FAR),
+    "a negative length": row(struct.pack("!BBq", 0x80 | TEXT, 0x80 | 127, -1), TOO_LARGE_BY_FAR),
     "above the limit before hub:connect": row(lambda: padded(MEBIBYTE + 1), TOO_LARGE, stage=OPENED),
 }
 
 UTF8 = {
-    "a byte that begins nothing": row(frame(TEXT, b'{"type":"\xff"}'), Closed(1007)),
-    "a continuation alone": row(frame(TEXT, b'{"type":"\x80"}'), Closed(1007)),
-    "a character cut off": row(frame(TEXT, b'{"type":"\xe6\xbc'), Closed(1007)),
-    "an overlong slash": row(frame(TEXT, b'{"type":"\xc0\xaf"}'), Closed(1007)),
-    "an overlong NUL": row(frame(TEXT, b'{"type":"\xc0\x80"}'), Closed(1007)),
-    "a surrogate as bytes": row(frame(TEXT, b'{"type":"\xed\xa0\x80"}'), Closed(1007)),
-    "beyond the last character": row(frame(TEXT, b'{"type":"\xf4\x90\x80\x80"}'), Closed(1007)),
-    "UTF-16": row(frame(TEXT, BEAT.encode("utf-16")), Closed(1007)),
+    "a byte that begins nothing": row(frame(TEXT, b'{"type":"\xff"}'), Closed(1007, "invalid_utf8")),
+    "a continuation alone": row(frame(TEXT, b'{"type":"\x80"}'), Closed(1007, "invalid_utf8")),
+    "a character cut off": row(frame(TEXT, b'{"type":"\xe6\xbc'), Closed(1007, "invalid_utf8")),
+    "an overlong slash": row(frame(TEXT, b'{"type":"\xc0\xaf"}'), Closed(1007, "invalid_utf8")),
+    "an overlong NUL": row(frame(TEXT, b'{"type":"\xc0\x80"}'), Closed(1007, "invalid_utf8")),
+    "a surrogate as bytes": row(frame(TEXT, b'{"type":"\xed\xa0\x80"}'), Closed(1007, "invalid_utf8")),
+    "beyond the last character": row(frame(TEXT, b'{"type":"\xf4\x90\x80\x80"}'), Closed(1007, "invalid_utf8")),
+    "UTF-16": row(frame(TEXT, BEAT.encode("utf-16")), Closed(1007, "invalid_utf8")),
     "a character in two fragments": row(
         frame(TEXT, b'{"type":"hub:heartbeat","id":"\xe6', fin=False) + frame(CONTINUATION, b'\xbc\xa2"}'), ALIVE
     ),
-    "before hub:connect": row(frame(TEXT, b"\xff"), Closed(1007), stage=OPENED),
+    "before hub:connect": row(frame(TEXT, b"\xff"), Closed(1007, "invalid_utf8"), stage=OPENED),
 }
 
 
 # --- WebSocket itself ---------------------------------------------------------------------------------------------------------
 
-BROKEN = Closed(1002)
+BROKEN = Closed(1002, "protocol_error")
 
 
 def tiny_fragments(count: int) -> bytes:
@@ -168,8 +171,11 @@ WEBSOCKET = {
     "a close with the code 0": row(frame(CLOSE, struct.pack("!H", 0)), BROKEN),
     "a close with the code 999": row(frame(CLOSE, struct.pack("!H", 999)), BROKEN),
     "a close with the code 1005": row(frame(CLOSE, struct.pack("!H", 1005)), BROKEN),
+    "a close with the code 1006": row(frame(CLOSE, struct.pack("!H", 1006)), BROKEN),
+    "a close with the code 5000": row(frame(CLOSE, struct.pack("!H", 5000)), BROKEN),
+    "a close with the code 65535": row(frame(CLOSE, struct.pack("!H", 65535)), BROKEN),
     "a close with the code 2999": row(frame(CLOSE, struct.pack("!H", 2999)), BROKEN),
-    "a close with a reason that is no text": row(frame(CLOSE, struct.pack("!H", 1000) + b"\xff"), Closed(1007)),
+    "a close with a reason that is no text": row(frame(CLOSE, struct.pack("!H", 1000) + b"\xff"), Closed(1007, "invalid_utf8")),
     "a close with the longest reason": row(frame(CLOSE, struct.pack("!H", 1000) + b"x" * 123), Closed(1000)),
     "a close, and more behind it": row(frame(CLOSE, struct.pack("!H", 1000)) + frame(TEXT, BEAT.encode()) * 100, Closed(1000)),
     "a continuation of nothing": row(frame(CONTINUATION, b"{}"), BROKEN),
@@ -181,14 +187,16 @@ WEBSOCKET = {
         Pong(b"in", 3),
         ALIVE,
     ),
-    # A server should close here. Masks are for what lies between the two, so that to hear it harms nobody.
-    "a frame without a mask": row(frame(TEXT, BEAT.encode(), mask=None), ALIVE),
-    "100,000 fragments of one byte": row(lambda: tiny_fragments(100_000), ALIVE),
-    "100,000 fragments of nothing": row(
-        lambda: frame(TEXT, fin=False) + frame(CONTINUATION, fin=False) * 100_000 + frame(CONTINUATION, BEAT.encode()), ALIVE
+    "a frame without a mask": row(frame(TEXT, BEAT.encode(), mask=None), BROKEN),
+    "a ping without a mask": row(frame(PING, mask=None), BROKEN),
+    "a close without a mask": row(frame(CLOSE, struct.pack("!H", 1000), mask=None), BROKEN),
+    "a frame without a mask before hub:connect": row(frame(TEXT, BEAT.encode(), mask=None), BROKEN, stage=OPENED),
+    "10,000 fragments of one byte": row(lambda: tiny_fragments(10_000), ALIVE),
+    "10,000 fragments of nothing": row(
+        lambda: frame(TEXT, fin=False) + frame(CONTINUATION, fin=False) * 10_000 + frame(CONTINUATION, BEAT.encode()), ALIVE
     ),
     "fragments beyond the limit": row(lambda: b"".join(fragments(MEBIBYTE + 128 * 1024))[:-14] + frame(CONTINUATION), TOO_LARGE),
-    "fragments without end": row(lambda: b"".join(fragments(BEYOND)), Closed(1009)),
+    "fragments without end": row(lambda: b"".join(fragments(BEYOND)), TOO_LARGE_BY_FAR),
     "a binary frame": row(frame(BINARY, BEAT.encode()), refused("binary_frame")),
     "an empty binary frame": row(frame(BINARY), refused("binary_frame")),
     "a binary frame before hub:connect": row(frame(BINARY, b"\0" * 1_000), refused("binary_frame"), stage=OPENED),
@@ -203,33 +211,33 @@ WEBSOCKET = {
 
 FLOODS = {
     "1,000 pings without reading": row(lambda: frame(PING, b"p" * 125) * 1_000, Pong(b"p" * 125, 1_000)),
-    "20,000 pings without reading": row(lambda: frame(PING, b"p" * 125) * 20_000, Many((Pong(b"p" * 125),)), Closed(4004)),
+    "20,000 pings without reading": row(lambda: frame(PING, b"p" * 125) * 20_000, Many((Pong(b"p" * 125),)), FLOODED),
     "1,000 pongs": row(lambda: frame(PONG, b"p" * 125) * 1_000 + frame(TEXT, BEAT.encode()), ALIVE),
-    "20,000 pongs": row(lambda: frame(PONG, b"p" * 125) * 20_000, Closed(4004)),
+    "20,000 pongs": row(lambda: frame(PONG, b"p" * 125) * 20_000, FLOODED),
     "messages beyond the rate": row(
         lambda: frame(TEXT, BEAT.encode()) * 20_000,
         Many((ALIVE, refused("rate_limited", "rate_limited"))),
-        Closed(4004),
+        FLOODED,
     ),
     "garbage beyond the rate": row(
         lambda: frame(TEXT, b"x") * 20_000,
         Many((NOT_JSON, refused("rate_limited", "rate_limited"))),
-        Closed(4004),
+        FLOODED,
     ),
     "binary frames beyond the rate": row(
         lambda: frame(BINARY, b"x") * 20_000,
         Many((refused("binary_frame"), refused("rate_limited", "rate_limited"))),
-        Closed(4004),
+        FLOODED,
     ),
     "empty frames beyond the rate": row(
         lambda: frame(TEXT) * 20_000,
         Many((NOT_JSON, refused("rate_limited", "rate_limited"))),
-        Closed(4004),
+        FLOODED,
     ),
     "garbage before hub:connect, beyond the rate": row(
         lambda: frame(TEXT, b"x") * 20_000,
         Many((NOT_JSON, refused("rate_limited", "rate_limited"))),
-        Closed(4004),
+        FLOODED,
         stage=OPENED,
     ),
     "one subscription more than may be": row(
@@ -245,7 +253,7 @@ FLOODS = {
             *[said("hub:publish", {"topic": "self", "type": "x", "data": "x" * 100_000})] * 12,
         ),
         Many((reply("hub:subscribed"), reply("hub:flow"), reply("hub:delivery_ack")), each=False),
-        Closed(4003),
+        Closed(4003, "slow_reader"),
         stage=MEMBER,
     ),
     "one topic subscribed 1,000 times": row(
@@ -291,9 +299,9 @@ HANDSHAKES: dict[str, tuple[bytes, int | None]] = {
     "with a key that is too short": (handshake(Sec_WebSocket_Key="AAAA"), 400),
     "with a key that is no base64": (handshake(Sec_WebSocket_Key="!" * 24), 400),
     "with a key of 4,000 characters": (handshake(Sec_WebSocket_Key="A" * 4_000), 400),
-    "of version 12": (handshake(Sec_WebSocket_Version="12"), 400),
-    "without a version": (handshake(Sec_WebSocket_Version=None), 400),
-    "of a version that is no number": (handshake(Sec_WebSocket_Version="new"), 400),
+    "of version 12": (handshake(Sec_WebSocket_Version="12"), 426),
+    "without a version": (handshake(Sec_WebSocket_Version=None), 426),
+    "of a version that is no number": (handshake(Sec_WebSocket_Version="new"), 426),
     "without Upgrade": (handshake(Upgrade=None), 426),
     "to another protocol": (handshake(Upgrade="h2c"), 426),
     "without Connection": (handshake(Connection="keep-alive"), 400),

@@ -45,10 +45,10 @@ class Pong:
 
 @dataclass(frozen=True)
 class Closed:
-    """The server's close. Where it is sent while the client still sends, the client may see a cut connection instead."""
+    """The server's close, and its reason where it is the server's own."""
 
     code: int
-    or_cut: bool = False
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,5 @@ def nested(depth: int, *, of_objects: bool = False) -> str:
 BEAT = said("hub:heartbeat", {"timestamp": 1})
 ALIVE = reply("hub:heartbeat_ack")
 NOT_JSON, NO_ENVELOPE, NO_PAYLOAD = refused("invalid_json"), refused("invalid_envelope"), refused("invalid_payload")
+TOO_DEEP = refused("too_deep")
 TOO_LARGE = refused("message_too_large", "message_too_large")

@@ -113,7 +113,7 @@ class Returner:
     async def _live(self, seconds: float) -> None:
         client = await self._joined()
         try:
-            asked = asyncio.create_task(client.ask("hub:subscribe", **self._wish()))
+            asked = asyncio.create_task(client.ask("hub:subscribe", **self._effect()))
             if self.since is not None and self.random.random() < 0.4:
                 # What was missed cannot all be written now, and more is published meanwhile.
                 client.hold()
@@ -130,7 +130,7 @@ class Returner:
     async def _look_in(self, seconds: float) -> None:
         """Be gone again before all that was missed has come, or before there is an answer at all."""
         client = await self._joined()
-        client.send({"type": "hub:subscribe", "payload": self._wish()})
+        client.send({"type": "hub:subscribe", "payload": self._effect()})
         await asyncio.sleep(seconds)
         client.drop()
 
@@ -139,7 +139,7 @@ class Returner:
         self._acked_of_ten = 10  # who leaves too much unacknowledged gets no more
         client = await self._joined()
         try:
-            await client.ask("hub:subscribe", **self._wish())
+            await client.ask("hub:subscribe", **self._effect())
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_SECONDS):
                     while self.has_history and not all(self._has(topic, truth[topic]) for topic in self.topics):
@@ -157,11 +157,11 @@ class Returner:
         self._client = client
         return client
 
-    def _wish(self) -> Json:
-        wish: Json = {"topic": self.pattern}
+    def _effect(self) -> Json:
+        effect: Json = {"topic": self.pattern}
         if self.durable:
-            return {**wish, "durable": True}
-        return wish if self.since is None else {**wish, "since": self.since}
+            return {**effect, "durable": True}
+        return effect if self.since is None else {**effect, "since": self.since}
 
     # --- what comes -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A hub behind its door on a real port, in the test's own event loop: for rules, logs and faults that no setting asks for."""
+"""A hub behind its API on a real port, in the test's own event loop: for rules, logs and faults that no setting asks for."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
-from penstock.http import HttpDoor, HttpLimits
+from penstock.http import HttpLimits, HttpServer
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.rules import HubRules
-from penstock.hub.ports import Feed, Verifier
+from penstock.hub.ports import TopicLogs, Verifier
 from penstock.hub.server.heartbeat import PERIOD_SECONDS
-from penstock.hub.server.routes import HubDoor
+from penstock.hub.server.routes import HubServer
 from penstock.hub.service import HubService
 from penstock.hub.tokens import OpenVerifier
 
@@ -26,7 +26,7 @@ class Serving:
     url: str
     hub: Hub
     service: HubService
-    door: HubDoor
+    server: HubServer
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def serving(
     rules: HubRules | None = None,
     *,
     bindings: Sequence[Binding] = (),
-    feed: Feed | None = None,
+    feed: TopicLogs | None = None,
     verifier: Verifier | None = None,
     clock: Clock | None = None,
     ping_seconds: float = PERIOD_SECONDS,
@@ -53,11 +53,11 @@ async def serving(
     )
     service = HubService(hub, feed=feed, verifier=verifier or OpenVerifier(), clock=time)
     service.start()
-    door = HubDoor(service, ping_seconds=ping_seconds)
-    http = HttpDoor(door.routes(), limits=limits)
+    server = HubServer(service, ping_seconds=ping_seconds)
+    http = HttpServer(server.routes(), limits=limits)
     port = await http.start("127.0.0.1", 0)
     try:
-        yield Serving(f"http://127.0.0.1:{port}", hub, service, door)
+        yield Serving(f"http://127.0.0.1:{port}", hub, service, server)
     finally:
         await service.stop(grace_seconds)
         await http.stop(grace_seconds)

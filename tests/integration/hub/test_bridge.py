@@ -1,6 +1,6 @@
 """Hub topics that are bound to a broker's topic: what services publish browsers see, and what browsers publish services see.
 
-The binding is `orders/#=orders`; the log door, which is where Spark reads, has both.
+The binding is `orders/#=orders`; the log API, which is where Spark reads, has both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def listening(wire: Wire, pattern: str) -> Json:
 
 
 def test_what_a_service_publishes_is_seen_by_every_browser_that_subscribes(server: LocalServer) -> None:
-    """By Penstock's client, and by the REST door that Google's clients use."""
+    """By Penstock's client, and by the REST API that Google's clients use."""
 
     async def scene() -> None:
         async with member(server.url, BROWSER) as all_, member(server.url, OTHER) as some, PubSub(server.url) as client:

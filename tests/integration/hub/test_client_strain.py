@@ -145,7 +145,7 @@ def test_ending_a_subscription_that_nobody_reads_lets_the_others_go_on(server: L
 
 
 def test_a_client_closes_at_once_although_nobody_took_what_came(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "GOODBYE_SECONDS", SECONDS)
+    monkeypatch.setattr(link, "DISCONNECT_SECONDS", SECONDS)
 
     async def scenario() -> None:
         async with (
@@ -223,7 +223,7 @@ def test_a_subscription_that_is_full_again_does_not_keep_the_client_from_coming_
                 proxy.cut()
                 while len(news) == 1:  # a broken connection is noticed by who reads
                     await full.get(SECONDS)
-                await soon(lambda: full.is_full and other.following.is_subscribed)
+                await soon(lambda: full.is_full and other.progress.is_subscribed)
                 await soon(lambda: hub.is_connected)
                 assert [one.is_connected for one in news] == [True, False, True]
 

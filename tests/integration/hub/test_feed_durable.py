@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock import Message
 from penstock.errors import TopicNotFound
 from penstock.hub.broker.durable import RetainedSubscription, filter_of
 from penstock.hub.core.binding import Binding
+from penstock.hub.core.dialects import SPECIFIED
 from penstock.hub.core.messages import Position
 from penstock.hub.core.rules import HubRules
 from penstock.testing import ManualClock
@@ -209,10 +211,29 @@ def test_no_more_bytes_are_out_than_half_of_what_may_wait_for_a_connection(place
             while len(taken) < len(texts):
                 await inbox.until(len(taken) + 1)
                 news = inbox.messages[len(taken) :]
-                assert len(news) == 1 or sum(len(message.data) + 500 for message in news) <= 10_000
+                assert len(news) == 1 or sum(len(message.data) + 320 for message in news) <= 10_000
                 taken += [message.message_id for message in news]
                 retained.ack(news)
             assert inbox.data == texts
+
+    in_loop(scenario())
+
+
+def test_who_acknowledges_nothing_is_sent_as_much_as_documented() -> None:
+    """Half of what may wait, in bytes of frames; 1,000 messages would be more."""
+
+    async def scenario() -> None:
+        half = HubRules().max_outbox_bytes // 2
+        for size, least in ((300, 0.85 * half), (3_000, 0.97 * half)):
+            async with Desk(None) as desk:
+                inbox, _ = await retain(desk, "orders/#")
+                batch = [Message(b'"%s"' % (b"x" * size), {}) for _ in range(1_000)]
+                await asyncio.to_thread(desk.topics.publish, "orders", batch)
+                await inbox.until(1)
+                await inbox.until(half // inbox.messages[0].weight)
+                acked = [msgspec.structs.replace(message, ack_id="x" * 36) for message in inbox.messages]
+                sent = sum(len(b"".join(SPECIFIED.parts(one, str))) + len('"@(browser/client-ui)"') for one in acked)
+                assert least < sent <= half, (size, sent)
 
     in_loop(scenario())
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.hub.core.state import Floor
+from penstock.hub.core.state import HubState
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.hub.hostile_frames import HANDSHAKES, ROWS, handshake
 from tests.integration.hub.hostile_row import (
@@ -92,10 +92,10 @@ async def innocents(url: str, stack: AsyncExitStack) -> Innocents:
 class Scene:
     """A server with two innocents connected to it, whom every row of the tables meets."""
 
-    def __init__(self, url: str, floor: Floor, runner: asyncio.Runner, innocent: Innocents) -> None:
+    def __init__(self, url: str, state: HubState, runner: asyncio.Runner, innocent: Innocents) -> None:
         self.url = url
         self.innocent = innocent
-        self._floor = floor
+        self._floor = state
         self._runner = runner
 
     def play(self, *acts: Callable[[], Awaitable[None]]) -> None:
@@ -114,8 +114,8 @@ class Scene:
         async with asyncio.timeout(SECONDS):
             while len(self._floor.sessions) != 2:  # noqa: ASYNC110  # a core has nothing to wait on
                 await asyncio.sleep(0.002)
-        floor = self._floor
-        assert (len(floor.registry), len(floor.table), len(floor.watchers), len(floor.durable)) == (2, 1, 0, 0)
+        state = self._floor
+        assert (len(state.registry), len(state.table), len(state.watchers), len(state.durable)) == (2, 1, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def scene() -> Iterator[Scene]:
         stack = AsyncExitStack()
         host = running.server.hub
         assert host is not None
-        yield Scene(running.url, host.hub.floor, runner, runner.run(innocents(running.url, stack)))
+        yield Scene(running.url, host.hub.state, runner, runner.run(innocents(running.url, stack)))
         runner.run(stack.aclose())
 
 
@@ -192,13 +192,9 @@ async def see(wire: RawSocket, wanted: Comes, early: list[tuple[int, bytes]]) ->
         case Pong(payload, times):
             for _ in range(times):
                 assert await read(wire, early) == (PONG, payload)
-        case Closed(code, or_cut):
-            try:
-                opcode, payload = await read(wire, early)
-            except (ConnectionError, asyncio.IncompleteReadError):
-                assert or_cut, "the connection was cut"
-                return
-            assert (opcode, code_of(payload)) == (CLOSE, code), payload
+        case Closed(code, reason):
+            opcode, payload = await read(wire, early)
+            assert (opcode, payload) == (CLOSE, struct.pack("!H", code) + reason.encode())
         case Many(kinds, each):
             seen = set()
             while (came := await read(wire, early))[0] != CLOSE:
@@ -218,11 +214,6 @@ async def read(wire: RawSocket, early: list[tuple[int, bytes]]) -> tuple[int, by
         found = early.pop() if early else await wire.read(SECONDS)
         if found[0] != PING:  # the hub may ask whether somebody is there at any moment
             return found
-
-
-def code_of(payload: bytes) -> int | None:
-    found: int = struct.unpack("!H", payload[:2])[0]
-    return found
 
 
 def is_one(came: tuple[int, bytes], kind: Error | Reply | Pong) -> bool:
@@ -349,11 +340,11 @@ def test_who_falls_silent_in_the_middle_of_a_frame_is_let_go() -> None:
 
 async def vanished(running: Serving) -> None:
     """Wait until the hub knows nobody any more."""
-    floor = running.hub.floor
+    state = running.hub.state
     async with asyncio.timeout(SECONDS):
-        while floor.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
+        while state.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
             await asyncio.sleep(0.002)
-    assert (len(floor.registry), len(floor.table)) == (0, 0)
+    assert (len(state.registry), len(state.table)) == (0, 0)
 
 
 # --- many ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import JournalUnavailable, PenstockError, Unavailable
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
@@ -244,7 +244,7 @@ def test_a_log_that_answers_after_the_client_has_gone_harms_nobody(caplog: pytes
             for number in range(3):
                 await gone.say("hub:publish", {"topic": "kept/a", "type": "x", "data": number})
             await until(lambda: len(feed.appends) == 2)
-        await until(lambda: not running.hub.floor.sessions)
+        await until(lambda: not running.hub.state.sessions)
         feed.appends[0][1](Position(EPOCH, 0))
         feed.appends[1][1](JournalUnavailable("write", "late"))
         async with member(running.url, "@(test/one)") as wire:
@@ -262,7 +262,7 @@ def test_what_a_log_brings_is_forwarded_in_its_order() -> None:
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
         async with member(running.url, "@(test/one)") as wire:
             await wire.ask("hub:subscribe", {"topic": "kept/#"})
-            (binding,) = running.hub.floor.bindings
+            (binding,) = running.hub.state.bindings
             feed.forward(binding, [at(0), at(1)])
             feed.forward(binding, [at(2)])
             assert [(await wire.next())["metadata"]["offset"] for _ in range(3)] == [0, 1, 2]
@@ -274,7 +274,7 @@ def test_logs_that_bring_more_at_once_than_an_outbox_holds_cost_nobody_who_reads
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
         async with member(running.url, "@(test/one)") as wire:
             await wire.ask("hub:subscribe", {"topic": "kept/#"})
-            (binding,) = running.hub.floor.bindings
+            (binding,) = running.hub.state.bindings
             for offset in range(30):  # as many logs do in one turn of the loop
                 feed.forward(binding, [at(offset, size=4_000)])
             assert [(await wire.next())["metadata"]["offset"] for _ in range(30)] == [*range(30)]
@@ -291,7 +291,7 @@ def test_a_message_that_cannot_be_forwarded_is_told_to_whoever_may_have_missed_i
             await wire.ask("hub:subscribe", {"topic": "kept/#"})
             await other.ask("hub:subscribe", {"topic": "elsewhere"})
             setattr(running.hub, "forward", broken)  # noqa: B010  # a fault
-            feed.forward(running.hub.floor.bindings[0], [at(0)])
+            feed.forward(running.hub.state.bindings[0], [at(0)])
             assert await wire.closed() == (1011, "internal_error")
             await other.nothing_more()
 
@@ -313,7 +313,7 @@ def test_what_was_missed_comes_in_parts_each_when_the_last_is_written() -> None:
                 size = len(feed.reads)
                 await asyncio.sleep(0.1)
             assert size < 60
-            (session,) = running.hub.floor.sessions
+            (session,) = running.hub.state.sessions
             assert session.outbox.bytes <= running.hub.rules.max_outbox_bytes
             reply = await slow.next()
             assert (reply["type"], reply["payload"]["recovered"]) == ("hub:subscribed", True)
@@ -485,7 +485,7 @@ def test_a_durable_subscription_that_fails_as_nobody_foresaw_is_forgotten(caplog
             feed.problem = RuntimeError(SECRET)
             await wire.say("hub:subscribe", {"topic": "kept/#", "durable": True})
             assert await wire.closed() == (1011, "internal_error")
-        assert len(running.hub.floor.durable) == 0
+        assert len(running.hub.state.durable) == 0
 
     run(scenario)
     assert "RuntimeError" in caplog.text
@@ -517,7 +517,7 @@ def test_what_a_client_has_ended_is_ended_though_it_does_not_wait_for_it() -> No
             feed.gate = asyncio.Event()
             await gone.say("hub:unsubscribe", {"topic": "kept/#"})
             await until(lambda: feed.retains[0][2].is_closed)
-        await until(lambda: not running.hub.floor.sessions)
+        await until(lambda: not running.hub.state.sessions)
         assert not feed.releases
         feed.gate.set()
         await until(lambda: feed.releases == [("@(test/one)", ("kept/#",))])
@@ -527,7 +527,7 @@ def test_what_a_client_has_ended_is_ended_though_it_does_not_wait_for_it() -> No
 
 def test_a_durable_subscription_that_expired_is_known_no_more() -> None:
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
-        durable = running.hub.floor.durable
+        durable = running.hub.state.durable
         assert [*durable.patterns_of("@(test/one)")] == ["elsewhere"]
         feed.expired("@(test/one)", "elsewhere")
         assert [*durable.patterns_of("@(test/one)")] == []
@@ -565,7 +565,7 @@ class SlowVerifier:
 
     async def verify(self, token: str | None, claimed: str | None) -> Identity:
         await self.gate.wait()
-        return ANYBODY
+        return ANONYMOUS
 
     def check(self, identity: Identity) -> None:
         pass
@@ -578,7 +578,7 @@ def test_nothing_is_read_while_a_token_is_looked_at() -> None:
             await wire.say("hub:connect", {"version": "1.0"})
             await wire.say("hub:register", {"actorAddress": "@(test/one)", "capabilities": ["x"]})
             await other.ask("hub:unknown")
-            assert not len(running.hub.floor.registry)
+            assert not len(running.hub.state.registry)
             verifier.gate.set()
             assert [(await wire.next())["type"] for _ in range(2)] == ["hub:connected", "hub:registered"]
 
@@ -591,8 +591,8 @@ def test_a_client_that_does_not_wait_for_its_token_leaves_nothing_behind() -> No
         async with serving(verifier=verifier) as running:
             async with raw(running.url) as gone:
                 await gone.say("hub:connect", {"version": "1.0"})
-                await until(lambda: running.hub.floor.sessions)
-            await until(lambda: not running.hub.floor.sessions)
+                await until(lambda: running.hub.state.sessions)
+            await until(lambda: not running.hub.state.sessions)
 
     asyncio.run(scenario())
 
@@ -619,7 +619,7 @@ def test_who_may_not_stay_is_told_why_and_closed(is_retryable: bool, close: tupl
             clock.advance(1)
             assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == "invalid_token"
             assert await wire.closed() == close
-            await until(lambda: not running.hub.floor.sessions)
+            await until(lambda: not running.hub.state.sessions)
 
     asyncio.run(scenario())
 
@@ -632,14 +632,14 @@ def test_a_stop_waits_for_who_is_there_though_all_had_gone_before() -> None:
         async with serving() as running:
             async with connected(running.url):
                 pass
-            await until(lambda: not running.hub.floor.sessions)
+            await until(lambda: not running.hub.state.sessions)
             async with connected(running.url) as wire:
                 stopping = asyncio.create_task(running.service.stop(5))
                 await wire.expect("hub:disconnect")
                 assert not stopping.done()
                 assert await wire.closed() == (1001, "server_shutdown")
                 await stopping
-                assert not running.hub.floor.sessions
+                assert not running.hub.state.sessions
 
     asyncio.run(scenario())
 
@@ -698,7 +698,7 @@ def test_an_error_of_the_hub_itself_stays_where_it_happens(fault: str, caplog: p
                 setattr(running.hub, fault, broken)
                 feed.appends[0][1](Position(EPOCH, 0))
                 feed.retains[0][2].deliver([at(0)])
-                feed.forward(running.hub.floor.bindings[0], [at(0)])
+                feed.forward(running.hub.state.bindings[0], [at(0)])
                 clock.advance(1)
                 if fault in {"appended", "deliver"}:
                     assert await wire.closed() == (1011, "internal_error")
@@ -719,18 +719,37 @@ def test_a_connection_is_cleaned_up_though_its_durable_subscription_cannot_be_cl
         async with member(running.url, "@(test/one)") as wire:
             await durable(wire)
             feed.retains[0][2].close = broken  # type: ignore[method-assign]  # a fault
-        await until(lambda: not running.hub.floor.sessions)
-        assert len(running.hub.floor.registry) == 0
+        await until(lambda: not running.hub.state.sessions)
+        assert len(running.hub.state.registry) == 0
 
     run(scenario)
     assert "RuntimeError" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_the_numbers_of_the_logs_are_among_those_of_the_door() -> None:
+def test_the_metrics_of_the_logs_are_among_those_of_the_hub() -> None:
     async def scenario(running: Serving, feed: ObedientFeed) -> None:
-        found = {sample.metric.name: sample.value for sample in running.door.collect()}
+        found = {sample.metric.name: sample.value for sample in running.server.collect()}
         assert found["penstock_hub_messages_oversized_total"] == 3
         assert found["penstock_hub_messages_missed_total"] == 2
 
     run(scenario, oversized=3, missed=2)
+
+
+# --- the log of the server ----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_subscription_is_logged_with_its_actor_and_topic(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(feed=ObedientFeed()) as running, member(running.url, "@(browser/ui)") as wire:
+            for payload in ({"topic": "events"}, {"topic": "events"}, {"topic": "+/a"}, {"topic": "d", "durable": True}):
+                assert (await wire.ask("hub:subscribe", payload))["type"] == "hub:subscribed"
+            await wire.ask("hub:subscribe", {"topic": "not allowed"})
+
+    with caplog.at_level(logging.DEBUG, "penstock.hub"):
+        asyncio.run(scenario())
+    logged = [record for record in caplog.records if record.name == "penstock.hub"]
+    assert [record.getMessage() for record in logged] == [
+        f"subscription_added actorAddress=@(browser/ui) topic={topic}" for topic in ("events", "+/a", "d")
+    ]
+    assert {record.levelno for record in logged} == {logging.DEBUG}  # clients decide how many they are

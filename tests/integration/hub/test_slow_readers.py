@@ -2,7 +2,7 @@
 
 A client that stopped reading is told the close code 4003 if it reads again within `TAKE_SECONDS`. Beyond that nobody can promise
 it: the code waits behind what the client does not take. Its connection is cut then, and what it finds when it reads at last are
-the first messages without a hole among them, and an end without a word. A small version of it is in `test_door.py`.
+the first messages without a hole among them, and an end without a word. A small version of it is in `test_hub_server.py`.
 
 PENSTOCK_CROWD is how many connections there are.
 """

@@ -1,7 +1,7 @@
 """Specification 002, section by section, over real sockets; decisions 14 to 17. What differs by dialect is in its own file.
 
 Scenarios that hold for a client of either dialect are run with both. The other domains are in `test_specification_domains.py`,
-the original's own shapes in `test_original_dialect.py`, slow readers (decision 17) in `test_door.py`.
+the original's own shapes in `test_original_dialect.py`, slow readers (decision 17) in `test_hub_server.py`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from penstock.log.log import EVENTS, Committed, Staged, StreamSpan
 from penstock.log.open import open_log
 from penstock.log.server import reading
 from penstock.testing.server import LocalServer
-from tests.integration.log.door import ask, bury, fill
+from tests.integration.log.log_server import ask, bury, fill
 
 
 @pytest.fixture(scope="module")
@@ -491,7 +491,7 @@ def test_a_server_without_the_door_is_told_as_such(logs: Logs) -> None:
 
     plain = Plain()
     plain.start()
-    with pytest.raises(Unimplemented, match="no log door"):
+    with pytest.raises(Unimplemented, match="no log API"):
         logs(plain.url).spans()
 
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.http.client.allowed_addresses import Reach
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.allowed_addresses import AllowedAddresses
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
 from penstock.router.core.outcome import Disposition, judge
 from penstock.router.options import RouterOptions
@@ -29,7 +29,7 @@ MEMORY = 40 * 1024 * 1024
 RESIDENT = Path("/proc/self/statm")
 PAGE = 4096
 
-End = Answer | Trouble
+End = Answer | FailureKind
 Version = Literal["HTTP_1_1", "HTTP_2"]
 Storming = Coroutine[Any, Any, "list[Storm]"]
 
@@ -53,7 +53,7 @@ class Storm:
         """Every call to this target was told once what came of it, and that is as it should be."""
         for told in self.ends[name]:
             [found] = told
-            end = found.trouble if isinstance(found, Failure) else found
+            end = found.kind if isinstance(found, Failure) else found
             assert end in wanted if isinstance(wanted, set) else end == wanted, found
             if isinstance(found, Failure):
                 assert 0 < len(found.text) < 300
@@ -134,7 +134,7 @@ async def storm(version: Version, server: HostileServer, healthy: Target, calls:
     found = Storm(before=server.seen())
     options = RouterOptions(connect_timeout=seconds * 2 / 3, body_limit=BODY_LIMIT, http_version=version)
     trusted = ssl.create_default_context(cadata=server.authority)
-    transport = HttpTransport(options, Reach(["127.0.0.0/8"]), tls=trusted)
+    transport = HttpTransport(options, AllowedAddresses(["127.0.0.0/8"]), tls=trusted)
     caller = Caller(transport, seconds)
     await caller.call(healthy.url, found.healthy)  # what is needed only once is not counted
     gc.collect()

@@ -277,7 +277,9 @@ class SqsFifo(Place):
     @property
     def environment(self) -> Mapping[str, str]:  # type: ignore[override]  # another port each time
         assert self._proxy is not None
-        return {**KEYS, "SQS_ENDPOINT_OVERRIDE": f"http://{self._proxy.address}"}
+        # A router stops after its polls: short ones, or each stop would take up to 20 s.
+        wait = {"PENSTOCK_ROUTER_SQS_WAIT_TIME_SECONDS": "2"}
+        return {**KEYS, **wait, "SQS_ENDPOINT_OVERRIDE": f"http://{self._proxy.address}"}
 
     def fill(self, bodies: Bodies) -> None:
         self._server.send(self._url, [body.decode() for _, body in bodies], [group for group, _ in bodies])

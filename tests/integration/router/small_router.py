@@ -12,7 +12,16 @@ from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig
 from penstock.router.core.metrics import PoolMetrics, QueueMetrics
 from penstock.router.core.outcome import Metric, Severity
-from penstock.router.core.snapshot import BreakerState, ConsumerState, Forced, InFlight, PoolState, QueueState, Sent, Snapshot
+from penstock.router.core.snapshot import (
+    BreakerState,
+    ConsumerState,
+    ForcedAck,
+    InFlight,
+    PoolState,
+    QueueState,
+    SentMessage,
+    Snapshot,
+)
 from penstock.router.core.warnings import Category, Warnings
 from penstock.testing import ManualClock
 
@@ -30,14 +39,16 @@ class SmallRouter:
         self.clock.advance(60)
         now = self.clock.now()
         high, low, orders, idle = PoolMetrics(), PoolMetrics(), QueueMetrics(started_at), QueueMetrics(started_at)
-        for metric, count in ((Metric.SUCCEEDED, 8), (Metric.FAILED, 2), (Metric.TRANSIENT, 1), (Metric.RATE_LIMITED, 1)):
+        for metric, count in ((Metric.SUCCEEDED, 8), (Metric.FAILED, 2), (Metric.TRANSIENT, 1), (Metric.THROTTLED, 1)):
             for _ in range(count):
                 high.finished(metric, 20_000, now)
+        high.limited(1, now)
         high.submitted = 15
         high.errored("ERROR_CONFIG")
         orders.received(15, now)
         for _ in range(9):
             orders.consumed(now)
+        orders.dead_lettered("undeliverable")
         orders.failed(now)
         orders.deferred(2, now)
         orders.depth(40, 5, now)
@@ -52,6 +63,7 @@ class SmallRouter:
             is_ready=True,
             started_at=started_at,
             in_flight=3,
+            default_pool_used=3,
             pools=[
                 PoolState(code="HIGH", concurrency=10, active=1, queued=2, capacity=200, groups=2, metrics=high),
                 PoolState(code="LOW", concurrency=2, active=0, queued=0, capacity=50, groups=0, metrics=low),
@@ -96,12 +108,12 @@ class SmallRouter:
     def find(self, message_id: str) -> InFlight | None:
         return next((message for message in self.messages if message_id in {message.message_id, message.broker_id}), None)
 
-    async def force_ack(self, message_id: str) -> Forced | None:
+    async def force_ack(self, message_id: str) -> ForcedAck | None:
         found = self.find(message_id)
         if found is None:
             return None
         self.messages.remove(found)
-        return Forced(found, "its receipt is too old" if found.message_id == "m-2" else None)
+        return ForcedAck(found, "its receipt is too old" if found.message_id == "m-2" else None)
 
     async def update_pool(self, code: str, concurrency: int | None, rate_per_minute: int | None) -> PoolConfig:
         if code not in {pool.code for pool in self.state.pools}:
@@ -116,11 +128,11 @@ class SmallRouter:
     async def refresh_depths(self) -> None:
         self.told.append(("refresh",))
 
-    async def send(self, queue: str | None, body: bytes, group: str) -> Sent:
+    async def send(self, queue: str | None, body: bytes, group: str) -> SentMessage:
         if queue == "idle":
             raise Unimplemented("queue 'idle' cannot be written to")
         self.told.append(("send", queue, msgspec.json.decode(body), group))
-        return Sent(f"b-{len(self.told)}", queue or "orders-high")
+        return SentMessage(f"b-{len(self.told)}", queue or "orders-high")
 
     async def reload(self) -> bool:
         self.told.append(("reload",))

@@ -18,7 +18,7 @@ import uvloop
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, Unavailable
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.sources import activemq, stomp
 from penstock.router.sources.activemq import ActiveMqSource
 from tests.integration.router.activemq_server import LOGIN, USER, ActiveMqServer, Client, break_connection, running, source_of
@@ -87,8 +87,8 @@ def play(server: ActiveMqServer, scene: Callable[[World], Coroutine[Any, Any, No
         runner.run(run())
 
 
-async def take(source: ActiveMqSource, number: int) -> list[Received]:
-    found: list[Received] = []
+async def take(source: ActiveMqSource, number: int) -> list[SourceMessage]:
+    found: list[SourceMessage] = []
     async with asyncio.timeout(LIMIT):
         while len(found) < number:
             try:
@@ -98,7 +98,7 @@ async def take(source: ActiveMqSource, number: int) -> list[Received]:
     return found
 
 
-def bodies_of(received: list[Received]) -> list[bytes]:
+def bodies_of(received: list[SourceMessage]) -> list[bytes]:
     return [each.body for each in received]
 
 
@@ -240,7 +240,7 @@ def test_an_old_delivery_settles_the_newest(server: ActiveMqServer) -> None:
 
 
 def test_a_nack_that_the_server_did_not_hear_of_is_made_up_for(server: ActiveMqServer) -> None:
-    async def comes_late(source: ActiveMqSource, first: Received) -> None:
+    async def comes_late(source: ActiveMqSource, first: SourceMessage) -> None:
         began = monotonic()
         (again,) = await take(source, 1)
         assert again.broker_id == first.broker_id

@@ -6,8 +6,8 @@ import asyncio
 import socket
 from typing import Any
 
-from penstock.http.client.allowed_addresses import Reach
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.allowed_addresses import AllowedAddresses
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
 from penstock.router.options import RouterOptions
 from penstock.testing.target import Target
@@ -27,7 +27,7 @@ async def call(url: str, allow: tuple[str, ...], leads_to: list[str] | None = No
             return [found for address in leads_to for found in await looked_up(address, port, type=socket.SOCK_STREAM)]
 
         loop.getaddrinfo = getaddrinfo  # type: ignore[method-assign]  # no name service on loopback gives such answers
-    transport = HttpTransport(RouterOptions(connect_timeout=1), Reach(allow))
+    transport = HttpTransport(RouterOptions(connect_timeout=1), AllowedAddresses(allow))
     told: asyncio.Future[Answer | Failure] = loop.create_future()
     transport.post(url, b"", b"{}", 5, told.set_result)
     async with asyncio.timeout(PATIENCE):
@@ -36,19 +36,19 @@ async def call(url: str, allow: tuple[str, ...], leads_to: list[str] | None = No
     return found
 
 
-def trouble(found: Answer | Failure) -> Trouble | int:
-    return found.trouble if isinstance(found, Failure) else found.status
+def trouble(found: Answer | Failure) -> FailureKind | int:
+    return found.kind if isinstance(found, Failure) else found.status
 
 
 def test_no_connection_is_opened_to_what_is_inside() -> None:
     """One host for each way to write one; every address and every spelling is in tests/unit/router."""
     with Target() as target:
         for host, expected in (
-            ("127.0.0.1", Trouble.NOT_ALLOWED),
-            ("LOCALHOST.", Trouble.NOT_ALLOWED),
-            ("[::ffff:127.0.0.1]", Trouble.NOT_ALLOWED),
-            ("169.254.169.254", Trouble.NOT_ALLOWED),
-            ("127.1", Trouble.MALFORMED),  # what systems read differently is no target at all
+            ("127.0.0.1", FailureKind.NOT_ALLOWED),
+            ("LOCALHOST.", FailureKind.NOT_ALLOWED),
+            ("[::ffff:127.0.0.1]", FailureKind.NOT_ALLOWED),
+            ("169.254.169.254", FailureKind.NOT_ALLOWED),
+            ("127.1", FailureKind.MALFORMED),  # what systems read differently is no target at all
         ):
             assert trouble(asyncio.run(call(f"http://{host}:{target.port}/", ()))) is expected, host
         assert target.accepted == 0
@@ -57,7 +57,7 @@ def test_no_connection_is_opened_to_what_is_inside() -> None:
 def test_a_name_that_leads_inside_is_called_if_the_operator_says_so() -> None:
     with Target() as target:
         url = f"http://hooks.example:{target.port}/"
-        for allow, expected in (("other.example", Trouble.NOT_ALLOWED), ("*.example", 200), ("127.0.0.0/8", 200)):
+        for allow, expected in (("other.example", FailureKind.NOT_ALLOWED), ("*.example", 200), ("127.0.0.0/8", 200)):
             assert trouble(asyncio.run(call(url, (allow,), ["127.0.0.1"]))) == expected, allow
         assert target.accepted == 2
 
@@ -65,7 +65,7 @@ def test_a_name_that_leads_inside_is_called_if_the_operator_says_so() -> None:
 def test_of_several_addresses_only_those_that_are_allowed_are_tried() -> None:
     with Target() as target:
         url = f"http://hooks.example:{target.port}/"
-        assert trouble(asyncio.run(call(url, ("127.0.0.2",), ["127.0.0.1", "127.0.0.2"]))) is Trouble.UNREACHABLE
+        assert trouble(asyncio.run(call(url, ("127.0.0.2",), ["127.0.0.1", "127.0.0.2"]))) is FailureKind.UNREACHABLE
         assert target.accepted == 0
         assert trouble(asyncio.run(call(url, ("127.0.0.1",), ["127.0.0.2", "169.254.169.254", "127.0.0.1"]))) == 200
 

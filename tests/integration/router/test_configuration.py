@@ -280,6 +280,29 @@ def test_spec_001_sync_lock_two_that_ask_at_once_ask_one_after_the_other() -> No
     run(test)
 
 
+def test_a_reload_does_not_wait_for_a_sync_that_tries_again_and_again() -> None:
+    async def test(told: Told) -> None:
+        async with config_server(ok(to_json(A)), DOWN, ok(to_json(B))) as server:
+            configuration = told.configuration(server)
+            await configuration.first()
+            paused, go_on = asyncio.Event(), asyncio.Event()
+
+            async def sleep(_seconds: float) -> None:
+                paused.set()
+                await go_on.wait()
+
+            configuration._sleep = sleep
+            sync = asyncio.create_task(configuration.again())
+            await paused.wait()
+
+            assert await configuration.again(tries=1) == B
+            go_on.set()
+            assert await sync is None  # what it found is in force already
+            assert told.warnings == []
+
+    run(test)
+
+
 def test_decision_27_without_an_answer_the_router_starts_from_what_was_cached(tmp_path: Path) -> None:
     cache = tmp_path / "deep" / "router.json"
 
@@ -293,6 +316,7 @@ def test_decision_27_without_an_answer_the_router_starts_from_what_was_cached(tm
 
             later = told.configuration(server, cache=cache)
             assert await later.first() == A
+            assert told.pauses == [], "it starts at once, and asks again meanwhile"
             assert told.kinds == [("CONFIG_SYNC_FAILED", CRITICAL)]
             assert "last known content" in told.warnings[0][2]
             assert later.trouble

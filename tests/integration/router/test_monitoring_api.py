@@ -11,7 +11,7 @@ import pytest
 from penstock.access import Principal, Verb
 from penstock.durations import SECOND
 from penstock.errors import Unauthenticated
-from penstock.http import Gate, HttpDoor, documented
+from penstock.http import Gate, HttpServer, documented
 from penstock.http.monitoring import monitoring_routes
 from penstock.router.core.circuit import State
 from penstock.router.core.outcome import Metric, Severity
@@ -54,13 +54,13 @@ class Doorman:
 @asynccontextmanager
 async def served(view: RouterView, *, gate: Gate | None = None, is_development: bool = False) -> AsyncIterator[Client]:
     routes = router_routes(view, version="1.2", is_development=is_development, collectors=[process_collector(version="1.2")])
-    door = HttpDoor(documented(routes, version="1.2", is_secured=gate is not None), gate=gate)
-    port = await door.start("127.0.0.1", 0)
+    http_server = HttpServer(documented(routes, version="1.2", is_secured=gate is not None), gate=gate)
+    port = await http_server.start("127.0.0.1", 0)
     try:
         async with connected(port) as client:
             yield client
     finally:
-        await door.stop(1.0)
+        await http_server.stop(1.0)
 
 
 def asked(
@@ -90,6 +90,8 @@ FULL_POOL = {
     "totalProcessed": 10,
     "totalSucceeded": 8,
     "totalFailed": 2,
+    "totalTransient": 1,
+    "totalThrottled": 1,
     "totalRateLimited": 1,
     "successRate": 0.8,
     "activeWorkers": 1,
@@ -131,13 +133,14 @@ FULL_QUEUE = {
     "totalFailed30min": 1,
     "successRate30min": 0.9,
     "totalDeferred": 2,
+    "totalDeadLettered": 1,
 }
 IDLE_QUEUE = {key: 1.0 if key.startswith("successRate") else 0 for key in FULL_QUEUE} | {"name": "idle", "throughput": 0.0}
 
 
 def breaker(name: str, state: str, *numbers: float) -> dict[str, object]:
     fields = ("successfulCalls", "failedCalls", "rejectedCalls", "failureRate", "bufferedCalls", "bufferSize")
-    return {"name": name, "state": state, **dict(zip(fields, numbers, strict=True))}
+    return {"name": name, "state": state, **dict(zip(fields, numbers, strict=True)), "pausedUntil": None}
 
 
 def flight(message_id: str, at: str, elapsed: int, *, pool: str = "HIGH", attempts: int = 0) -> dict[str, object]:
@@ -587,6 +590,20 @@ def test_seeds_are_spread_as_they_were_asked_for() -> None:
     run(scenario())
 
 
+def test_seeds_wait_for_the_first_configuration() -> None:
+    async def scenario() -> None:
+        view = SmallRouter()
+        view.change(is_ready=False, queues=[])
+        async with served(view, is_development=True) as client:
+            seeding = asyncio.create_task(client.ask("POST", "/api/seed/messages", b"{}"))
+            done, _ = await asyncio.wait([seeding], timeout=0.05)
+            assert not done
+            view.change(is_ready=True, queues=SmallRouter().snapshot().queues)
+            assert (await seeding).status == 200
+
+    run(scenario())
+
+
 def test_the_targets_for_trying_count_what_comes() -> None:
     async def scenario() -> None:
         async with served(SmallRouter(), is_development=True) as client:
@@ -608,13 +625,13 @@ def test_the_targets_for_trying_count_what_comes() -> None:
 
 def test_a_slow_target_does_not_keep_the_server_from_stopping() -> None:
     async def scenario() -> None:
-        door = HttpDoor(router_routes(SmallRouter(), version="1.2", is_development=True))
-        port = await door.start("127.0.0.1", 0)
+        http_server = HttpServer(router_routes(SmallRouter(), version="1.2", is_development=True))
+        port = await http_server.start("127.0.0.1", 0)
         async with connected(port) as client, connected(port) as other:
             await client.send(b"POST /api/test/slow HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n")
             while (await other.ask("GET", "/api/test/stats")).json()["totalRequests"] == 0:
                 pass
-            stopping = asyncio.create_task(door.stop(20))
+            stopping = asyncio.create_task(http_server.stop(20))
             assert (await client.answer()).status == 200
             await stopping
 
@@ -768,6 +785,7 @@ NUMBERS: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
     "flowcatalyst_pool_messages_succeeded_total": {POOL: 8},
     "flowcatalyst_pool_messages_failed_total": {POOL: 2},
     "flowcatalyst_pool_messages_ratelimited_total": {POOL: 1},
+    "flowcatalyst_pool_messages_throttled_total": {POOL: 1},
     "flowcatalyst_pool_messages_transient_total": {POOL: 1},
     "flowcatalyst_pool_errors_total": {(("errorType", "ERROR_CONFIG"), *POOL): 1},
     "flowcatalyst_pool_workers_active": {POOL: 1},
@@ -778,11 +796,13 @@ NUMBERS: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
     "flowcatalyst_queue_messages_consumed_total": {QUEUE: 9},
     "flowcatalyst_queue_messages_failed_total": {QUEUE: 1},
     "flowcatalyst_queue_messages_deferred_total": {QUEUE: 2},
+    "flowcatalyst_queue_messages_dead_lettered_total": {(*QUEUE, ("reason", "undeliverable")): 1},
     "flowcatalyst_queue_depth": {QUEUE: 45},
     "flowcatalyst_queue_pending": {QUEUE: 40},
     "flowcatalyst_queue_not_visible": {QUEUE: 5},
     "flowcatalyst_broker_available": {(): 1},
     "flowcatalyst_queuemanager_pools_active": {(): 2},
+    "flowcatalyst_queuemanager_default_pool_usage_total": {(): 3},
     "fc_pool_queue_size": {POOL: 2},
     "fc_pool_active_workers": {POOL: 1},
     "fc_pool_message_groups": {POOL: 2},
@@ -832,10 +852,10 @@ def test_beside_a_server_its_paths_stay_its_own_and_tell_of_the_router_too() -> 
     async def scenario() -> None:
         view, reasons = SmallRouter(), ["the disk is full"]
         server = monitoring_routes(version="1.2", problems=lambda: reasons, collectors=[router_collector(view)])
-        door = HttpDoor(
+        http_server = HttpServer(
             documented(routes_with_server(server, view, version="1.2"), version="1.2", is_secured=True), gate=Doorman()
         )
-        port = await door.start("127.0.0.1", 0)
+        port = await http_server.start("127.0.0.1", 0)
         async with connected(port) as client:
             view.change(pools=[])
             health = await client.ask("GET", "/health", X_API_Key="reader")
@@ -864,7 +884,7 @@ def test_beside_a_server_its_paths_stay_its_own_and_tell_of_the_router_too() -> 
             assert (await client.ask("GET", "/metrics")).status == 401
             assert "fc_in_pipeline_messages" in await scrape(client, "/metrics", X_API_Key="reader")
             assert "fc_in_pipeline_messages" in await scrape(client, "/q/metrics")
-        await door.stop(1.0)
+        await http_server.stop(1.0)
 
     run(scenario())
 
@@ -874,8 +894,8 @@ def test_a_server_that_is_there_for_its_router_answers_as_a_router() -> None:
         view, reasons = SmallRouter(), ["the disk is full"]
         server = monitoring_routes(version="1.2", problems=lambda: reasons, collectors=[router_collector(view)])
         routes = routes_with_server(server, view, version="1.2", leads=True)
-        door = HttpDoor(documented(routes, version="1.2", is_secured=True), gate=Doorman())
-        port = await door.start("127.0.0.1", 0)
+        http_server = HttpServer(documented(routes, version="1.2", is_secured=True), gate=Doorman())
+        port = await http_server.start("127.0.0.1", 0)
         async with connected(port) as client:
             for path in OPEN:
                 found = await client.ask("GET", path)
@@ -890,7 +910,7 @@ def test_a_server_that_is_there_for_its_router_answers_as_a_router() -> None:
                 assert (await client.ask("GET", path)).status == 503
             for path in ("/metrics", "/q/metrics"):
                 assert "fc_in_pipeline_messages" in await scrape(client, path)
-        await door.stop(1.0)
+        await http_server.stop(1.0)
 
     run(scenario())
 

@@ -23,8 +23,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType,
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
-from penstock.router.source import Depth
+from penstock.router.core.message import SourceMessage
+from penstock.router.source import QueueDepth
 from penstock.router.sources.nats import NatsSource
 from penstock.router.sources.nats_connection import NatsAddress, NatsConnection
 from tests.integration.router.nats_server import NatsServer, crash
@@ -77,8 +77,8 @@ async def send(client: Client, stream: str, count: int, first: int = 0) -> None:
     await client.jetstream().publish(f"{stream}.m", b"%d" % (first + count - 1))
 
 
-async def take(source: NatsSource, count: int) -> list[Received]:
-    taken: list[Received] = []
+async def take(source: NatsSource, count: int) -> list[SourceMessage]:
+    taken: list[SourceMessage] = []
     async with asyncio.timeout(PATIENCE):
         while len(taken) < count:
             with contextlib.suppress(Unavailable):
@@ -86,7 +86,7 @@ async def take(source: NatsSource, count: int) -> list[Received]:
     return taken
 
 
-def numbers(messages: list[Received]) -> list[int]:
+def numbers(messages: list[SourceMessage]) -> list[int]:
     return [int(received.body) for received in messages]
 
 
@@ -129,7 +129,7 @@ def test_a_consumer_that_exists_is_used_as_it_is_and_says_how_long_leases_are(se
                 await send(client, stream, 20)
                 assert numbers(await take(source, 9)) == list(range(9))
                 assert await source.poll(1, 0.2) == []
-                assert await source.depth() == Depth(pending=11, not_visible=9)
+                assert await source.depth() == QueueDepth(pending=11, not_visible=9)
 
     asyncio.run(run())
 
@@ -246,7 +246,7 @@ def test_numbers_of_a_stream_that_was_made_anew_are_other_messages(
             for received in again:
                 source.ack(received)
             await source.flush()
-            assert await source.depth() == Depth(0, 0)
+            assert await source.depth() == QueueDepth(0, 0)
 
     asyncio.run(run())
 
@@ -352,7 +352,7 @@ def test_what_a_living_router_of_the_same_consumer_holds_is_left_to_it(server: N
                     other.ack(received)
                 await other.flush()
                 assert await source.poll(1, 0.3) == []
-                assert await source.depth() == Depth(pending=0, not_visible=10)
+                assert await source.depth() == QueueDepth(pending=0, not_visible=10)
 
     asyncio.run(run())
 
@@ -414,7 +414,7 @@ def test_what_was_handed_out_and_no_longer_exists_is_forgotten(server: NatsServe
                         seen.add(int(received.body))
                         source.ack(received)
             await source.flush()
-            assert await source.depth() == Depth(0, 0)
+            assert await source.depth() == QueueDepth(0, 0)
 
     asyncio.run(run())
 

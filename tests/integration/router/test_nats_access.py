@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 
 import pytest
 import uvloop
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
 from penstock.router.sources.nats import NatsSource
 from penstock.router.sources.nats_connection import NatsAddress, parse_address
+from penstock.router.sources.nats_keys import USER, encoded, signed
 from tests.integration.router.certificate import CertificateFiles
 from tests.integration.router.nats_server import NatsServer
 from tests.ports import free_port
@@ -44,6 +48,8 @@ def test_an_address_is_read(subtests: pytest.Subtests) -> None:
         ("nats://h:1,g,[::1]:3/S/C/", NatsAddress((("h", 1), ("g", 4222), ("::1", 3)), "S", "C")),
         ("nats://u:p%40w:x@h/S/C", NatsAddress((("h", 4222),), "S", "C", user="u", password="p@w:x")),
         ("nats://t%2Fk@h/S/C", NatsAddress((("h", 4222),), "S", "C", token="t/k")),
+        ("nats://h/S/C?nkey=seed", NatsAddress((("h", 4222),), "S", "C", nkey="seed")),
+        ("nats://h/S/C?creds=a.creds", NatsAddress((("h", 4222),), "S", "C", creds="a.creds")),
         ("tls://h/S/C?ca=some.pem", NatsAddress((("h", 4222),), "S", "C", is_tls=True, ca="some.pem")),
     ]:
         with subtests.test(uri=uri):
@@ -77,6 +83,8 @@ def test_a_wrong_address_is_refused_and_shows_no_secret(subtests: pytest.Subtest
         "nats://u:hidden@h,,g/S/C",
         "nats://u:hidden@[::1/S/C",
         "nats://u:hidden@h/S/C?subject=",
+        "nats://u:hidden@h/S/C?nkey=file",
+        "nats://h/S/C?nkey=hidden&creds=hidden",
         "nats://u:hidden@h/S/C?subject=a..b",
         "nats://u:hidden@h/S/C?subject=a.>.b",
         "nats://u:hidden@h/S/C?subject=a%20b",
@@ -114,6 +122,80 @@ def test_a_token(tmp_path: Path) -> None:
         for who in ("", "wrong@"):
             with pytest.raises(FailedPrecondition, match="refuses these credentials"):
                 connects(f"nats://{who}{server.place}/S/C?subject=s")
+
+
+class Key:
+    """A key pair as NATS writes it: `public` (U…, A…, O…) and `seed` (SU…)."""
+
+    def __init__(self, kind: int) -> None:
+        self._key = Ed25519PrivateKey.generate()
+        self.public = encoded(bytes([kind]) + self._key.public_key().public_bytes_raw())
+        self.seed = encoded(bytes([18 << 3 | kind >> 5, (kind & 31) << 3]) + self._key.private_bytes_raw())
+
+    def jwt(self, subject: str, name: str, **nats: object) -> str:
+        """A JWT about `subject`, signed by this key."""
+        claims = {"jti": "x", "iat": 1_700_000_000, "iss": self.public, "sub": subject, "name": name, "nats": nats}
+        parts = [{"typ": "JWT", "alg": "ed25519-nkey"}, claims]
+        text = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+        return f"{text}.{base64.urlsafe_b64encode(self._key.sign(text.encode())).rstrip(b'=').decode()}"
+
+
+def test_a_user_with_a_key(tmp_path: Path) -> None:
+    user, other = Key(USER), Key(USER)
+    settings, seed, wrong = tmp_path / "settings", tmp_path / "seed", tmp_path / "wrong"
+    settings.write_text(f"authorization {{ users = [ {{nkey: {user.public}}} ] }}")
+    seed.write_text(f"{user.seed}\n")
+    wrong.write_text(other.seed)
+    with NatsServer(tmp_path, "-c", str(settings)) as server:
+        assert connects(f"nats://{server.place}/S/C?subject=s&nkey={seed}")
+        with pytest.raises(FailedPrecondition, match="refuses these credentials"):
+            connects(f"nats://{server.place}/S/C?subject=s&nkey={wrong}")
+
+
+def test_a_user_with_a_file_of_credentials(tmp_path: Path) -> None:
+    operator, account, user, system = Key(14 << 3), Key(0), Key(USER), Key(0)
+    plain = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1)
+    limits = plain | dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), -1)
+    about_account = operator.jwt(account.public, "shop", type="account", version=2, limits=limits)
+    about_system = operator.jwt(system.public, "SYS", type="account", version=2, limits=plain)
+    about_operator = operator.jwt(operator.public, "us", type="operator", version=2)
+    about_user = account.jwt(user.public, "router", type="user", version=2, subs=-1, data=-1, payload=-1, pub={}, sub={})
+    settings, creds = tmp_path / "settings", tmp_path / "router.creds"
+    settings.write_text(
+        f"operator: {about_operator}\nsystem_account: {system.public}\nresolver: MEMORY\n"
+        f"resolver_preload: {{ {account.public}: {about_account}, {system.public}: {about_system} }}"
+    )
+    creds.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{about_user}\n------END NATS USER JWT------\n\n"
+        f"************************* IMPORTANT *************************\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user.seed}\n------END USER NKEY SEED------\n"
+    )
+    with NatsServer(tmp_path, "-c", str(settings)) as server:
+        assert connects(f"nats://{server.place}/S/C?subject=s&creds={creds}")
+        with pytest.raises(FailedPrecondition, match="refuses these credentials"):
+            connects(f"nats://{server.place}/S/C?subject=s")
+
+
+def test_a_key_file_that_cannot_be_used_is_named_and_its_content_is_not(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    user, file = Key(USER), tmp_path / "file"
+    for option, content, why in [
+        ("nkey", "", "damaged"),
+        ("nkey", "hidden!", "not base32"),
+        ("nkey", user.seed[:20] + ("B" if user.seed[20] == "A" else "A") + user.seed[21:], "damaged"),
+        ("nkey", Key(0).seed, "not that of a user"),
+        ("creds", user.seed, "it has no NATS USER JWT"),
+        ("creds", "-----BEGIN NATS USER JWT-----\nhidden\n------END NATS USER JWT------", "it has no USER NKEY SEED"),
+        ("creds", "\xff", "not text"),
+    ]:
+        with subtests.test(option=option, why=why):
+            file.write_text(content, "latin-1")
+            with pytest.raises(FailedPrecondition, match=why) as refused:
+                signed("nonce", **{option: str(file)})
+            assert str(file) in str(refused.value)
+            assert "hidden" not in str(refused.value)
+            assert user.seed not in str(refused.value)
+    with pytest.raises(FailedPrecondition, match="No such file"):
+        signed("nonce", nkey=str(tmp_path / "nowhere"))
 
 
 def test_a_user_who_may_not_ask(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.errors import FailedPrecondition, QueueNotFound, SubscriptionNotFound, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.source import Source, SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
 from penstock.router.sources.remote import ServerQueues
@@ -48,7 +48,7 @@ async def place(clock: ManualClock | None = None) -> AsyncIterator[Place]:
             aio.close()
 
 
-def bodies(received: Sequence[Received]) -> list[bytes]:
+def bodies(received: Sequence[SourceMessage]) -> list[bytes]:
     return [one.body for one in received]
 
 

@@ -18,7 +18,7 @@ from penstock.errors import FailedPrecondition
 from penstock.http.client.answer import Answer
 from penstock.router.broker_records import BrokerRecords, dead_letter_queue, plain_target, redriven
 from penstock.router.core.config import QueueConfig, RouterConfig
-from penstock.router.core.message import Item, Pointer, Received
+from penstock.router.core.message import Pointer, RoutedMessage, SourceMessage
 from penstock.router.core.outcome import Outcome, judge
 from penstock.router.host import options_of, with_redriven
 from penstock.router.records import Attempt
@@ -57,20 +57,20 @@ def attempt(
     message_id: str,
     *,
     queue: str = "orders",
-    received: Received | None = None,
+    received: SourceMessage | None = None,
     pool: str = "P",
     target: str = TARGET,
     number: int = 1,
     calls: int = 1,
     came: Outcome = SUCCESS,
 ) -> Attempt:
-    tried = Item(Pointer(message_id, pool, target), queue, received or Received("x", b""))
+    tried = RoutedMessage(Pointer(message_id, pool, target), queue, received or SourceMessage("x", b""))
     return Attempt(tried, pool, number, calls, came, 1_500, SystemClock().now())
 
 
-def item(body: bytes, *, queue: str = "nats orders", attempts: int = 2) -> Item:
+def item(body: bytes, *, queue: str = "nats orders", attempts: int = 2) -> RoutedMessage:
     pointer = Pointer("order-1", "P", "https://user:secret@shop/hook?token=secret")
-    return Item(pointer, queue, Received("nats:7", body), attempts=attempts)
+    return RoutedMessage(pointer, queue, SourceMessage("nats:7", body), attempts=attempts)
 
 
 def test_a_trace_shows_attempts_among_the_rest_of_a_message_s_life() -> None:
@@ -145,7 +145,7 @@ def test_a_dead_message_of_another_queue_is_kept_and_comes_back_by_a_redrive(is_
             assert (again.name, again.uri) == ("router.nats-orders", "penstock:///queues/router.nats-orders")
             source = here.source(again)
             await source.start()
-            await asyncio.gather(*(here.records.bury(item(b"\0%d" % n), "malformed", "not JSON") for n in range(20)))
+            await asyncio.gather(*(here.records.dead_letter(item(b"\0%d" % n), "malformed", "not JSON") for n in range(20)))
             assert list(await source.poll(10, 0.1)) == [], "nobody is handed what is dead"
             letters = here.queues.dead_letters(again.name)
             assert sorted(letter.message.payload for letter in letters) == sorted(b"\0%d" % n for n in range(20))
@@ -173,7 +173,7 @@ def test_a_dead_message_of_another_queue_is_kept_and_comes_back_by_a_redrive(is_
 def test_dead_letters_survive_a_restart(tmp_path: Path) -> None:
     async def write() -> None:
         async with desk(tmp_path) as here:
-            await here.records.bury(item(b"x"), "malformed", "")
+            await here.records.dead_letter(item(b"x"), "malformed", "")
 
     async def read() -> None:
         async with desk(tmp_path) as here:
@@ -194,9 +194,9 @@ def test_a_queue_that_keeps_no_dead_letters_is_given_none() -> None:
         async with desk() as here:
             for name in ("orders", "router.orders"):
                 here.queues.create(name, Settings(dead_letter_enabled=False))
-            assert not hasattr(here.source(QueueConfig("orders", "penstock:///queues/orders")), "bury")
+            assert not hasattr(here.source(QueueConfig("orders", "penstock:///queues/orders")), "dead_letter")
             with pytest.raises(FailedPrecondition, match="keeps no dead letters"):
-                await here.records.bury(item(b"x", queue="orders"), "malformed", "")
+                await here.records.dead_letter(item(b"x", queue="orders"), "malformed", "")
             assert here.queues.stats("router.orders").published_total == 0
 
     asyncio.run(run())
@@ -211,11 +211,12 @@ def test_a_work_queue_keeps_its_own_dead_letters_with_the_reason() -> None:
             await source.start()
             here.queues.publish("orders", b"x")
             [received] = await source.poll(1, 1)
-            await source.bury(received, "ERROR_CONFIG", "the target answered with status 404")  # type: ignore[attr-defined]
+            await source.dead_letter(received, "ERROR_CONFIG", "the target answered with status 404", 3)  # type: ignore[attr-defined]
             [letter] = here.queues.dead_letters("orders")
             assert (letter.reason, letter.last_error) == ("ERROR_CONFIG", "the target answered with status 404")
+            assert letter.attempts == 3  # of the router: the queue delivered it once
             with pytest.raises(FailedPrecondition, match="not held any more"):
-                await source.bury(received, "again", "")  # type: ignore[attr-defined]
+                await source.dead_letter(received, "again", "", 1)  # type: ignore[attr-defined]
             await source.stop()
 
     asyncio.run(run())
@@ -252,8 +253,8 @@ def test_a_dead_message_with_long_texts_of_many_bytes_is_kept() -> None:
     async def run() -> None:
         async with desk() as made:
             text = "п" * 2_000
-            dead = Item(Pointer(text, text, f"https://shop/{text}"), text, Received(text, b"body"), attempts=1)
-            await made.records.bury(dead, "undeliverable", text)
+            dead = RoutedMessage(Pointer(text, text, f"https://shop/{text}"), text, SourceMessage(text, b"body"), attempts=1)
+            await made.records.dead_letter(dead, "undeliverable", text)
 
             (letter,) = made.queues.dead_letters(dead_letter_queue(text))
             assert letter.message.payload == b"body"
@@ -265,7 +266,7 @@ def test_attempts_of_a_queue_that_was_another_one_before_are_written_down() -> N
     async def run() -> None:
         async with desk() as made:
             made.local.numbers["orders"] = (1, 1)
-            made.records.attempted(attempt("m", received=Received("nats:7", b"", b"a receipt of NATS")))
+            made.records.attempted(attempt("m", received=SourceMessage("nats:7", b"", b"a receipt of NATS")))
             await made.records.flush()
 
     asyncio.run(run())
@@ -292,3 +293,12 @@ def test_a_file_that_holds_no_signing_secret_is_refused(content: bytes, said: st
         options_of(ServerSettings(memory=True, router_signing_secret_file=file))
 
     assert "two" not in str(refused.value)
+
+
+def test_settings_of_the_router_reach_its_options() -> None:
+    plain = options_of(ServerSettings(memory=True))
+    assert (plain.breaker_scope, plain.max_pools, plain.pool_warning_threshold) == ("target", 10_000, 5_000)
+    given = options_of(
+        ServerSettings(memory=True, router_breaker_scope="endpoint", router_max_pools=10, router_pool_warning_threshold=7)
+    )
+    assert (given.breaker_scope, given.max_pools, given.pool_warning_threshold) == ("endpoint", 10, 7)

@@ -14,7 +14,7 @@ from penstock.http.client.answer import Answer
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.options import RouterOptions
-from penstock.router.records import NoRecords
+from penstock.router.records import NullRecords
 from penstock.router.router import Router
 from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
@@ -41,7 +41,7 @@ async def delivered(fifo: str, concurrency: int, changes: Callable[[Router], Awa
         def script(request: Request) -> None:
             asyncio.get_running_loop().call_later(0.002, request.answer, Answer(200))
 
-        transport, records = ScriptedTransport(script), NoRecords()
+        transport, records = ScriptedTransport(script), NullRecords()
         options = RouterOptions(fifo=fifo)  # type: ignore[arg-type]  # one of two
         router = Router(lambda queue: open_source(queue, context), transport, records, options)
         manager.create("orders", Settings(max_retries=0))
@@ -88,12 +88,12 @@ def test_a_queue_whose_server_dies_is_unhealthy_and_restarted_until_it_is_back(t
     async def play(server: NatsServer) -> None:
         clock, transport = ManualClock(), ScriptedTransport(open_calls)
         context = SourceContext(environment={}, clock=SystemClock())
-        router = Router(lambda queue: open_source(queue, context), transport, NoRecords(), clock=clock)
+        router = Router(lambda queue: open_source(queue, context), transport, NullRecords(), clock=clock)
         place = QueueConfig("orders", f"nats://{server.place}/ORDERS/router?subject=orders.>")
         await router.apply(RouterConfig((place,), (PoolConfig("P", 2),)))
         feed = router.feeds["orders"]
         await until(lambda: feed.source.is_healthy)
-        await feed.source.send(body("first"), "")  # type: ignore[attr-defined]  # it fulfils TakesMessages
+        await feed.source.send(body("first"), "")  # type: ignore[attr-defined]  # it fulfils AcceptsMessages
         await until(lambda: transport.open)
         server.kill()
         transport.one("first").answer()

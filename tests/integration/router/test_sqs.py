@@ -16,8 +16,8 @@ import pytest
 from botocore.session import Session  # type: ignore[import-untyped]
 
 from penstock.errors import FailedPrecondition, QueueNotFound
-from penstock.router.core.message import Received
-from penstock.router.source import Depth
+from penstock.router.core.message import SourceMessage
+from penstock.router.source import QueueDepth
 from penstock.router.sources.sqs import SqsSource
 from penstock.testing.sources.driver import some, take
 from tests.integration.router.sqs_server import KEYS, REGION, SqsServer, source_of
@@ -28,7 +28,7 @@ def server(shared_sqs: SqsServer) -> SqsServer:
     return shared_sqs
 
 
-def bodies(received: list[Received]) -> list[str]:
+def bodies(received: list[SourceMessage]) -> list[str]:
     return [each.body.decode() for each in received]
 
 
@@ -128,7 +128,7 @@ def test_a_message_whose_receipt_handle_is_not_good_is_deleted_when_it_comes_aga
         source = source_of(url, server.endpoint)
         await source.start()
         seen = server.sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)["Messages"][0]
-        source.ack(Received(seen["MessageId"], b"", "a receipt handle that SQS does not know"))
+        source.ack(SourceMessage(seen["MessageId"], b"", "a receipt handle that SQS does not know"))
         await source.flush()
         assert server.left(url) == 2
         received = [each for _ in range(2) for each in await source.poll(10, 0)]
@@ -150,11 +150,11 @@ def test_a_poll_for_many_gets_the_ten_that_sqs_gives_at_a_time_and_all_can_be_se
         assert len(held) == 10
         while len(held) < 35:
             held += await some(source, 200)
-        assert await source.depth() == Depth(0, 35)
+        assert await source.depth() == QueueDepth(0, 35)
         for number, received in enumerate(held):
             source.ack(received) if number < 20 else source.nack(received, 0)
         await source.flush()
-        assert await source.depth() == Depth(15, 0)
+        assert await source.depth() == QueueDepth(15, 0)
         await source.stop()
 
     asyncio.run(scenario())
@@ -243,7 +243,7 @@ def test_a_server_that_checks_signatures_takes_ours_and_wrong_credentials_are_na
         assert received.body == b"for the right one"
         source.ack(received)
         await source.flush()
-        assert await source.depth() == Depth(0, 0)
+        assert await source.depth() == QueueDepth(0, 0)
         await source.stop()
 
     async def refused(changes: dict[str, str], problem: str) -> None:

@@ -11,7 +11,9 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.errors import Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
+from penstock.router.feed import Feed
+from penstock.router.source import SourceContext, open_source
 from penstock.router.sources import sqs
 from penstock.router.sources.sqs import SqsSource
 from penstock.router.sources.sqs_api import CALL_SECONDS, SqsApi, address_of
@@ -19,11 +21,12 @@ from penstock.testing.sources.driver import take
 from tests.integration.router.sqs_script import URL, Answer, Call, always, error, messages, quiet, scripted, settled, started
 from tests.integration.router.sqs_server import KEYS, source_of
 from tests.together import play_together
+from tests.unit.router.worlds import World
 
 
-def received(*names: str) -> list[Received]:
+def received(*names: str) -> list[SourceMessage]:
     """Messages that another source was handed."""
-    return [Received(name, b"", f"r-{name}") for name in names]
+    return [SourceMessage(name, b"", f"r-{name}") for name in names]
 
 
 def names(found: Any) -> list[str]:
@@ -115,6 +118,52 @@ def test_stop_cuts_polls_and_who_cancels_a_poll_is_told() -> None:
                 assert [list(await poll) for poll in polls[1:]] == [[], []]
             assert list(await source.poll(10, 20)) == []
             assert not source.is_healthy
+
+    asyncio.run(scenario())
+
+
+def test_a_feed_that_stops_awaits_its_long_poll_and_gives_back_what_the_poll_brings() -> None:
+    """SQS would deliver to a poll that was cut, and hide the message until its lease ends."""
+
+    async def scenario() -> None:
+        answers: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        async def answer(call: Call) -> Answer:
+            return await answers if call.action == "ReceiveMessage" else settled(call)
+
+        async with scripted(answer) as server, asyncio.timeout(30):
+            world = World()
+            world.router.may_poll = lambda: not answers.done()  # what comes then is not delivered
+            feed = Feed(QueueConfig("orders", URL), source_of(URL, server.endpoint), world.router, SystemClock(), 10)
+            feed.start()
+            while not server.of("ReceiveMessage"):
+                server.came.clear()
+                await server.came.wait()
+            stopping = asyncio.create_task(feed.stop_polling(25))
+            await asyncio.sleep(0)
+            answers.set_result(messages("a"))
+
+            assert await stopping
+            await feed.close()
+
+            changes = server.of("ChangeMessageVisibilityBatch")
+            assert [(call.receipts, call.parameters["Entries"][0]["VisibilityTimeout"]) for call in changes] == [(["r-a"], 0)]
+            assert len(server.of("ReceiveMessage")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_poll_asks_for_as_many_messages_and_as_many_seconds_as_the_settings_say() -> None:
+    async def scenario() -> None:
+        async with scripted() as server:
+            environment = {**KEYS, "SQS_ENDPOINT_OVERRIDE": server.endpoint}
+            context = SourceContext(environment=environment, clock=SystemClock(), sqs_max_messages=3, sqs_wait_seconds=2)
+            source = open_source(QueueConfig("orders", URL), context)
+            await source.start()
+            await source.poll(10, 20)
+            await source.stop()
+            asked = server.of("ReceiveMessage")[0].parameters
+            assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"]) == (3, 2)
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.client import HttpTransport
 from penstock.router.options import RouterOptions
 from penstock.testing.certificates import Authority, self_signed
@@ -62,8 +62,8 @@ def says_and_closes(data: bytes) -> Talk:
     return talk
 
 
-def trouble(found: Answer | Failure) -> Trouble | None:
-    return found.trouble if isinstance(found, Failure) else None
+def trouble(found: Answer | Failure) -> FailureKind | None:
+    return found.kind if isinstance(found, Failure) else None
 
 
 # ── requests and answers ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,7 +354,7 @@ def test_a_kept_connection_is_replaced_once_alone(run: Callable[[Play], None]) -
         async with RawTarget(talk) as target:
             caller = Caller(transport(per_target=1), target.url)
             assert await caller.one() == Answer(200)
-            assert trouble(await caller.one()) is Trouble.BROKEN
+            assert trouble(await caller.one()) is FailureKind.BROKEN
             await caller.transport.close()
 
         assert len(target.wires) == 2
@@ -373,7 +373,7 @@ def test_after_the_first_byte_of_an_answer_nothing_is_replaced(run: Callable[[Pl
         async with RawTarget(talk) as target:
             caller = Caller(transport(), target.url)
             assert await caller.one() == Answer(200)
-            assert trouble(await caller.one()) is Trouble.BROKEN
+            assert trouble(await caller.one()) is FailureKind.BROKEN
             await caller.transport.close()
 
         assert len(target.wires) == 1
@@ -428,7 +428,7 @@ def test_a_call_without_an_answer_ends_at_its_time_and_its_connection_is_closed(
             for timeout in [0.4, 0.2, 0.3, 0.1]:
                 caller.post(timeout=timeout)
             ends = await caller.wait(4)
-            assert [trouble(end) for end in ends] == [Trouble.TIMEOUT] * 4
+            assert [trouble(end) for end in ends] == [FailureKind.TIMEOUT] * 4
             assert [number for number, _ in caller.ends] == [3, 1, 2, 0]
             assert loop.time() - start > 0.35
             await until(lambda: target.open == 0)
@@ -444,7 +444,7 @@ def test_the_wait_for_a_turn_counts_towards_the_timeout(run: Callable[[Play], No
             caller = Caller(transport(per_target=1), target.url)
             caller.post(timeout=PATIENCE)
             await until(lambda: target.open == 1)
-            assert trouble(await caller.one(seconds=0.05)) is Trouble.TIMEOUT
+            assert trouble(await caller.one(seconds=0.05)) is FailureKind.TIMEOUT
             stats = caller.transport.stats()[0]
             assert (stats.in_flight, stats.waiting) == (1, 0)
             await caller.transport.close()
@@ -488,8 +488,8 @@ def test_closing_ends_every_call_and_connection(run: Callable[[Play], None]) -> 
             caller.post("http://127.0.0.1:9/")
             await until(lambda: target.open == 2)
             await caller.transport.close()
-            assert [trouble(end) for end in await caller.wait(6)].count(Trouble.CANCELLED) >= 5
-            assert trouble(await caller.one()) is Trouble.CANCELLED
+            assert [trouble(end) for end in await caller.wait(6)].count(FailureKind.CANCELLED) >= 5
+            assert trouble(await caller.one()) is FailureKind.CANCELLED
             await until(lambda: target.open == 0)
             assert caller.transport.stats() == []
             await caller.transport.close()
@@ -530,7 +530,7 @@ def test_what_is_not_an_answer_is_a_broken_connection(run_rows: Rows) -> None:
         async with RawTarget(says_and_closes(said)) as target:
             caller = Caller(transport(), target.url)
             found = await caller.one()
-            assert trouble(found) is Trouble.BROKEN
+            assert trouble(found) is FailureKind.BROKEN
             assert isinstance(found, Failure)
             assert target.url.removesuffix("/orders") in found.text
             await until(lambda: caller.transport.stats()[0].open == 0)
@@ -546,7 +546,7 @@ def test_a_url_that_cannot_be_called_is_malformed(run_rows: Rows) -> None:
         caller.post().cancel()
         await caller.transport.close()
         assert isinstance(found, Failure)
-        assert found.trouble is Trouble.MALFORMED
+        assert found.kind is FailureKind.MALFORMED
         assert "secret" not in found.text
         assert len(caller.ends) == 1
 
@@ -562,7 +562,7 @@ def test_a_port_where_nobody_listens_is_unreachable_for_every_call(run: Callable
                 caller = Caller(transport(per_target=3), f"{scheme}://127.0.0.1:{free.getsockname()[1]}/")
                 for _ in range(10):
                     caller.post()
-                assert [trouble(end) for end in await caller.wait(10)] == [Trouble.UNREACHABLE] * 10
+                assert [trouble(end) for end in await caller.wait(10)] == [FailureKind.UNREACHABLE] * 10
                 await caller.transport.close()
 
     run(play)
@@ -577,7 +577,7 @@ def test_a_connection_that_is_never_made_is_a_connect_timeout(run_rows: Rows) ->
             caller = Caller(transport(connect_timeout=0.2), f"{scheme}://127.0.0.1:{full.getsockname()[1]}/")
             for _ in range(3):
                 caller.post()
-            assert {trouble(end) for end in await caller.wait(3)} == {Trouble.CONNECT_TIMEOUT}
+            assert {trouble(end) for end in await caller.wait(3)} == {FailureKind.CONNECT_TIMEOUT}
             await caller.transport.close()
 
     run_rows({scheme: partial(play, scheme) for scheme in ("http", "https")})
@@ -589,7 +589,7 @@ def test_a_name_that_leads_nowhere_is_unresolved(run: Callable[[Play], None], mo
         names.install(monkeypatch)
         for _ in range(50):
             caller.post()
-        assert [trouble(end) for end in await caller.wait(50)] == [Trouble.UNRESOLVED] * 50
+        assert [trouble(end) for end in await caller.wait(50)] == [FailureKind.UNRESOLVED] * 50
         assert names.asked == ["nowhere.invalid"], "all of them wait for one answer"
         await caller.transport.close()
 
@@ -607,7 +607,7 @@ def test_an_address_is_checked_at_every_connect_and_the_very_address_is_called(
             assert await caller.one() == Answer(200)
             await until(lambda: caller.transport.stats()[0].open == 0)
             reach.refused = frozenset({"127.0.0.66", "127.0.0.1"})
-            assert trouble(await caller.one()) is Trouble.NOT_ALLOWED
+            assert trouble(await caller.one()) is FailureKind.NOT_ALLOWED
             await caller.transport.close()
 
         assert reach.asked == [("hooks.example", address, target.port) for address in ["127.0.0.66", "127.0.0.1"] * 2]
@@ -667,7 +667,7 @@ def test_a_certificate_that_does_not_fit_breaks_the_connection(run: Callable[[Pl
                 for _ in range(3):
                     caller.post()
                 found = await caller.wait(3)
-                assert [trouble(end) for end in found] == [Trouble.BROKEN] * 3
+                assert [trouble(end) for end in found] == [FailureKind.BROKEN] * 3
                 assert isinstance(found[0], Failure)
                 assert "certificate" in found[0].text
                 await caller.transport.close()
@@ -683,7 +683,7 @@ def test_a_target_that_speaks_no_tls_breaks_the_connection(run: Callable[[Play],
     async def play() -> None:
         async with RawTarget(garbles) as target:
             caller = Caller(transport(tls=authority.client()), target.url.replace("http:", "https:"))
-            assert trouble(await caller.one()) is Trouble.BROKEN
+            assert trouble(await caller.one()) is FailureKind.BROKEN
             await caller.transport.close()
 
     run(play)
@@ -762,7 +762,7 @@ def test_the_certificates_of_the_machine_are_trusted_by_default(run: Callable[[P
     async def play() -> None:
         async with RawTarget(says(OK), tls=authority.server()) as target:
             caller = Caller(transport(), target.url)
-            assert trouble(await caller.one()) is Trouble.BROKEN
+            assert trouble(await caller.one()) is FailureKind.BROKEN
             await caller.transport.close()
 
     run(play)

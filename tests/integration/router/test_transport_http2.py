@@ -7,7 +7,7 @@ from h2 import events
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.testing.certificates import Authority
 from tests.integration.router.h2_target import H2Target, Stream
 from tests.integration.router.raw_target import Caller, Play, transport, until
@@ -26,8 +26,8 @@ def keeps_silent(_: Stream) -> None:
     pass
 
 
-def trouble(found: Answer | Failure) -> Trouble | None:
-    return found.trouble if isinstance(found, Failure) else None
+def trouble(found: Answer | Failure) -> FailureKind | None:
+    return found.kind if isinstance(found, Failure) else None
 
 
 def test_a_request_is_whole_and_its_answer_comes_back(run: Callable[[Play], None], authority: Authority) -> None:
@@ -144,7 +144,7 @@ def test_a_target_that_takes_no_streams_keeps_no_connection(run: Callable[[Play]
     async def play() -> None:
         async with H2Target(answers, authority.server(), {SettingCodes.MAX_CONCURRENT_STREAMS: 0}) as target:
             caller = Caller(transport(tls=authority.client(), idle=0.2), target.url)
-            assert trouble(await caller.one(seconds=0.5)) is Trouble.TIMEOUT
+            assert trouble(await caller.one(seconds=0.5)) is FailureKind.TIMEOUT
             await until(lambda: target.open == 0 and not caller.transport.stats())
             await caller.transport.close()
 
@@ -175,7 +175,7 @@ def test_a_refused_stream_is_sent_again_once(run: Callable[[Play], None], author
         async with H2Target(react, authority.server()) as target:
             caller = Caller(transport(tls=authority.client()), target.url)
             assert await caller.one() == Answer(200)
-            assert trouble(await caller.one()) is Trouble.BROKEN
+            assert trouble(await caller.one()) is FailureKind.BROKEN
             await caller.transport.close()
 
         assert len(target.streams) == 4
@@ -196,7 +196,7 @@ def test_a_stream_that_is_reset_breaks_alone(run: Callable[[Play], None], author
             first, second, third = await caller.wait(3)
             assert (first, third) == (Answer(200), Answer(200))
             assert isinstance(second, Failure)
-            assert second.trouble is Trouble.BROKEN
+            assert second.kind is FailureKind.BROKEN
             assert "INTERNAL_ERROR" in second.text
             await caller.transport.close()
 
@@ -253,7 +253,7 @@ def test_a_kept_connection_that_turns_out_closed_is_replaced_silently(run: Calla
         async with H2Target(answers, authority.server()) as target:
             caller = Caller(transport(tls=authority.client()), target.url)
             target.react = closes
-            assert trouble(await caller.one()) is Trouble.BROKEN, "the first call on a connection is not replaced"
+            assert trouble(await caller.one()) is FailureKind.BROKEN, "the first call on a connection is not replaced"
             assert await caller.one() == Answer(200)
             target.react = closes
             assert await caller.one() == Answer(200)
@@ -328,7 +328,7 @@ def test_a_call_that_is_cancelled_or_too_late_gives_up_its_stream_alone(
             cancelled = caller.post()
             await until(lambda: len(target.streams) == 2)
             cancelled.cancel()
-            assert trouble(await caller.one(seconds=0.05)) is Trouble.TIMEOUT
+            assert trouble(await caller.one(seconds=0.05)) is FailureKind.TIMEOUT
             await until(lambda: [stream.is_reset for stream in target.streams] == [False, True, True])
             assert caller.transport.stats()[0].in_flight == 1
             target.streams[0].answer()
@@ -371,7 +371,7 @@ def test_what_is_not_http_2_breaks_every_call_of_the_connection(run: Callable[[P
             await until(lambda: len(target.streams) == 3)
             target.wires[0].transport.write(data)
             target.wires[0].transport.close()
-            assert [trouble(end) for end in await caller.wait(3)] == [Trouble.BROKEN] * 3
+            assert [trouble(end) for end in await caller.wait(3)] == [FailureKind.BROKEN] * 3
             await until(lambda: caller.transport.stats()[0].open == 0)
             await caller.transport.close()
 
@@ -392,7 +392,7 @@ def test_a_ping_is_answered_and_a_connection_that_answers_none_is_given_up(
             for kind in [events.PingAckReceived, events.PingReceived]:
                 await until(lambda kind=kind: any(isinstance(event, kind) for event in wire.events))  # type: ignore[misc]
             wire.reads = False
-            assert trouble((await caller.wait(1))[0]) is Trouble.BROKEN
+            assert trouble((await caller.wait(1))[0]) is FailureKind.BROKEN
             await caller.transport.close()
 
     run(play)
@@ -405,7 +405,7 @@ def test_a_target_without_http_2_gets_http_1_1(run: Callable[[Play], None], auth
             tls.set_alpn_protocols(["http/1.1"])
             caller = Caller(transport(tls=authority.client()), target.url)
             caller.post(timeout=1)
-            assert trouble((await caller.wait(1))[0]) is Trouble.BROKEN, "that server cannot read it, but it was asked"
+            assert trouble((await caller.wait(1))[0]) is FailureKind.BROKEN, "that server cannot read it, but it was asked"
             await caller.transport.close()
 
         assert target.streams == []
@@ -424,7 +424,7 @@ def test_closing_ends_every_stream_and_idle_connections_are_closed(run: Callable
                 caller.post()
             await until(lambda: len(target.streams) == 6)
             await caller.transport.close()
-            assert [trouble(end) for end in (await caller.wait(6))[1:]] == [Trouble.CANCELLED] * 5
+            assert [trouble(end) for end in (await caller.wait(6))[1:]] == [FailureKind.CANCELLED] * 5
             await until(lambda: target.open == 0)
 
     run(play)

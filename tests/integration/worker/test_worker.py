@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import threading
+import traceback
 
 import pytest
 
@@ -168,6 +169,42 @@ def test_each_end_is_told_to_listeners_and_to_the_log_without_payloads(caplog: p
             assert "password" not in caplog.text
 
     run(scenario)
+
+
+def test_a_retry_is_one_line_of_the_log_and_a_dead_letter_has_the_frames_of_the_task_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with PubSub() as pubsub:
+            worker = Worker(pubsub=pubsub)
+
+            @worker.task("q", retries=2, backoff=0)
+            def in_thread() -> None:
+                raise ValueError("no\nroute")
+
+            @worker.task("q", retries=2, backoff=0)
+            async def in_loop() -> None:
+                in_thread()
+
+            await in_thread.send()
+            await in_loop.send()
+            await worker.start()
+            await done(worker, dead=2)
+            await worker.close()
+
+    run(scenario)
+
+    retried = [one for one in caplog.records if "outcome=retried" in one.getMessage()]
+    assert [one.exc_info for one in retried] == [None] * 4
+    assert all(
+        "\n" not in line and "error='ValueError: no\\nroute' at=test_worker.py:" in line for line in map(str, caplog.messages)
+    )
+    dead = [one for one in caplog.records if "outcome=dead" in one.getMessage()]
+    for one in dead:
+        assert one.exc_info is not None
+        frames = [frame.name for frame in traceback.extract_tb(one.exc_info[2])]
+        assert frames[0] in {"in_thread", "in_loop"}
+    assert len(dead) == 2
 
 
 def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,6 +29,14 @@ def test_a_call_that_costs_more_takes_the_place_of_several() -> None:
     assert limit.take(NOW + SECOND // 2, NOW)[0] == 0
 
 
+def test_what_was_done_already_is_paid_for_by_waiting() -> None:
+    limit = RateLimit(4, burst=3)
+
+    assert limit.spend(0, NOW, 3) == (0, NOW + 3 * SECOND // 4)
+    assert limit.spend(NOW + 3 * SECOND // 4, NOW, 2) == (SECOND // 2, NOW + 5 * SECOND // 4)
+    assert limit.spend(NOW, NOW + SECOND, 1) == (0, NOW + 5 * SECOND // 4)
+
+
 def test_a_call_that_costs_more_than_a_burst_goes_when_a_whole_burst_may() -> None:
     limit = RateLimit(4, burst=3)
 

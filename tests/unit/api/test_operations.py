@@ -40,6 +40,7 @@ GIVEN = {
     "encoding": "JSON",
     "definition": '"string"',
     "payload": "x",
+    "changes": {},
     **dict.fromkeys(KINDS, "some-name"),
 }
 

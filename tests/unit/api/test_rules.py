@@ -45,8 +45,8 @@ SUB = "projects/penstock/subscriptions/sub"
 PUSH = messages.PushConfig(push_endpoint="https://example.com/push")
 
 
-class Door:
-    """The services of the Pub/Sub door."""
+class GoogleServices:
+    """The services of the Google Pub/Sub API."""
 
     def __init__(self, service: Service) -> None:
         self.resources = resources = Resources(service.aio, service.projects)
@@ -66,15 +66,15 @@ class Door:
         await self._subscriber.modify_push_config(request, ANYONE)
 
 
-def scenario(play: Callable[[Operations, Door], Coroutine[Any, Any, None]], broker: Broker | None = None) -> None:
-    """Run a test on an embedded broker: its operations, and what the Pub/Sub door would do beside them."""
+def scenario(play: Callable[[Operations, GoogleServices], Coroutine[Any, Any, None]], broker: Broker | None = None) -> None:
+    """Run a test on an embedded broker: its operations, and what the Google Pub/Sub API would do beside them."""
 
     async def run() -> None:
         inner = broker or Broker(clock=ManualClock())
         service = embedded_service(inner)
         try:
             async with asyncio.timeout(20):
-                await play(Operations(service, ANYONE, "penstock"), Door(service))
+                await play(Operations(service, ANYONE, "penstock"), GoogleServices(service))
         finally:
             service.close()
             service.aio.close()
@@ -91,7 +91,7 @@ def javascript(code: str) -> list[Any]:
 
 
 def test_a_schema_is_made_looked_at_changed_and_deleted() -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         made = await operations.create_schema("order", "AVRO", AVRO)
         assert (made.name, made.kind, made.definition) == ("order", "AVRO", AVRO)
         assert await operations.get_schema("order") == made
@@ -111,7 +111,7 @@ def test_a_schema_is_made_looked_at_changed_and_deleted() -> None:
 
 
 def test_more_schemas_than_a_page_are_listed() -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         for number in range(105):
             await operations.create_schema(f"order-{number:03}", "AVRO", AVRO)
         assert [one.name for one in await operations.list_schemas()] == [f"order-{number:03}" for number in range(105)]
@@ -149,7 +149,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_what_is_wrong_about_schemas_is_refused(subtests: pytest.Subtests) -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         await operations.create_schema("known", "AVRO", AVRO)
         for name, arguments in WRONG:
             with subtests.test(name, **arguments):
@@ -162,7 +162,7 @@ def test_what_is_wrong_about_schemas_is_refused(subtests: pytest.Subtests) -> No
 
 
 def test_what_a_schema_accepts_is_said_nothing_about() -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         await operations.validate_schema("PROTOCOL_BUFFER", PROTO)
         await operations.create_schema("order", "PROTOCOL_BUFFER", PROTO)
         await operations.validate_message("order", b"\x0a\x01x", "BINARY")
@@ -172,7 +172,7 @@ def test_what_a_schema_accepts_is_said_nothing_about() -> None:
 
 
 def test_a_topic_with_a_schema_takes_what_fits_and_refuses_the_rest() -> None:
-    async def play(operations: Operations, door: Door) -> None:
+    async def play(operations: Operations, api: GoogleServices) -> None:
         await operations.create_schema("order", "AVRO", AVRO)
         await operations.create_topic("orders", schema="order", retention=3_600)
         await operations.create_subscription("sub", "orders", SubscriptionOptions())
@@ -183,7 +183,7 @@ def test_a_topic_with_a_schema_takes_what_fits_and_refuses_the_rest() -> None:
         [delivery] = pulled.deliveries
         assert delivery.message.attributes is not None
         assert delivery.message.attributes["googclient_schemaname"] == "projects/penstock/schemas/order"
-        shown = door.resources.topic(door.resources.broker.catalog.topic("orders"))
+        shown = api.resources.topic(api.resources.broker.catalog.topic("orders"))
         assert (shown.schema_settings.schema, shown.message_retention_duration.seconds) == (
             "projects/penstock/schemas/order",
             3_600,
@@ -196,7 +196,7 @@ def test_a_topic_with_a_schema_takes_what_fits_and_refuses_the_rest() -> None:
 
 
 def test_a_topic_needs_a_schema_that_exists() -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         with pytest.raises(SchemaNotFound):
             await operations.create_topic("orders", schema="order")
         with pytest.raises(TopicNotFound):
@@ -206,7 +206,7 @@ def test_a_topic_needs_a_schema_that_exists() -> None:
 
 
 def test_a_publish_to_a_topic_with_a_schema_is_repeated_without_effect() -> None:
-    async def play(operations: Operations, _: Door) -> None:
+    async def play(operations: Operations, _: GoogleServices) -> None:
         await operations.create_schema("order", "AVRO", AVRO)
         await operations.create_topic("orders", schema="order")
         await operations.create_subscription("sub", "orders", SubscriptionOptions())
@@ -226,8 +226,8 @@ def test_a_publish_to_a_topic_with_a_schema_is_repeated_without_effect() -> None
 
 
 def test_the_transforms_of_a_topic_are_applied_and_what_they_drop_has_an_id_that_nothing_has() -> None:
-    async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic(message_transforms=javascript(DROP))
+    async def play(operations: Operations, api: GoogleServices) -> None:
+        await api.create_topic(message_transforms=javascript(DROP))
         await operations.create_subscription("sub", "orders", SubscriptionOptions())
         batch = [Message(b"drop"), Message(b"keep"), Message(b"drop"), Message(b"too")]
         ids = await operations.publish("orders", batch, ("me", 1))
@@ -240,9 +240,9 @@ def test_the_transforms_of_a_topic_are_applied_and_what_they_drop_has_an_id_that
 
 
 def test_the_transforms_of_a_subscription_are_applied_to_pulls_and_feeds() -> None:
-    async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic()
-        await door.create_subscription(message_transforms=javascript(SHOUT))
+    async def play(operations: Operations, api: GoogleServices) -> None:
+        await api.create_topic()
+        await api.create_subscription(message_transforms=javascript(SHOUT))
         await operations.publish("orders", [Message(b"a")])
         assert [one.message.data for one in (await operations.pull("sub", 10)).deliveries] == [b"A"]
         await operations.publish("orders", [Message(b"b")])
@@ -255,9 +255,9 @@ def test_the_transforms_of_a_subscription_are_applied_to_pulls_and_feeds() -> No
 
 
 def test_a_subscription_that_pushes_is_neither_pulled_nor_fed() -> None:
-    async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic()
-        await door.create_subscription(push_config=PUSH)
+    async def play(operations: Operations, api: GoogleServices) -> None:
+        await api.create_topic()
+        await api.create_subscription(push_config=PUSH)
         with pytest.raises(FailedPrecondition, match="pushes"):
             await operations.pull("sub")
         with pytest.raises(FailedPrecondition, match="pushes"):
@@ -267,12 +267,12 @@ def test_a_subscription_that_pushes_is_neither_pulled_nor_fed() -> None:
 
 
 def test_a_feed_ends_when_its_subscription_begins_to_push() -> None:
-    async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic()
-        await door.create_subscription()
+    async def play(operations: Operations, api: GoogleServices) -> None:
+        await api.create_topic()
+        await api.create_subscription()
         basket = Basket()
         operations.open("sub", "me", Limits(10, 1_000, 60.0), basket, owner="one")
-        await door.push()
+        await api.push()
         await operations.publish("orders", [Message(b"a")])
         for _ in range(20):
             await asyncio.sleep(0)
@@ -305,9 +305,9 @@ assert not {"google.protobuf", "grpc", "aiohttp", "penstock.google"} & set(sys.m
 
 
 def test_without_protobuf_transforms_work_and_what_needs_a_schema_is_refused(tmp_path: Path) -> None:
-    async def play(operations: Operations, door: Door) -> None:
-        await door.create_topic(message_transforms=javascript(SHOUT))
-        await door.create_subscription(push_config=PUSH)
+    async def play(operations: Operations, api: GoogleServices) -> None:
+        await api.create_topic(message_transforms=javascript(SHOUT))
+        await api.create_subscription(push_config=PUSH)
         await operations.create_subscription("pulled", "orders", SubscriptionOptions())
         await operations.create_schema("order", "AVRO", AVRO)
         await operations.create_topic("checked", schema="order")

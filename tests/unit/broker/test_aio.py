@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock import Broker, Message, MessageQueue
-from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.aio import AsyncBroker, LoopCallback
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer, Handle, TakenRecord
-from penstock.broker.waiters import Bells
+from penstock.broker.waiters import Notifier
 from penstock.durations import SECOND
 from penstock.errors import SubscriptionNotFound, TopicNotFound
 from penstock.testing import ManualClock
@@ -26,7 +26,7 @@ def batch(*bodies: bytes) -> Batch:
 
 
 async def until_somebody_waits(aio: AsyncBroker) -> None:
-    while not aio.broker.bells.rings:  # noqa: ASYNC110  # the broker has no event for it, and one turn of the loop is enough
+    while not aio.broker.notifier.callbacks:  # noqa: ASYNC110  # the broker has no event for it, and one turn of the loop is enough
         await asyncio.sleep(0)
 
 
@@ -75,7 +75,7 @@ def test_a_lease_waits_for_a_message_and_wakes_at_once(data_dir: Path | None) ->
         await aio.publish(Catalog.topic, "orders", batch(b"a"))
         leases = await waiting
         assert [lease.message.data for lease in leases] == [b"a"]
-        assert aio.broker.bells.rings == {}
+        assert aio.broker.notifier.callbacks == {}
 
     in_loop(data_dir, scenario)
 
@@ -91,7 +91,7 @@ def test_a_lease_that_finds_nothing_returns_empty_after_its_wait_and_a_cancelled
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert aio.broker.bells.rings == {}
+        assert aio.broker.notifier.callbacks == {}
 
     in_loop(data_dir, scenario)
 
@@ -133,23 +133,23 @@ def test_durable_returns_when_acks_are_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_bell_rings_those_of_its_queue_only_and_another_one_first_each_time() -> None:
-    bells, heard = Bells(), list[str]()
+    notifier, heard = Notifier(), list[str]()
     first, second, other = (lambda name=name: heard.append(name) for name in ("first", "second", "other"))
-    bells.hang(1, first)
-    bells.hang(1, second)
-    bells.hang(2, other)
-    bells.ring(1)
-    bells.ring(1)
+    notifier.add(1, first)
+    notifier.add(1, second)
+    notifier.add(2, other)
+    notifier.notify(1)
+    notifier.notify(1)
     assert heard == ["second", "first", "first", "second"]
-    bells.take_down(1, first)
-    bells.take_down(1, second)
-    bells.take_down(1, second)
-    bells.ring(1)
+    notifier.remove(1, first)
+    notifier.remove(1, second)
+    notifier.remove(1, second)
+    notifier.notify(1)
     assert len(heard) == 4
-    bells.ring_all()
+    notifier.notify_all()
     assert heard[-1] == "other"
-    bells.take_down(2, other)
-    assert bells.rings == {}
+    notifier.remove(2, other)
+    assert notifier.callbacks == {}
 
 
 def test_a_nudge_calls_once_however_often_and_from_wherever_it_is_rung() -> None:
@@ -161,13 +161,13 @@ def test_a_nudge_calls_once_however_often_and_from_wherever_it_is_rung() -> None
             calls.append(threading.get_ident())
             called.set()
 
-        nudge = Nudge(note)
+        callback = LoopCallback(note)
         for _ in range(3):
-            nudge.ring()
+            callback.notify()
         await asyncio.sleep(0)
         assert calls == [threading.get_ident()]
         called.clear()
-        thread = threading.Thread(target=nudge.ring)
+        thread = threading.Thread(target=callback.notify)
         thread.start()
         await asyncio.wait_for(called.wait(), 30)
         thread.join()
@@ -183,10 +183,10 @@ def test_a_ring_during_the_call_is_not_lost() -> None:
         def note() -> None:
             calls.append(len(calls))
             if len(calls) < 3:
-                nudge.ring()
+                callback.notify()
 
-        nudge = Nudge(note)
-        nudge.ring()
+        callback = LoopCallback(note)
+        callback.notify()
         for _ in range(5):
             await asyncio.sleep(0)
         assert calls == [0, 1, 2]

@@ -185,7 +185,7 @@ def test_a_change_wakes_only_the_consumers_of_what_it_concerns(clock: ManualCloc
         queue.register_subscription("reader", "news")
         woken: list[str] = []
         for name in ("billing", "reader"):
-            broker.bells.hang(broker.catalog.subscription(name).number, partial(woken.append, name))
+            broker.notifier.add(broker.catalog.subscription(name).number, partial(woken.append, name))
 
         def woken_by(change: Callable[[Catalog, int], Event | None]) -> set[str]:
             woken.clear()

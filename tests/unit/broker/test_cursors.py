@@ -146,7 +146,7 @@ def test_tokens_and_projects_have_limits_of_their_own(
 ) -> None:
     monkeypatch.setattr(core, "MAX_OF_TOKEN", 2)
     monkeypatch.setattr(core, "MAX_OF_PROJECT", 3)
-    mine, theirs = module.Holder("mine", lambda _: None), module.Holder("theirs", lambda _: None)
+    mine, theirs = module.CursorOwner("mine", lambda _: None), module.CursorOwner("theirs", lambda _: None)
     with Broker(clock=clock, data_dir=tmp_path) as broker:
         for name in ("acme/1", "acme/2"):
             broker.cursors.advance(name, {}, clock.now(), caller=mine)
@@ -170,7 +170,7 @@ def test_a_cursor_that_holds_is_changed_only_by_callers_that_may_hold_its_stream
         asked.append(set(streams))
         raise PermissionDenied("consume", "it")
 
-    reader = module.Holder("reader", refuse)
+    reader = module.CursorOwner("reader", refuse)
     cursors = broker.cursors
     cursors.advance("free", {EVENTS: 0}, clock.now(), caller=reader)
     cursors.delete("free", caller=reader)

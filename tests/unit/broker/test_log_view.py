@@ -203,7 +203,7 @@ def test_names_of_the_departed_survive_checkpoints_and_leave_with_their_events(t
 
 
 def test_no_more_departed_are_remembered_than_fit(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "MAX_DEPARTED", 3)
+    monkeypatch.setattr(checkpoint, "MAX_DELETED_RESOURCES", 3)
     with Broker(clock=clock) as broker:
         queue = MessageQueue(broker=broker)
         for number in range(5):

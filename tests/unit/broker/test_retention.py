@@ -363,7 +363,7 @@ def test_a_jump_is_on_disk_with_the_first_publish_after_it(stored: Path, tmp_pat
         set_clock.wall += 400 * 86_400 * SECOND
         is_done = threading.Event()
         message = StoredMessage(0, b"x", None, "", 4, 1)
-        queue.broker.hand_in(Catalog.topic, "orders", summarize([message]), lambda _: is_done.set())
+        queue.broker.submit(Catalog.topic, "orders", summarize([message]), lambda _: is_done.set())
         assert is_done.wait(30)
         shutil.copytree(stored, tmp_path / "killed")
     with MessageQueue(data_dir=tmp_path / "killed", clock=set_clock) as queue:

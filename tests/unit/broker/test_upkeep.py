@@ -103,7 +103,7 @@ def test_times_to_live_of_settled_messages_are_forgotten(clock: ManualClock) -> 
             message = queues.consume("tasks")
             assert message is not None
             queues.ack("tasks", message.message_id)
-        assert len(inside(queues.broker, "tasks")._mortal_heap) < 2_000
+        assert len(inside(queues.broker, "tasks")._expiry_heap) < 2_000
 
 
 def test_a_consumer_waits_no_longer_than_it_said_though_the_clock_stands_still(clock: ManualClock) -> None:

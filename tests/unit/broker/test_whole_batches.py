@@ -77,7 +77,7 @@ def test_a_batch_twice_in_one_commit_is_stored_once(tmp_path: Path) -> None:
         MessageQueue(broker=broker).register_topic("t")
         done = threading.Semaphore(0)
         for _ in range(20):
-            broker.hand_in(Catalog.topic, "t", whole(5, 1), lambda ticket: done.release())
+            broker.submit(Catalog.topic, "t", whole(5, 1), lambda ticket: done.release())
         for _ in range(20):
             assert done.acquire(timeout=30)
         assert published(broker) == 5

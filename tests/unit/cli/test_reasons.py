@@ -117,7 +117,7 @@ def test_advice_for_a_queue_names_the_commands_of_queues() -> None:
 
 def test_the_numbers_are_sentences() -> None:
     assert list(in_words(state())) == [
-        "nothing waits: every message is settled",
+        "no messages wait: every message is settled",
         "so far 0 deliveries: 0 acked, 0 nacked, 0 not settled in time, 0 dead-lettered",
     ]
     assert list(in_words(state(backlog=1, ready=1, backlog_bytes=2_048, delivered=1, discarded=2))) == [

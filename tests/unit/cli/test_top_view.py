@@ -19,7 +19,7 @@ def stats(backlog: int = 0, delivered: int = 0, acked: int = 0, age: float = 0) 
 
 
 def queue(name: str, depth: int, consumed: int, *, paused: bool = False) -> QueueStats:
-    return QueueStats(name, depth, 1, 0, consumed, consumed, 0, 0, 0.0, 90.0, 0, 5, 0, 0, 0, 2, 0, 0, 0, paused)
+    return QueueStats(name, depth, 1, 0, consumed, consumed, 0, 0, 0.0, 90.0, 3, 5, 0, 0, 0, 2, 0, 0, 0, paused)
 
 
 def overview(
@@ -47,7 +47,7 @@ def test_a_rate_is_what_came_in_the_time_between() -> None:
         7,
     )
     [tasks] = seen.of("queue")
-    assert (tasks.backlog, tasks.in_flight, tasks.delivered, tasks.dead) == (9, 5, 10.0, 2)
+    assert (tasks.backlog, tasks.in_flight, tasks.delivered, tasks.dead) == (12, 5, 10.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_rows_are_in_the_order_that_is_wanted(sort: Sort, names: list[str]) -> N
 
 def test_a_wide_screen_shows_everything() -> None:
     assert body(ordered(example(), Sort.BACKLOG), 120) == [
-        "SUBSCRIPTION     BACKLOG  IN FLIGHT  OLDEST  DELIVERED/s  ACKED/s  NACKED/s  DEAD",
-        "audit (paused)     2,000          0  1m 40s            0        0         0     7",
-        "billing               10          0   3.0 s          500      500         0     7",
-        "gone (detached)        0          0       -            0        0         0     7",
+        "SUBSCRIPTION     BACKLOG  DELAYED  IN FLIGHT  OLDEST  DELIVERED/s  ACKED/s  NACKED/s  DEAD",
+        "audit (paused)     2,000        0          0  1m 40s            0        0         0     7",
+        "billing               10        0          0   3.0 s          500      500         0     7",
+        "gone (detached)        0        0          0       -            0        0         0     7",
         "",
-        "QUEUE           BACKLOG  IN FLIGHT  OLDEST  DELIVERED/s  ACKED/s  NACKED/s  DEAD",
-        "tasks (paused)    1,005          5  1m 30s            0        0         0     2",
+        "QUEUE           BACKLOG  DELAYED  IN FLIGHT  OLDEST  DELIVERED/s  ACKED/s  NACKED/s  DEAD",
+        "tasks (paused)    1,008        3          5  1m 30s            0        0         0     2",
         "",
         "TOPIC   PUBLISHED/s  PUBLISHED",
         "orders       12,034     12,034",
@@ -126,10 +126,10 @@ def test_nothing_there_says_how_to_begin() -> None:
 
 def test_the_sums_are_whole_or_left_out() -> None:
     whole = totals(example(), 200)
-    assert whole == "backlog 3,015  in flight 5  published 12,034/s  delivered 500/s  acked 500/s"
+    assert whole == "backlog 3,018  in flight 5  published 12,034/s  delivered 500/s  acked 500/s"
     for width in range(10, 100, 7):
         line = totals(example(), width)
-        assert len(line) <= max(width, len("backlog 3,015"))
+        assert len(line) <= max(width, len("backlog 3,018"))
         assert whole.startswith(line)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.core.batching import MAX_PAUSE, MIN_PAUSE, UNKEYED_IN_FLIGHT, Batch, Batching, BatchLimits, Patience
+from penstock.client.core.batching import MAX_PAUSE, MIN_PAUSE, UNKEYED_IN_FLIGHT, Batch, Batching, BatchLimits, RetryWindow
 from penstock.durations import SECOND
 from penstock.errors import (
     InvalidArgument,
@@ -384,14 +384,14 @@ def test_what_cannot_pass_is_not_tried_again(subtests: pytest.Subtests) -> None:
     ]
     for error in rows:
         with subtests.test(error=error):
-            assert Patience(until=1 << 60).pause(error, now=0) is None
+            assert RetryWindow(until=1 << 60).pause(error, now=0) is None
 
 
 def test_what_may_pass_is_tried_again_with_growing_pauses(subtests: pytest.Subtests) -> None:
     rows: list[PenstockError] = [Unavailable("not now"), JournalUnavailable("disk", "full"), SubscriptionFull("s", "t")]
     for error in rows:
         with subtests.test(error=error):
-            patience = Patience(until=1 << 60)
+            patience = RetryWindow(until=1 << 60)
 
             pauses = [patience.pause(error, now=0) for _ in range(8)]
             assert pauses[:3] == [MIN_PAUSE, 2 * MIN_PAUSE, 4 * MIN_PAUSE]
@@ -399,12 +399,12 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(subtests: pytest.Subte
 
 
 def test_who_calls_too_often_waits_as_long_as_they_are_told() -> None:
-    assert Patience(until=1 << 60).pause(RateLimited(0.25), now=0) == SECOND // 4
-    assert Patience(until=1 << 60).pause(RateLimited(0), now=0) == 1
+    assert RetryWindow(until=1 << 60).pause(RateLimited(0.25), now=0) == SECOND // 4
+    assert RetryWindow(until=1 << 60).pause(RateLimited(0), now=0) == 1
 
 
 def test_patience_ends(subtests: pytest.Subtests) -> None:
     rows: list[tuple[int, int | None]] = [(0, MIN_PAUSE), (SECOND - MIN_PAUSE - 1, MIN_PAUSE), (SECOND - MIN_PAUSE, None)]
     for now, expected in rows:
         with subtests.test(now=now, expected=expected):
-            assert Patience(until=SECOND).pause(Unavailable("not now"), now=now) == expected
+            assert RetryWindow(until=SECOND).pause(Unavailable("not now"), now=now) == expected

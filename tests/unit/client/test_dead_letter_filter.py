@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.client.core.dead_letter_filter import MAX_LENGTH, Letter, Where
+from penstock.client.core.dead_letter_filter import MAX_LENGTH, DeadLetterFields, DeadLetterFilter
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
 
 HOUR = 3_600 * SECOND
-LETTER = Letter(
+LETTER = DeadLetterFields(
     message_id="06605d061c3283",
     reason="max_retries_exceeded",
     error="Timed out: no answer",
@@ -27,6 +27,8 @@ def test_a_letter_fulfils_it_or_not(subtests: pytest.Subtests) -> None:
         ("reason=max_retries", False),
         ("reason=Max_Retries_Exceeded", False),
         ("reason!=explicit_nack", True),
+        ("reason!=rejected", True),
+        ("reason=rejected", False),
         ("error~timed", True),
         ("error~'TIMED OUT'", True),
         ('error~"no answer"', True),
@@ -64,16 +66,16 @@ def test_a_letter_fulfils_it_or_not(subtests: pytest.Subtests) -> None:
     ]
     for text, holds in rows:
         with subtests.test(text=text, holds=holds):
-            assert Where.parse(text).matches(LETTER, NOW) is holds
+            assert DeadLetterFilter.parse(text).matches(LETTER, NOW) is holds
 
 
 def test_a_letter_without_an_error_has_an_empty_one() -> None:
-    assert Where.parse("error=''").matches(replace(LETTER, error=None), NOW)
-    assert not Where.parse("error~x").matches(replace(LETTER, error=None), NOW)
+    assert DeadLetterFilter.parse("error=''").matches(replace(LETTER, error=None), NOW)
+    assert not DeadLetterFilter.parse("error~x").matches(replace(LETTER, error=None), NOW)
 
 
 def test_no_condition_is_always_fulfilled() -> None:
-    assert Where().matches(LETTER, NOW)
+    assert DeadLetterFilter().matches(LETTER, NOW)
 
 
 def test_what_cannot_be_understood_is_told_with_its_place(subtests: pytest.Subtests) -> None:
@@ -88,7 +90,7 @@ def test_what_cannot_be_understood_is_told_with_its_place(subtests: pytest.Subte
         ("reason='x'y", "(character 1), wanted a condition"),
         (
             "color=red",
-            "at 'color=red' (character 1), wanted one of the fields reason, error, id, attempts, priority, age or header.NAME",
+            "'color=red' (character 1), wanted one of the fields reason, error, id, task, attempts, priority, age or header.NAME",
         ),
         ("header.=x", "wanted one of the fields"),
         ("__class__=x", "wanted one of the fields"),
@@ -109,7 +111,7 @@ def test_what_cannot_be_understood_is_told_with_its_place(subtests: pytest.Subte
     for text, said in rows:
         with subtests.test(text=text, said=said):
             with pytest.raises(InvalidArgument) as caught:
-                Where.parse(text)
+                DeadLetterFilter.parse(text)
             assert said in str(caught.value)
 
 
@@ -117,4 +119,4 @@ def test_a_long_condition_takes_no_time() -> None:
     """No part of the grammar goes back over what it has read."""
     for text in ("a" * MAX_LENGTH, "error='" + "\\'" * (MAX_LENGTH // 2 - 10), " " * (MAX_LENGTH - 1) + "x", "a=" + "b" * 9_000):
         with pytest.raises(InvalidArgument):
-            Where.parse(text)
+            DeadLetterFilter.parse(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.client.core.stream import MIN_INTERVAL, Holdings
+from penstock.client.core.stream import MIN_INTERVAL, HeldDeliveries
 from penstock.durations import SECOND
 
 DEADLINE = 60 * SECOND
@@ -22,8 +22,8 @@ class Delivery:
     span: int = DEADLINE
 
 
-def held(*deliveries: Delivery, ack_deadline: int = DEADLINE) -> Holdings[Delivery]:
-    holdings: Holdings[Delivery] = Holdings(ack_deadline)
+def held(*deliveries: Delivery, ack_deadline: int = DEADLINE) -> HeldDeliveries[Delivery]:
+    holdings: HeldDeliveries[Delivery] = HeldDeliveries(ack_deadline)
     for delivery in deliveries:
         holdings.by_receipt[delivery.receipt] = delivery
     return holdings

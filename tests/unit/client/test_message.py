@@ -42,10 +42,10 @@ class Holder:
         return self._response
 
 
-def message(holder: Holder | None = None, data: bytes = b"{}", attributes: dict[str, str] | None = None) -> IncomingMessage:
+def message(settler: Holder | None = None, data: bytes = b"{}", attributes: dict[str, str] | None = None) -> IncomingMessage:
     body = Body(NOW, data, attributes, "key", 7, 0, None, None)
     return IncomingMessage(
-        holder or Holder(), Opened(3, 5, None, False, False), Delivery(11, 2, 4, body), receipt(11, 2, 4), NOW + 5, NOW + 60
+        settler or Holder(), Opened(3, 5, None, False, False), Delivery(11, 2, 4, body), receipt(11, 2, 4), NOW + 5, NOW + 60
     )
 
 
@@ -94,50 +94,50 @@ def test_what_is_no_json_says_so_with_the_id(subtests: pytest.Subtests) -> None:
 
 def test_the_first_call_counts_and_later_ones_do_nothing() -> None:
     for first in ("ack", "nack"):
-        holder = Holder()
-        one = message(holder)
+        settler = Holder()
+        one = message(settler)
         getattr(one, first)()
         assert one.is_settled
         one.ack()
         one.nack()
         one.modify_ack_deadline(30)
         one.modify_ack_deadline(0)
-        assert holder.told == ["ack" if first == "ack" else Nack(one.receipt)]
+        assert settler.told == ["ack" if first == "ack" else Nack(one.receipt)]
 
 
 def test_a_deadline_moves_as_often_as_wanted_and_0_gives_back() -> None:
-    holder = Holder()
-    one = message(holder)
+    settler = Holder()
+    one = message(settler)
     states = []
     for seconds in (30, 600, 0, 30):
         one.modify_ack_deadline(seconds)
         states.append(one.is_settled)
     assert states == [False, False, True, True]
-    assert holder.told == [30, 600, 0]
+    assert settler.told == [30, 600, 0]
 
 
 def test_a_deadline_that_cannot_be_is_refused_in_the_words_of_the_specification(subtests: pytest.Subtests) -> None:
     rows: list[Any] = [-1, -0.001, 600.001, 601, float("nan"), float("inf"), None, "10", True]
     for seconds in rows:
         with subtests.test(seconds=seconds):
-            holder = Holder()
-            one = message(holder)
+            settler = Holder()
+            one = message(settler)
             text = f"Ack deadline must be between 0 and 600 seconds, got {seconds!r}"
             with pytest.raises(InvalidArgument) as refused:
                 one.modify_ack_deadline(seconds)
             assert str(refused.value) == text
             with pytest.raises(InvalidArgument, match="Ack deadline must be between 0 and 600 seconds"):
                 asyncio.run(one.modify_ack_deadline_with_response(seconds))
-            assert (holder.told, one.is_settled, refused.value.code) == ([], False, 3)
+            assert (settler.told, one.is_settled, refused.value.code) == ([], False, 3)
 
 
 def test_a_deadline_may_be_anything_up_to_600_seconds(subtests: pytest.Subtests) -> None:
     rows: list[Any] = [0.001, 1, 599.999, 600, timedelta(seconds=30)]
     for seconds in rows:
         with subtests.test(seconds=seconds):
-            holder = Holder()
-            message(holder).modify_ack_deadline(seconds)
-            assert holder.told == [seconds.total_seconds() if isinstance(seconds, timedelta) else seconds]
+            settler = Holder()
+            message(settler).modify_ack_deadline(seconds)
+            assert settler.told == [seconds.total_seconds() if isinstance(seconds, timedelta) else seconds]
 
 
 @pytest.mark.parametrize("response", [*AckResponse])
@@ -147,27 +147,27 @@ def test_a_response_is_what_the_holder_says_and_the_second_is_invalid(response: 
             ("ack_with_response", lambda mark: ([mark], None, None)),
             ("nack_with_response", lambda mark: (None, Nack(mark), None)),
         ):
-            holder = Holder(response)
-            one = message(holder)
+            settler = Holder(response)
+            one = message(settler)
             assert await getattr(one, verb)() is response
             assert await one.ack_with_response() is AckResponse.INVALID
             assert await one.nack_with_response() is AckResponse.INVALID
             assert await one.modify_ack_deadline_with_response(10) is AckResponse.INVALID
-            assert holder.told == [told(one.receipt)]
+            assert settler.told == [told(one.receipt)]
 
     asyncio.run(settle())
 
 
 def test_a_deadline_with_response_settles_only_with_0() -> None:
     async def move() -> None:
-        holder = Holder()
-        one = message(holder)
+        settler = Holder()
+        one = message(settler)
         states = []
         for seconds in (10, 0):
             assert await one.modify_ack_deadline_with_response(seconds) is AckResponse.SUCCESS
             states.append(one.is_settled)
         assert states == [False, True]
-        assert holder.told == [(None, None, 10), (None, None, 0)]
+        assert settler.told == [(None, None, 10), (None, None, 0)]
 
     asyncio.run(move())
 

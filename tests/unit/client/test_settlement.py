@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.stream import Holdings
+from penstock.client.core.stream import HeldDeliveries
 from penstock.client.message import AckResponse, IncomingMessage
 from penstock.client.settlement import Settler
 from penstock.clock import SystemClock, monotonic
@@ -61,7 +61,7 @@ class Desk:
 
     def __init__(self, count: int = 4) -> None:
         self.changes = self.moves = 0
-        self.holdings: Holdings[IncomingMessage] = Holdings(60 * SECOND)
+        self.holdings: HeldDeliveries[IncomingMessage] = HeldDeliveries(60 * SECOND)
         self.settler = Settler(self.holdings, SystemClock(), self._changed, self._moved)
         now = monotonic()
         self.messages = [

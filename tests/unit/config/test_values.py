@@ -20,7 +20,7 @@ from penstock.config.values import (
     TOPIC_PREFIX,
     URL,
     WORD,
-    Kind,
+    ValueType,
     choice,
     duration,
     number,
@@ -31,7 +31,7 @@ from penstock.config.values import (
 from penstock.durations import duration_seconds
 from penstock.errors import InvalidArgument
 
-KINDS: dict[str, Kind[Any]] = {
+KINDS: dict[str, ValueType[Any]] = {
     "flag": FLAG,
     "port": PORT,
     "path": PATH,

@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.durations import SECOND
 from penstock.hub.core.binding import Binding
-from penstock.hub.core.effects import Append, Release, Retain, Verify, Wish
+from penstock.hub.core.effects import Append, Effect, Release, Retain, Verify
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.messages import Message, Position
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
@@ -62,7 +62,7 @@ class Talk:
         return self.hub.open(self.now)
 
     def meet(
-        self, *, identity: Identity = ANYBODY, original: bool | None = None, resume: Session | None = None, **envelope: object
+        self, *, identity: Identity = ANONYMOUS, original: bool | None = None, resume: Session | None = None, **envelope: object
     ) -> Session:
         """A session that is connected, and may continue another; what it was told is forgotten."""
         session = self.open()
@@ -70,9 +70,9 @@ class Talk:
         resumed = {} if resume is None else {"resume": resume.session_id}
         if is_original:
             envelope["metadata"] = {"protocolVersion": "0.1.0", "authToken": "bearer t", **resumed}
-        wish = self.say(session, "hub:connect", None if is_original else {"version": "1.0", **resumed}, **envelope)
-        assert isinstance(wish, Verify)
-        self.hub.verified(session, wish, identity, self.now)
+        effect = self.say(session, "hub:connect", None if is_original else {"version": "1.0", **resumed}, **envelope)
+        assert isinstance(effect, Verify)
+        self.hub.verified(session, effect, identity, self.now)
         self.forget(session)
         return session
 
@@ -82,7 +82,7 @@ class Talk:
         *,
         ttl: float | None = None,
         capabilities: Sequence[str] = ("chat",),
-        identity: Identity = ANYBODY,
+        identity: Identity = ANONYMOUS,
         original: bool | None = None,
         resume: Session | None = None,
     ) -> Session:
@@ -94,7 +94,7 @@ class Talk:
         self.forget(session)
         return session
 
-    def say(self, session: Session, kind: str, payload: object = None, **envelope: object) -> Wish | None:
+    def say(self, session: Session, kind: str, payload: object = None, **envelope: object) -> Effect | None:
         """A session says something. `sender` is its `from`."""
         if "sender" in envelope:
             envelope["from"] = envelope.pop("sender")
@@ -142,27 +142,27 @@ class Talk:
 
     def retain(self, session: Session, topic: str) -> Retain:
         """Subscribe durably, and let it succeed; what it was told is forgotten."""
-        wish = self.say(session, "hub:subscribe", {"topic": topic, "durable": True})
-        assert isinstance(wish, Retain)
-        assert self.hub.retained(session, wish, self.now)
+        effect = self.say(session, "hub:subscribe", {"topic": topic, "durable": True})
+        assert isinstance(effect, Retain)
+        assert self.hub.retained(session, effect, self.now)
         self.forget(session)
-        return wish
+        return effect
 
-    def publish(self, session: Session, topic: str, data: object = None, **envelope: object) -> Wish | None:
+    def publish(self, session: Session, topic: str, data: object = None, **envelope: object) -> Effect | None:
         """Publish something of type `t`."""
         return self.say(session, "hub:publish", {"topic": topic, "type": "t", "data": data}, **envelope)
 
     def append(self, session: Session, topic: str, data: object = None, **envelope: object) -> Append:
         """Publish to a topic that has a log."""
-        wish = self.publish(session, topic, data, **envelope)
-        assert isinstance(wish, Append)
-        return wish
+        effect = self.publish(session, topic, data, **envelope)
+        assert isinstance(effect, Append)
+        return effect
 
     def release(self, session: Session, kind: str, payload: object = None, **envelope: object) -> Release:
         """Say something that ends durable subscriptions."""
-        wish = self.say(session, kind, payload, **envelope)
-        assert isinstance(wish, Release)
-        return wish
+        effect = self.say(session, kind, payload, **envelope)
+        assert isinstance(effect, Release)
+        return effect
 
     def messages(self, session: Session) -> list[object]:
         """The payloads of the messages that a session was forwarded; what else it was told is passed over."""

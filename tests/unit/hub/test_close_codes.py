@@ -22,6 +22,6 @@ def test_a_reason_means_one_thing() -> None:
 
 def test_every_close_fits_in_a_close_frame_and_says_what_it_means() -> None:
     for close in CLOSES:
-        assert close.code in {1000, 1001, 1009, 1011} or 4000 <= close.code <= 4999
+        assert close.code in {1000, 1001, 1002, 1007, 1009, 1011} or 4000 <= close.code <= 4999
         assert len(close.reason.encode()) <= 123  # RFC 6455 5.5: 125 bytes, two of them the code
         assert close.meaning

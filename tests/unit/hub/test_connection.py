@@ -10,7 +10,7 @@ import pytest
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes
 from penstock.hub.core.effects import Retain, Verify
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import State
@@ -24,13 +24,13 @@ def test_a_client_that_connects_is_told_what_it_may_expect() -> None:
     talk = Talk()
     session = talk.open()
 
-    wish = talk.say(session, "hub:connect", {"version": "1.0", "jwt": "secret"}, sender=A, id="c-1")
+    effect = talk.say(session, "hub:connect", {"version": "1.0", "jwt": "secret"}, sender=A, id="c-1")
 
-    assert isinstance(wish, Verify)
-    assert (wish.token, wish.claimed, wish.is_refresh) == ("secret", A, False)
+    assert isinstance(effect, Verify)
+    assert (effect.token, effect.claimed, effect.is_refresh) == ("secret", A, False)
     assert (session.state, talk.heard(session)) == (State.CONNECTING, [])
 
-    talk.hub.verified(session, wish, ANYBODY, talk.now)
+    talk.hub.verified(session, effect, ANONYMOUS, talk.now)
 
     assert session.state is State.CONNECTED
     assert talk.heard(session) == [
@@ -68,13 +68,13 @@ def test_a_client_of_the_original_connects_by_metadata_and_is_answered_in_its_ow
     session = talk.open()
     metadata = {"protocolVersion": "0.1.0", "authToken": "bearer secret", "capabilities": ["chat"], "clientMetadata": {}}
 
-    wish = talk.say(
+    effect = talk.say(
         session, "hub:connect", None, id="c-1", sender=A, to=HUB, pattern="ask", ttl=5000, timestamp=talk.ms, metadata=metadata
     )
 
-    assert isinstance(wish, Verify)
-    assert wish.token == "bearer secret"
-    talk.hub.verified(session, wish, Identity(address=A), talk.now)
+    assert isinstance(effect, Verify)
+    assert effect.token == "bearer secret"
+    talk.hub.verified(session, effect, Identity(address=A), talk.now)
     assert talk.heard(session) == [
         {
             "id": "id-2",
@@ -105,9 +105,9 @@ def test_a_client_of_the_original_connects_by_metadata_and_is_answered_in_its_ow
 @pytest.mark.parametrize(
     ("sender", "identity", "to", "actor_identity"),
     [
-        (None, ANYBODY, "@(session/id-1)", None),
-        ("not an address", ANYBODY, "@(session/id-1)", None),
-        (A, ANYBODY, A, A),
+        (None, ANONYMOUS, "@(session/id-1)", None),
+        ("not an address", ANONYMOUS, "@(session/id-1)", None),
+        (A, ANONYMOUS, A, A),
         (A, Identity(address="@(browser/true)"), "@(browser/true)", "@(browser/true)"),
     ],
 )
@@ -116,10 +116,10 @@ def test_a_session_is_addressed_by_its_token_then_by_what_it_claims_then_by_its_
 ) -> None:
     talk = Talk()
     session = talk.open()
-    wish = talk.say(session, "hub:connect", {}, sender=sender)
-    assert isinstance(wish, Verify)
+    effect = talk.say(session, "hub:connect", {}, sender=sender)
+    assert isinstance(effect, Verify)
 
-    talk.hub.verified(session, wish, identity, talk.now)
+    talk.hub.verified(session, effect, identity, talk.now)
 
     (reply,) = talk.heard(session)
     assert (reply["to"], reply["payload"]["actorIdentity"]) == (to, actor_identity)
@@ -150,9 +150,9 @@ def test_the_major_version_has_to_be_one_that_is_spoken(subtests: pytest.Subtest
             talk = Talk()
             session = talk.open()
 
-            wish = talk.say(session, "hub:connect", payload, metadata=metadata)
+            effect = talk.say(session, "hub:connect", payload, metadata=metadata)
 
-            assert isinstance(wish, Verify) is is_spoken
+            assert isinstance(effect, Verify) is is_spoken
             if not is_spoken:
                 (reply,) = talk.heard(session)
                 error = reply["payload"]
@@ -170,9 +170,9 @@ def test_metadata_that_nests_without_end_is_not_the_originals() -> None:
     session = talk.open()
     deep = "[" * 500 + "]" * 500
 
-    wish = talk.hub.receive(session, f'{{"type":"hub:connect","metadata":{{"x":{deep}}}}}', talk.now)
+    effect = talk.hub.receive(session, f'{{"type":"hub:connect","metadata":{{"x":{deep}}}}}', talk.now)
 
-    assert isinstance(wish, Verify)
+    assert isinstance(effect, Verify)
 
 
 # --- without hub:connect ------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_where_a_token_is_needed_nothing_but_connect_and_a_ping_is_heard_before_
         assert "hub:connect" in error["resolution"]
         assert "payload.jwt" in error["resolution"]
     assert talk.ask(session, "ping") == {"type": "pong"}
-    assert (session.state, len(talk.hub.floor.registry)) == (State.CONNECTING, 0)
+    assert (session.state, len(talk.hub.state.registry)) == (State.CONNECTING, 0)
 
 
 def unasked(**rules: Any) -> Talk:
@@ -217,7 +217,7 @@ def test_the_first_message_registers_an_anonymous_actor_where_nobody_is_asked_fo
 
     talk.hub.closed(subscriber, talk.now)
     talk.hub.closed(publisher, talk.now)
-    assert (len(talk.hub.floor.registry), len(talk.hub.floor.table)) == (0, 0)
+    assert (len(talk.hub.state.registry), len(talk.hub.state.table)) == (0, 0)
 
 
 @pytest.mark.parametrize("claimed", [A, "browser-ui"], ids=["taken", "no address"])
@@ -253,7 +253,7 @@ def test_who_begins_with_register_is_that_actor() -> None:
 
     reply = talk.ask(session, "hub:register", {"actorAddress": A, "capabilities": ["x"]}, sender=A)
 
-    assert (reply["type"], reply["to"], len(talk.hub.floor.registry)) == ("hub:registered", A, 1)
+    assert (reply["type"], reply["to"], len(talk.hub.state.registry)) == ("hub:registered", A, 1)
     assert talk.refused(session, "hub:connect")["details"]["reason"] == "already_connected"
 
 
@@ -276,7 +276,7 @@ def test_who_has_no_address_of_its_own_cannot_subscribe_durably() -> None:
     error = talk.refused(talk.open(), "hub:subscribe", {"topic": "x", "durable": True})
 
     assert (error["code"], error["details"]["reason"]) == ("unauthorized", "anonymous")
-    assert len(talk.hub.floor.durable) == 0
+    assert len(talk.hub.state.durable) == 0
     assert isinstance(talk.say(talk.open(), "hub:subscribe", {"topic": "x", "durable": True}, sender=A), Retain)
 
 
@@ -338,15 +338,15 @@ def test_who_disconnects_is_told_that_all_is_cleaned_up_and_heard_no_more(origin
 
     assert pick(reply, "type", "correlationId", "payload") == {"type": kind, "correlationId": "d", "payload": payload}
     assert (session.state, session.closing) == (State.DISCONNECTING, close_codes.GOODBYE)
-    assert (len(talk.hub.floor.table), len(talk.hub.floor.registry)) == (0, 0)
+    assert (len(talk.hub.state.table), len(talk.hub.state.registry)) == (0, 0)
     assert talk.say(session, "hub:heartbeat") is None
     talk.hub.reject(session, refusal(), talk.now)
     assert talk.heard(session) == []
 
     talk.hub.closed(session, talk.now)
     talk.hub.closed(session, talk.now)
-    assert (session.state, dict(talk.hub.numbers.closed)) == (State.DISCONNECTED, {close_codes.GOODBYE.reason: 1})
-    assert talk.hub.floor.sessions == {}
+    assert (session.state, dict(talk.hub.metrics.closed)) == (State.DISCONNECTED, {close_codes.GOODBYE.reason: 1})
+    assert talk.hub.state.sessions == {}
 
 
 def refusal(*, retryable: bool = False) -> Refusal:
@@ -357,10 +357,10 @@ def refusal(*, retryable: bool = False) -> Refusal:
 def test_who_is_not_let_in_is_told_why_and_closed(retryable: bool, close: close_codes.Close) -> None:
     talk = Talk()
     session = talk.open()
-    wish = talk.say(session, "hub:connect", {"jwt": "x"}, id="c")
-    assert isinstance(wish, Verify)
+    effect = talk.say(session, "hub:connect", {"jwt": "x"}, id="c")
+    assert isinstance(effect, Verify)
 
-    talk.hub.unverified(session, wish, refusal(retryable=retryable), talk.now)
+    talk.hub.unverified(session, effect, refusal(retryable=retryable), talk.now)
 
     error, *goodbye = talk.heard(session)
     assert pick(error, "type", "correlationId", "payload") == {
@@ -375,7 +375,7 @@ def test_who_is_not_let_in_is_told_why_and_closed(retryable: bool, close: close_
     }
     assert [one["payload"]["reason"] for one in goodbye] == ([] if retryable else ["unauthorized"])
     assert (session.state, session.closing) == (State.DISCONNECTING, close)
-    talk.hub.verified(session, wish, ANYBODY, talk.now)
+    talk.hub.verified(session, effect, ANONYMOUS, talk.now)
     assert session.state is State.DISCONNECTING
 
 
@@ -433,10 +433,10 @@ def test_a_token_is_refreshed_even_after_its_end(original: bool, expires_at: int
     talk.later(100 * SECOND)
     talk.forget(session)
 
-    wish = talk.say(session, "hub:refresh_token", {"token": "new"}, id="r")
-    assert isinstance(wish, Verify)
-    assert (wish.token, wish.claimed, wish.is_refresh) == ("new", A, True)
-    talk.hub.verified(session, wish, known(expires_at), talk.now)
+    effect = talk.say(session, "hub:refresh_token", {"token": "new"}, id="r")
+    assert isinstance(effect, Verify)
+    assert (effect.token, effect.claimed, effect.is_refresh) == ("new", A, True)
+    talk.hub.verified(session, effect, known(expires_at), talk.now)
 
     (reply,) = talk.heard(session)
     assert pick(reply, "type", "correlationId", "payload") == {
@@ -453,9 +453,9 @@ def test_the_new_token_has_to_be_the_same_actors() -> None:
     talk = Talk()
     session = talk.connect(A, identity=known())
 
-    wish = talk.say(session, "hub:refresh_token", {"token": "new"})
-    assert isinstance(wish, Verify)
-    talk.hub.verified(session, wish, Identity(address="@(browser/b)"), talk.now)
+    effect = talk.say(session, "hub:refresh_token", {"token": "new"})
+    assert isinstance(effect, Verify)
+    talk.hub.verified(session, effect, Identity(address="@(browser/b)"), talk.now)
 
     (reply,) = talk.heard(session)
     assert (reply["payload"]["code"], reply["payload"]["details"]["reason"]) == ("invalid_token", "wrong_actor")
@@ -466,10 +466,10 @@ def test_the_new_token_has_to_be_the_same_actors() -> None:
 def test_a_refresh_that_fails_leaves_the_old_token(retryable: bool, code: str) -> None:
     talk = Talk()
     session = talk.connect(A, identity=known())
-    wish = talk.say(session, "hub:refresh_token", {"token": "new"})
-    assert isinstance(wish, Verify)
+    effect = talk.say(session, "hub:refresh_token", {"token": "new"})
+    assert isinstance(effect, Verify)
 
-    talk.hub.unverified(session, wish, refusal(retryable=retryable), talk.now)
+    talk.hub.unverified(session, effect, refusal(retryable=retryable), talk.now)
 
     (reply,) = talk.heard(session)
     assert (reply["payload"]["code"], reply["payload"]["details"]["reason"]) == (code, "bad_signature")
@@ -482,17 +482,17 @@ def test_a_token_that_allows_less_ends_subscriptions_and_says_so() -> None:
     for topic in ("open/x", "secret/x"):
         talk.subscribe(session, topic)
     talk.retain(session, "secret/#")
-    wish = talk.say(session, "hub:refresh_token", {"token": "new"})
-    assert isinstance(wish, Verify)
+    effect = talk.say(session, "hub:refresh_token", {"token": "new"})
+    assert isinstance(effect, Verify)
 
-    talk.hub.verified(session, wish, known(subscribe=("open/#",)), talk.now)
+    talk.hub.verified(session, effect, known(subscribe=("open/#",)), talk.now)
 
     *lost, done = talk.heard(session)
     assert [one["payload"]["details"]["topic"] for one in lost] == ["secret/x", "secret/#"]
     assert {(one["payload"]["code"], one["payload"]["details"]["reason"]) for one in lost} == {("unauthorized", "not_permitted")}
     assert done["type"] == "hub:token_refreshed"
     assert [*session.subscriptions] == ["open/x"]
-    assert talk.hub.floor.rested == [(session, "secret/#")]
+    assert talk.hub.state.rested == [(session, "secret/#")]
     talk.publish(publisher, "open/x", 1)
     assert talk.messages(session) == [1]
 
@@ -502,10 +502,10 @@ def test_who_is_too_full_to_be_told_what_a_token_does_not_allow_any_more_is_cut_
     session = talk.connect(A, identity=known())
     for number in range(5):
         talk.subscribe(session, f"secret/{number}")
-    wish = talk.say(session, "hub:refresh_token", {"token": "new"})
-    assert isinstance(wish, Verify)
+    effect = talk.say(session, "hub:refresh_token", {"token": "new"})
+    assert isinstance(effect, Verify)
 
-    talk.hub.verified(session, wish, known(subscribe=()), talk.now)
+    talk.hub.verified(session, effect, known(subscribe=()), talk.now)
 
     assert (session.closing, session.subscriptions) == (close_codes.SLOW_READER, {})
 
@@ -556,8 +556,8 @@ def test_when_the_server_stops_everybody_is_told_once_and_nobody_of_the_others_l
             {"reason": "server_shutdown", "message": "the server is stopping; come back in a moment"},
         )
         assert session.closing is close_codes.STOPPING
-    floor = talk.hub.floor
-    assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
+    state = talk.hub.state
+    assert (len(state.table), len(state.watchers), len(state.registry)) == (0, 0, 0)
 
 
 # --- frames that are no requests, and too many --------------------------------------------------------------------------------
@@ -572,7 +572,8 @@ def test_what_is_no_envelope_is_refused_in_the_originals_words(subtests: pytest.
         ('{"type":"hub:heartbeat","payload":"\\ud800"}', "invalid_json"),
         ('{"type":"hub:heartbeat","payload":"\udc00"}', "invalid_json"),
         ("[" * 100_000, "invalid_envelope"),
-        ('{"type":"hub:heartbeat","payload":' + "[" * 100_000 + "]" * 100_000 + "}", "invalid_json"),
+        ('{"type":"hub:heartbeat","payload":' + "[" * 1_000 + "]" * 1_000 + "}", "too_deep"),
+        ('{"type":"hub:heartbeat","payload":' + "[" * 100_000 + "]" * 100_000 + "}", "too_deep"),
         ("null", "invalid_envelope"),
         ("[]", "invalid_envelope"),
         ("{}", "invalid_envelope"),

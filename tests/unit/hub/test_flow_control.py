@@ -6,7 +6,9 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.hub.core import close_codes
-from penstock.hub.core.metrics import Numbers
+from penstock.hub.core.dialects import SPECIFIED
+from penstock.hub.core.messages import Message, Position
+from penstock.hub.core.metrics import HubMetrics
 from penstock.hub.core.rules import HubRules
 from tests.unit.hub.talk import Frame, Talk, pick
 
@@ -142,7 +144,7 @@ def test_the_numbers_of_the_minute_that_runs() -> None:
 
 
 def test_a_clock_that_is_set_back_begins_a_new_minute() -> None:
-    numbers = Numbers(100 * SECOND)
+    numbers = HubMetrics(100 * SECOND)
     numbers.received = 5
 
     assert numbers.minute(99 * SECOND).messages_received == 0
@@ -157,6 +159,23 @@ def test_closes_and_errors_are_counted_by_why() -> None:
     talk.later(600 * SECOND)
     talk.hub.closed(silent, talk.now)
 
-    assert dict(talk.hub.numbers.closed) == {"gone": 1, close_codes.SILENT.reason: 1}
-    assert dict(talk.hub.numbers.errors) == {"internal_error": 1}
-    assert talk.hub.numbers.opened == 2
+    assert dict(talk.hub.metrics.closed) == {"gone": 1, close_codes.SILENT.reason: 1}
+    assert dict(talk.hub.metrics.errors) == {"internal_error": 1}
+    assert talk.hub.metrics.opened == 2
+
+
+def test_what_a_message_is_counted_as_is_about_what_is_sent() -> None:
+    uuid = "5b3d6c1e-2f0a-4a7e-8f57-0c8f7f1f0c11"
+    for data in (b"1", b'"x"' * 1_000):
+        message = Message(
+            type="order:placed",
+            sender="@(agent/billing)",
+            data=data,
+            message_id=uuid,
+            published_at=1_767_266_435_616_000,
+            topic="orders/eu",
+            ack_id=uuid,
+            position=Position("2-660655f7688b7", 123_456),
+        )
+        sent = len(b"".join(SPECIFIED.parts(message, lambda: uuid))) + len('"@(browser/client-ui)"')
+        assert sent <= message.weight <= sent + 80

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.durations import SECOND
-from penstock.hub.core.identity import ANYBODY, LEEWAY, Demands, Identity, identity_of, parse_claims
+from penstock.hub.core.identity import ANONYMOUS, LEEWAY, Identity, TokenRequirements, identity_of, parse_claims
 from penstock.hub.core.refusal import Refusal
 from tests.unit.hub.issuers import NOW, claims
 
@@ -81,14 +81,14 @@ def test_what_one_may_publish_says_nothing_of_what_one_may_see() -> None:
 
 
 def test_anybody_is_nobody_in_particular_and_may_do_all() -> None:
-    assert (ANYBODY.address, ANYBODY.expires_at) == (None, None)
-    assert ANYBODY.may_publish("orders")
-    assert ANYBODY.may_subscribe("#")
+    assert (ANONYMOUS.address, ANONYMOUS.expires_at) == (None, None)
+    assert ANONYMOUS.may_publish("orders")
+    assert ANONYMOUS.may_subscribe("#")
 
 
 def test_an_identity_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ANYBODY.address = "@(a/b)"  # type: ignore[misc]
+        ANONYMOUS.address = "@(a/b)"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_who_may_publish_something_may_send_and_who_may_publish_anything_may_bro
 
 @pytest.mark.parametrize(("subscribe", "breadth"), [(None, 1), ((), 1), (("a",), 1), (("a", "b/#"), 2)])
 def test_it_is_known_how_many_patterns_a_topic_is_held_against(subscribe: tuple[str, ...] | None, breadth: int) -> None:
-    assert Identity(subscribe=subscribe).breadth == breadth
+    assert Identity(subscribe=subscribe).pattern_count == breadth
 
 
 DAY = 86_400
-DEMANDS = Demands(issuer="signal-hub")
+DEMANDS = TokenRequirements(issuer="signal-hub")
 
 
-def identity(now: float = NOW, demands: Demands = DEMANDS, **changes: object) -> Identity:
+def identity(now: float = NOW, demands: TokenRequirements = DEMANDS, **changes: object) -> Identity:
     return identity_of(parse_claims(json.dumps(claims(**changes)).encode()), demands, int(now * SECOND))
 
 
-def refusal(now: float = NOW, demands: Demands = DEMANDS, **changes: object) -> Refusal:
+def refusal(now: float = NOW, demands: TokenRequirements = DEMANDS, **changes: object) -> Refusal:
     with pytest.raises(Refusal) as caught:
         identity(now, demands, **changes)
     assert caught.value.code == "unauthorized"
@@ -132,7 +132,7 @@ def test_a_right_token_says_who_its_bearer_is_and_what_it_may_do() -> None:
         address="@(browser/ui)",
         publish=("orders/+",),
         subscribe=("orders/#", "chat"),
-        expires_at=(NOW + 3_600) * SECOND + LEEWAY,
+        expires_at=(NOW + 3_600) * SECOND,
     )
 
 
@@ -243,10 +243,16 @@ def test_clocks_may_differ_by_the_leeway(subtests: pytest.Subtests) -> None:
 
 
 def test_a_session_lasts_as_long_as_its_token_is_good_and_never_longer_than_it_may_be_old() -> None:
-    assert identity(exp=NOW + 10 * DAY).expires_at == (NOW + DAY) * SECOND + LEEWAY
-    hour = Demands(issuer="signal-hub", max_age=3_600 * SECOND)
+    assert identity(exp=NOW + 2).expires_at == (NOW + 2) * SECOND
+    assert identity(exp=NOW + 10 * DAY).expires_at == (NOW + DAY) * SECOND
+    hour = TokenRequirements(issuer="signal-hub", max_age=3_600 * SECOND)
     assert identity(demands=hour, iat=NOW - 3_629, exp=NOW + 60).expires_at == (NOW - 29) * SECOND + LEEWAY
     assert refusal(demands=hour, iat=NOW - 3_630, exp=NOW + 60).reason == "token_too_old"
+
+
+def test_a_token_that_only_the_leeway_lets_in_lasts_as_long_as_that() -> None:
+    assert identity(exp=NOW - 29).expires_at == (NOW - 29) * SECOND + LEEWAY
+    assert identity(exp=NOW).expires_at == NOW * SECOND + LEEWAY
 
 
 def test_an_expired_token_is_told_since_when() -> None:
@@ -264,7 +270,7 @@ def test_the_audience_counts_if_one_is_asked_for(subtests: pytest.Subtests) -> N
     ]
     for audience, is_for in rows:
         with subtests.test(audience=audience):
-            demands = Demands(issuer="signal-hub", audience="hub")
+            demands = TokenRequirements(issuer="signal-hub", audience="hub")
 
             if is_for:
                 assert identity(demands=demands, aud=audience).address == "@(browser/ui)"

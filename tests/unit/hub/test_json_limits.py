@@ -94,6 +94,10 @@ def depth_of(value: object) -> int:
     return 0
 
 
-@given(value=json_values, limit=st.integers(0, 6))
-def test_the_depth_is_that_of_the_value(value: object, limit: int) -> None:
-    assert is_deeper(json.dumps(value).encode(), limit) is (depth_of(value) > limit)
+@given(value=json_values, limit=st.integers(0, 20), around=st.integers(0, 20))
+def test_the_depth_is_that_of_the_value(value: object, limit: int, around: int) -> None:
+    for _ in range(around):
+        value = [[], value, "]"]
+    depth = depth_of(value)
+    for most in (limit, max(depth - 1, 0), depth):
+        assert is_deeper(json.dumps(value).encode(), most) is (depth > most)

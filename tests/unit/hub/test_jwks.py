@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from penstock.hub.core.identity import Demands, Identity
+from penstock.hub.core.identity import Identity, TokenRequirements
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.jwks import MAX_BYTES, Jwks
 from penstock.hub.keys import MAX_KEYS, key_set
@@ -49,13 +49,13 @@ def described(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": keys}).encode()
 
 
-class Door:
+class Hub:
     """A hub's verifier that takes keys from a provider, on a clock of its own."""
 
     def __init__(self, provider: Provider, timeout: float = DEADLINE) -> None:
         self.clock = ManualClock()
         self.jwks = Jwks(provider.url, self.clock.now, timeout=timeout)
-        self.verifier = JwtVerifier([self.jwks], Demands(issuer="signal-hub"), self.clock)
+        self.verifier = JwtVerifier([self.jwks], TokenRequirements(issuer="signal-hub"), self.clock)
 
     async def enter(self, token: str) -> Identity:
         return await asyncio.wait_for(self.verifier.verify(token, None), DEADLINE)
@@ -84,13 +84,13 @@ async def serving(*keys: dict[str, Any]) -> AsyncIterator[Provider]:
         await runner.cleanup()
 
 
-def run(talk: Callable[[Provider, Door], Awaitable[None]], *keys: dict[str, Any], timeout: float = DEADLINE) -> None:
+def run(talk: Callable[[Provider, Hub], Awaitable[None]], *keys: dict[str, Any], timeout: float = DEADLINE) -> None:
     async def main() -> None:
         async with serving(*keys or (jwk(rsa_key()),)) as provider:
-            door = Door(provider, timeout)
-            await talk(provider, door)
-            await door.verifier.close()
-            await door.verifier.close()
+            hub = Hub(provider, timeout)
+            await talk(provider, hub)
+            await hub.verifier.close()
+            await hub.verifier.close()
 
     asyncio.run(main())
 
@@ -100,73 +100,73 @@ def by(name: str = "first", kid: str | None = "one", **changes: Any) -> str:
 
 
 def test_keys_are_found_by_their_name_and_fetched_once() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         for _ in range(3):
-            assert (await door.enter(by())).address == "@(browser/ui)"
-            assert (await door.enter(signed(ec_key(), "ES256", "two"))).address == "@(browser/ui)"
-        assert await door.reason(by("second")) == "bad_signature"
-        assert await door.reason(signed(ec_key("second"), "ES256", "two")) == "bad_signature"
+            assert (await hub.enter(by())).address == "@(browser/ui)"
+            assert (await hub.enter(signed(ec_key(), "ES256", "two"))).address == "@(browser/ui)"
+        assert await hub.reason(by("second")) == "bad_signature"
+        assert await hub.reason(signed(ec_key("second"), "ES256", "two")) == "bad_signature"
         assert provider.asked == 1
 
     run(talk, jwk(rsa_key()), jwk(ec_key(), "two"))
 
 
 def test_a_token_that_names_no_key_is_checked_with_the_only_one_of_its_algorithm() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
-        assert (await door.enter(by(kid=None))).address == "@(browser/ui)"
-        assert await door.reason(signed(ec_key(), "ES256")) == "unknown_key"
+    async def talk(provider: Provider, hub: Hub) -> None:
+        assert (await hub.enter(by(kid=None))).address == "@(browser/ui)"
+        assert await hub.reason(signed(ec_key(), "ES256")) == "unknown_key"
 
     run(talk, jwk(rsa_key()), jwk(ec_key(), "two"), jwk(ec_key("second"), "three"))
 
 
 def test_a_key_without_a_name_serves_tokens_that_name_none() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
-        assert (await door.enter(by(kid=None))).address == "@(browser/ui)"
-        assert await door.reason(by(kid="one")) == "unknown_key"
+    async def talk(provider: Provider, hub: Hub) -> None:
+        assert (await hub.enter(by(kid=None))).address == "@(browser/ui)"
+        assert await hub.reason(by(kid="one")) == "unknown_key"
 
     run(talk, jwk(rsa_key(), None))
 
 
 def test_a_new_key_is_fetched_when_a_token_names_it() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
-        await door.enter(by())
+    async def talk(provider: Provider, hub: Hub) -> None:
+        await hub.enter(by())
         provider.body = described(jwk(rsa_key()), jwk(rsa_key("second"), "two"))
-        door.clock.advance(30)
+        hub.clock.advance(30)
 
-        assert (await door.enter(by("second", "two"))).address == "@(browser/ui)"
-        assert (await door.enter(by())).address == "@(browser/ui)"
+        assert (await hub.enter(by("second", "two"))).address == "@(browser/ui)"
+        assert (await hub.enter(by())).address == "@(browser/ui)"
         assert provider.asked == 2
 
     run(talk)
 
 
 def test_unknown_names_make_nobody_ask_more_often_than_every_thirty_seconds() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         for second in range(60):
-            assert await door.reason(by(kid=f"unknown {second}")) == "unknown_key"
-            door.clock.advance(1)
+            assert await hub.reason(by(kid=f"unknown {second}")) == "unknown_key"
+            hub.clock.advance(1)
         assert provider.asked == 2
 
     run(talk)
 
 
 def test_a_key_that_was_withdrawn_counts_for_five_minutes_at_most() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
-        await door.enter(by())
+    async def talk(provider: Provider, hub: Hub) -> None:
+        await hub.enter(by())
         provider.body = described(jwk(rsa_key("second"), "two"))
-        door.clock.advance(299)
-        assert (await door.enter(by())).address == "@(browser/ui)"
-        door.clock.advance(1)
-        assert await door.reason(by()) == "unknown_key"
+        hub.clock.advance(299)
+        assert (await hub.enter(by())).address == "@(browser/ui)"
+        hub.clock.advance(1)
+        assert await hub.reason(by()) == "unknown_key"
         assert provider.asked == 2
 
     run(talk)
 
 
 def test_however_many_come_at_once_there_is_one_fetch() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         provider.may_answer.clear()
-        coming = [asyncio.ensure_future(door.enter(by())) for _ in range(50)]
+        coming = [asyncio.ensure_future(hub.enter(by())) for _ in range(50)]
         await asyncio.wait_for(provider.asking.wait(), DEADLINE)
         provider.may_answer.set()
         assert {found.address for found in await asyncio.gather(*coming)} == {"@(browser/ui)"}
@@ -176,9 +176,9 @@ def test_however_many_come_at_once_there_is_one_fetch() -> None:
 
 
 def test_one_who_leaves_does_not_end_the_fetch_of_the_others() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         provider.may_answer.clear()
-        impatient, patient = (asyncio.ensure_future(door.enter(by())) for _ in range(2))
+        impatient, patient = (asyncio.ensure_future(hub.enter(by())) for _ in range(2))
         await asyncio.wait_for(provider.asking.wait(), DEADLINE)
         impatient.cancel()
         await asyncio.wait([impatient])
@@ -190,25 +190,25 @@ def test_one_who_leaves_does_not_end_the_fetch_of_the_others() -> None:
 
 
 def test_a_provider_that_takes_too_long_is_not_waited_for() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         provider.may_answer.clear()
-        assert await door.reason(by()) == "keys_unavailable"
-        assert await door.reason(by()) == "keys_unavailable"
+        assert await hub.reason(by()) == "keys_unavailable"
+        assert await hub.reason(by()) == "keys_unavailable"
         assert provider.asked == 1
 
         provider.may_answer.set()
-        door.clock.advance(30)
-        assert (await door.enter(by())).address == "@(browser/ui)"
+        hub.clock.advance(30)
+        assert (await hub.enter(by())).address == "@(browser/ui)"
 
     run(talk, timeout=0.05)
 
 
 def test_a_stop_ends_a_fetch_that_is_under_way() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         provider.may_answer.clear()
-        waiting = asyncio.ensure_future(door.verifier.verify(by(), None))
+        waiting = asyncio.ensure_future(hub.verifier.verify(by(), None))
         await asyncio.wait_for(provider.asking.wait(), DEADLINE)
-        await asyncio.wait_for(door.verifier.close(), DEADLINE)
+        await asyncio.wait_for(hub.verifier.close(), DEADLINE)
         await asyncio.wait([waiting], timeout=DEADLINE)
         assert waiting.cancelled()
 
@@ -235,19 +235,19 @@ BROKEN: dict[str, Callable[[Provider], None]] = {
 def test_a_broken_provider_lets_nobody_new_in_and_locks_nobody_out(
     caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
-    async def talk(spoil: Callable[[Provider], None], provider: Provider, door: Door) -> None:
+    async def talk(spoil: Callable[[Provider], None], provider: Provider, hub: Hub) -> None:
         right, before = provider.body, provider.status
         spoil(provider)
-        assert await door.reason(by()) == "keys_unavailable"
+        assert await hub.reason(by()) == "keys_unavailable"
         provider.body, provider.status = right, before
-        door.clock.advance(30)
-        assert (await door.enter(by())).address == "@(browser/ui)"
+        hub.clock.advance(30)
+        assert (await hub.enter(by())).address == "@(browser/ui)"
 
         spoil(provider)
         for _ in range(3):
-            door.clock.advance(300)
-            assert (await door.enter(by())).address == "@(browser/ui)"
-            assert await door.reason(by(kid="unknown")) == "unknown_key"
+            hub.clock.advance(300)
+            assert (await hub.enter(by())).address == "@(browser/ui)"
+            assert await hub.reason(by(kid="unknown")) == "unknown_key"
         assert provider.asked == 5
 
     for how, spoil in BROKEN.items():
@@ -264,11 +264,11 @@ def test_a_broken_provider_lets_nobody_new_in_and_locks_nobody_out(
 def test_a_provider_that_is_down_locks_nobody_out() -> None:
     async def main() -> None:
         async with serving(jwk(rsa_key())) as provider:
-            door = Door(provider)
-            await door.enter(by())
-        door.clock.advance(300)
-        assert (await door.enter(by())).address == "@(browser/ui)"
-        assert await Door(provider).reason(by()) == "keys_unavailable"  # one that never had its keys
+            hub = Hub(provider)
+            await hub.enter(by())
+        hub.clock.advance(300)
+        assert (await hub.enter(by())).address == "@(browser/ui)"
+        assert await Hub(provider).reason(by()) == "keys_unavailable"  # one that never had its keys
 
     asyncio.run(main())
 
@@ -278,7 +278,7 @@ def test_an_address_that_leads_nowhere_is_a_provider_that_is_down(url: str) -> N
     async def main() -> None:
         provider = Provider()
         provider.url = url
-        assert await Door(provider).reason(by()) == "keys_unavailable"
+        assert await Hub(provider).reason(by()) == "keys_unavailable"
 
     asyncio.run(main())
 
@@ -329,10 +329,10 @@ def test_the_first_of_two_keys_of_a_name_counts_and_private_parts_are_not_read()
 
 
 def test_a_published_key_never_serves_as_a_secret() -> None:
-    async def talk(provider: Provider, door: Door) -> None:
+    async def talk(provider: Provider, hub: Hub) -> None:
         for secret in (public_pem(rsa_key()), provider.body, jwk(rsa_key())["n"].encode()):
             for algorithm in ("HS256", "none", "RS256", "ES256"):
                 token = forged({"alg": algorithm, "kid": "one"}, claims(), secret)
-                assert await door.reason(token) in {"wrong_algorithm", "bad_signature", "unknown_key"}
+                assert await hub.reason(token) in {"wrong_algorithm", "bad_signature", "unknown_key"}
 
     run(talk)

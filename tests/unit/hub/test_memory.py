@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.durations import SECOND
-from penstock.hub.core.memory import Positions, Seen
+from penstock.hub.core.memory import Positions, RecentPublishes
 from penstock.hub.core.messages import Position, Published
 
 ANSWER = Published("x", 1, delivered=True, timestamp=0)
@@ -18,7 +18,7 @@ def test_a_publish_is_remembered_for_a_while(subtests: pytest.Subtests) -> None:
     rows: list[tuple[int, bool]] = [(0, True), (10, True), (59, True), (60, False), (-1, False)]
     for wait, is_known in rows:
         with subtests.test(wait=wait):
-            seen = Seen(60 * SECOND, 10)
+            seen = RecentPublishes(60 * SECOND, 10)
             seen.note(("a", "s", "1", 0), 100 * SECOND, ANSWER)
 
             heard = seen.find(("a", "s", "1", 0), (100 + wait) * SECOND)
@@ -28,7 +28,7 @@ def test_a_publish_is_remembered_for_a_while(subtests: pytest.Subtests) -> None:
 
 
 def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
-    seen = Seen(60 * SECOND, 2)
+    seen = RecentPublishes(60 * SECOND, 2)
     for name in ("1", "2", "1", "3"):
         seen.note(("a", "s", name, 0), 0)
 
@@ -37,7 +37,7 @@ def test_the_oldest_is_forgotten_when_there_are_too_many() -> None:
 
 
 def test_what_is_too_old_is_forgotten_whenever_something_is_noted() -> None:
-    seen = Seen(60 * SECOND, 100)
+    seen = RecentPublishes(60 * SECOND, 100)
     for at in (0, 10, 50, 70):
         seen.note(("a", "s", str(at), 0), at * SECOND)
 
@@ -47,14 +47,14 @@ def test_what_is_too_old_is_forgotten_whenever_something_is_noted() -> None:
 
 
 def test_a_hub_may_remember_nothing() -> None:
-    seen = Seen(60 * SECOND, 0)
+    seen = RecentPublishes(60 * SECOND, 0)
     seen.note(("a", "s", "1", 0), 0)
 
     assert (len(seen), seen.find(("a", "s", "1", 0), 0)) == (0, None)
 
 
 def test_what_is_forgotten_is_handed_out_once() -> None:
-    seen = Seen(60 * SECOND, 2)
+    seen = RecentPublishes(60 * SECOND, 2)
     heard = seen.note(("a", "s", "1", 0), 0)
 
     assert seen.forget(("a", "s", "1", 0)) is heard

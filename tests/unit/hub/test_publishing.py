@@ -314,10 +314,10 @@ def test_a_publish_to_a_bound_topic_is_written_first_and_forwarded_by_the_log() 
     publisher, subscriber = talk.connect(P), talk.connect(A)
     talk.subscribe(subscriber, "orders/eu")
 
-    wish = talk.append(publisher, "orders/eu", {"n": 1}, id="p", ttl=5)
+    effect = talk.append(publisher, "orders/eu", {"n": 1}, id="p", ttl=5)
 
-    assert wish.binding is log
-    message = wish.message
+    assert effect.binding is log
+    message = effect.message
     assert (message.type, message.sender, message.data, message.message_id, message.topic) == (
         "t",
         P,
@@ -328,7 +328,7 @@ def test_a_publish_to_a_bound_topic_is_written_first_and_forwarded_by_the_log() 
     assert (message.position, message.expires_at, publisher.appends) == (None, talk.now + 5000, 1)
     assert (talk.heard(publisher), talk.heard(subscriber)) == ([], [])
 
-    talk.hub.appended(publisher, wish, Position("L", 7), talk.now)
+    talk.hub.appended(publisher, effect, Position("L", 7), talk.now)
     talk.bring(log, talk.stored(log, 7, "orders/eu", {"n": 1}, message_id="p"))
 
     (reply,) = talk.heard(publisher)
@@ -358,25 +358,25 @@ def test_a_publish_without_an_id_is_answered_and_not_remembered() -> None:
     talk, _ = logged()
     publisher = talk.connect(P)
 
-    wish = talk.append(publisher, "orders")
-    assert (wish.message.message_id[:3], len(talk.hub.floor.seen)) == ("id-", 0)
-    talk.hub.appended(publisher, wish, Position("L", 7), talk.now)
+    effect = talk.append(publisher, "orders")
+    assert (effect.message.message_id[:3], len(talk.hub.state.seen)) == ("id-", 0)
+    talk.hub.appended(publisher, effect, Position("L", 7), talk.now)
 
     assert [one["type"] for one in talk.heard(publisher)] == ["hub:delivery_ack"]
-    assert len(talk.hub.floor.seen) == 0
+    assert len(talk.hub.state.seen) == 0
 
 
 def test_a_publish_that_comes_again_while_it_is_written_is_written_once_and_both_are_answered() -> None:
     talk, _ = logged()
     first = talk.connect(P)
-    wish = talk.append(first, "orders", id="p")
+    effect = talk.append(first, "orders", id="p")
     second = talk.connect(P, resume=first)
 
     assert talk.publish(second, "orders", id="p") is None
     assert talk.publish(second, "orders", id="p") is None
     assert talk.heard(second) == []
     talk.forget(first)
-    talk.hub.appended(first, wish, Position("L", 7), talk.now)
+    talk.hub.appended(first, effect, Position("L", 7), talk.now)
 
     assert [one["payload"]["position"]["offset"] for one in talk.heard(second)] == [7, 7]
     assert talk.heard(first) == []
@@ -402,8 +402,8 @@ def test_a_publish_that_is_forgotten_while_it_is_written_is_still_answered() -> 
     publisher = talk.connect(P)
     first, second = talk.append(publisher, "x", id="p"), talk.append(publisher, "x", id="q")
 
-    for offset, wish in enumerate((first, second)):
-        talk.hub.appended(publisher, wish, Position("L", offset), talk.now)
+    for offset, effect in enumerate((first, second)):
+        talk.hub.appended(publisher, effect, Position("L", offset), talk.now)
 
     assert [one["correlationId"] for one in talk.heard(publisher)] == ["p", "q"]
 
@@ -411,10 +411,10 @@ def test_a_publish_that_is_forgotten_while_it_is_written_is_still_answered() -> 
 def test_a_publish_that_does_not_get_into_its_log_is_refused_and_may_be_sent_again() -> None:
     talk, _ = logged()
     publisher = talk.connect(P)
-    wish = talk.append(publisher, "orders", id="p")
+    effect = talk.append(publisher, "orders", id="p")
     talk.publish(publisher, "orders", id="p")
 
-    talk.hub.lost(publisher, wish, Refusal("internal_error", "no", reason="full", resolution="wait", retryable=True), talk.now)
+    talk.hub.lost(publisher, effect, Refusal("internal_error", "no", reason="full", resolution="wait", retryable=True), talk.now)
 
     errors = talk.heard(publisher)
     assert [(one["type"], one["correlationId"], one["payload"]["details"]["reason"]) for one in errors] == [
@@ -427,10 +427,10 @@ def test_a_publish_that_does_not_get_into_its_log_is_refused_and_may_be_sent_aga
 def test_who_is_gone_when_its_message_is_safe_is_not_told() -> None:
     talk, _ = logged()
     publisher = talk.connect(P)
-    wish = talk.append(publisher, "orders", id="p")
+    effect = talk.append(publisher, "orders", id="p")
     talk.hub.closed(publisher, talk.now)
 
-    talk.hub.appended(publisher, wish, Position("L", 7), talk.now)
+    talk.hub.appended(publisher, effect, Position("L", 7), talk.now)
 
     assert (talk.heard(publisher), publisher.appends) == ([], 0)
 
@@ -450,12 +450,12 @@ def test_what_is_on_its_way_through_the_log_of_everything_is_not_overtaken(end: 
     talk = Talk()
     publisher, subscriber = talk.connect(P), talk.connect(A)
     talk.retain(subscriber, "d")
-    wish = talk.append(publisher, "d", 1)
+    effect = talk.append(publisher, "d", 1)
     talk.hub.released(subscriber, talk.release(subscriber, "hub:unsubscribe", {"topic": "d"}), talk.now)
 
     assert talk.append(publisher, "d", 2).binding is talk.everything
 
-    for one in (wish, wish):
+    for one in (effect, effect):
         if end == "forwarded":
             talk.bring(talk.everything, one.message)
         elif end == "lost":
@@ -490,7 +490,7 @@ def test_a_reader_that_does_not_keep_up_is_cut_off_and_nobody_else_is_harmed(rul
     assert counts == [2, 2, 2, 1, 1, 1]
     assert slow in talk.hub.dirty
     assert (slow.actor, slow.subscriptions) == (None, {})
-    assert talk.hub.floor.registry.get(A, talk.now) is None
+    assert talk.hub.state.registry.get(A, talk.now) is None
 
 
 def test_replies_that_are_not_read_cost_the_connection_too() -> None:
@@ -528,7 +528,7 @@ def test_many_watchers_that_do_not_read_leave_one_after_the_other() -> None:
     talk.hub.closed(leaving, talk.now)
 
     assert {watcher.closing for watcher in watchers} == {close_codes.SLOW_READER}
-    assert ([*talk.hub.floor.table.subscribers("x")], len(talk.hub.floor.watchers)) == ([staying], 0)
+    assert ([*talk.hub.state.table.subscribers("x")], len(talk.hub.state.watchers)) == ([staying], 0)
 
 
 def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_over() -> None:
@@ -547,7 +547,7 @@ def test_a_subscriber_that_is_cut_off_while_a_message_is_forwarded_is_passed_ove
     assert (first.closing, second.closing, third.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER, None)
     assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 1
     assert (talk.heard(second), talk.messages(third)) == ([], [1])
-    talk.hub.floor.cut(first, close_codes.STOPPING, talk.now)
+    talk.hub.state.cut(first, close_codes.STOPPING, talk.now)
     assert first.closing is close_codes.SLOW_READER, "the first reason counts"
 
 
@@ -567,8 +567,8 @@ def test_who_runs_out_and_is_cut_off_by_what_that_causes_leaves_nothing_behind_a
 
     assert (first.closing, second.closing, third.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER, None)
     assert [one["type"] for one in talk.heard(third)] == ["hub:unregistered"]
-    floor = talk.hub.floor
-    assert (len(floor.table), len(floor.watchers), len(floor.registry)) == (0, 0, 0)
+    state = talk.hub.state
+    assert (len(state.table), len(state.watchers), len(state.registry)) == (0, 0, 0)
 
 
 def test_who_is_cut_off_by_what_its_own_subscribing_causes_leaves_nothing_behind() -> None:
@@ -584,8 +584,8 @@ def test_who_is_cut_off_by_what_its_own_subscribing_causes_leaves_nothing_behind
     assert talk.say(session, "hub:subscribe", {"topic": "new", "presence": True, "durable": True}) is None
 
     assert (session.closing, watcher.closing) == (close_codes.SLOW_READER, close_codes.SLOW_READER)
-    floor = talk.hub.floor
-    assert (len(floor.table), len(floor.watchers), len(floor.durable)) == (0, 0, 0)
+    state = talk.hub.state
+    assert (len(state.table), len(state.watchers), len(state.durable)) == (0, 0, 0)
 
 
 def test_who_runs_out_and_is_too_full_to_be_told_is_not_registered_again() -> None:
@@ -596,4 +596,4 @@ def test_who_runs_out_and_is_too_full_to_be_told_is_not_registered_again() -> No
 
     talk.say(session, "hub:register", {"actorAddress": A, "capabilities": ["x"]})
 
-    assert (session.closing, session.actor, len(talk.hub.floor.registry)) == (close_codes.SLOW_READER, None, 0)
+    assert (session.closing, session.actor, len(talk.hub.state.registry)) == (close_codes.SLOW_READER, None, 0)

@@ -52,7 +52,7 @@ def test_who_returns_to_a_plain_topic_is_told_whether_anything_was_missed(epoch:
 
     assert reply["recovered"] is is_whole
     assert reply["position"] == {"epoch": "E.1", "offset": 1}
-    assert (talk.hub.numbers.recovered, talk.hub.numbers.unrecovered) == (int(is_whole), int(not is_whole))
+    assert (talk.hub.metrics.recovered, talk.hub.metrics.unrecovered) == (int(is_whole), int(not is_whole))
 
 
 def test_nobody_knows_what_a_pattern_has_missed_where_there_is_no_log() -> None:
@@ -120,23 +120,23 @@ def logged(**rules: Any) -> tuple[Talk, Binding]:
 
 def returning(talk: Talk, offset: int, pattern: str = "orders/#") -> tuple[Session, Recover]:
     session = talk.connect(A)
-    wish = talk.say(session, "hub:subscribe", {"topic": pattern, "since": {"epoch": "L", "offset": offset}}, id="s")
-    assert isinstance(wish, Recover)
-    return session, wish
+    effect = talk.say(session, "hub:subscribe", {"topic": pattern, "since": {"epoch": "L", "offset": offset}}, id="s")
+    assert isinstance(effect, Recover)
+    return session, effect
 
 
 @pytest.mark.parametrize("pattern", ["orders/#", "orders/eu", "orders/+"])
 def test_what_was_missed_comes_from_the_log_before_what_is_new(pattern: str) -> None:
     talk, log = logged()
-    session, wish = returning(talk, 6, pattern)
-    assert (wish.binding, wish.pattern, wish.start, wish.stop) == (log, pattern, 7, 10)
+    session, effect = returning(talk, 6, pattern)
+    assert (effect.binding, effect.pattern, effect.start, effect.stop) == (log, pattern, 7, 10)
     assert talk.heard(session) == []
 
     talk.bring(log, talk.stored(log, 10, "orders/eu"))
     first = [talk.stored(log, 7, "orders/eu"), talk.stored(log, 8, "orders/us/1"), talk.stored(log, 8, "orders/us", "us")]
-    talk.hub.recovering(session, wish, first, talk.now, is_first=True)
+    talk.hub.recovering(session, effect, first, talk.now, is_first=True)
     talk.bring(log, talk.stored(log, 11, "orders/eu"))
-    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders/eu")], talk.now, is_first=False)
+    talk.hub.recovering(session, effect, [talk.stored(log, 9, "orders/eu")], talk.now, is_first=False)
     talk.hub.recovered(session, talk.now)
     talk.bring(log, talk.stored(log, 12, "orders/eu"))
 
@@ -146,15 +146,15 @@ def test_what_was_missed_comes_from_the_log_before_what_is_new(pattern: str) -> 
     assert reply["payload"] == {"topic": pattern, "recovered": True, "position": {"epoch": "L", "offset": 9}}
     others: dict[str, list[object]] = {"orders/#": [8, "us"], "orders/eu": [], "orders/+": ["us"]}
     assert [one["payload"] for one in messages] == [7, *others[pattern], 9, 10, 11, 12]
-    assert (session.holds, talk.hub.numbers.recovered) == (0, 1)
+    assert (session.holds, talk.hub.metrics.recovered) == (0, 1)
 
 
 def test_what_has_expired_is_not_missed() -> None:
     talk, log = logged()
-    session, wish = returning(talk, 7)
+    session, effect = returning(talk, 7)
     parts = [talk.stored(log, 8, "orders", expires_at=talk.now - 1), talk.stored(log, 9, "orders", expires_at=talk.now)]
 
-    talk.hub.recovering(session, wish, parts, talk.now, is_first=True)
+    talk.hub.recovering(session, effect, parts, talk.now, is_first=True)
     talk.hub.recovered(session, talk.now)
 
     assert talk.messages(session) == [9]
@@ -162,16 +162,16 @@ def test_what_has_expired_is_not_missed() -> None:
 
 def test_what_is_not_kept_any_more_is_not_recovered_and_what_is_new_still_comes() -> None:
     talk, log = logged()
-    session, wish = returning(talk, 6)
+    session, effect = returning(talk, 6)
     talk.bring(log, talk.stored(log, 10, "orders"))
 
-    talk.hub.recovering(session, wish, None, talk.now, is_first=True)
+    talk.hub.recovering(session, effect, None, talk.now, is_first=True)
     talk.hub.recovered(session, talk.now)
 
     reply, message = talk.heard(session)
     assert (reply["payload"]["recovered"], reply["payload"]["position"]) == (False, {"epoch": "L", "offset": 9})
     assert message["payload"] == 10
-    assert talk.hub.numbers.unrecovered == 1
+    assert talk.hub.metrics.unrecovered == 1
 
 
 @pytest.mark.parametrize(
@@ -198,9 +198,9 @@ def test_where_nothing_has_to_be_read_the_answer_comes_at_once(epoch: str, offse
 def test_the_most_that_may_be_missed_is_read() -> None:
     talk, _ = logged(max_recovered=4)
 
-    _, wish = returning(talk, 5)
+    _, effect = returning(talk, 5)
 
-    assert (wish.start, wish.stop) == (6, 10)
+    assert (effect.start, effect.stop) == (6, 10)
 
 
 @pytest.mark.parametrize("pattern", ["#", "+/eu", "+"])
@@ -218,39 +218,39 @@ def test_a_subscription_that_is_there_may_be_asked_to_recover_too() -> None:
     session = talk.connect(A)
     name = talk.subscribe(session, "orders")["subscriptionId"]
 
-    wish = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
+    effect = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
 
-    assert isinstance(wish, Recover)
-    talk.hub.recovering(session, wish, [], talk.now, is_first=True)
+    assert isinstance(effect, Recover)
+    talk.hub.recovering(session, effect, [], talk.now, is_first=True)
     talk.hub.recovered(session, talk.now)
     assert talk.heard(session)[0]["payload"]["subscriptionId"] == name
 
 
 def test_who_is_gone_or_has_run_out_meanwhile_gets_nothing_more() -> None:
     talk, log = logged()
-    gone, wish = returning(talk, 6)
+    gone, effect = returning(talk, 6)
     talk.hub.closed(gone, talk.now)
-    talk.hub.recovering(gone, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovering(gone, effect, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
     talk.hub.recovered(gone, talk.now)
     assert talk.heard(gone) == []
 
-    late, wish = returning(talk, 6)
+    late, effect = returning(talk, 6)
     talk.bring(log, talk.stored(log, 10, "orders"))
     talk.later(300 * SECOND)
     talk.forget(late)
-    talk.hub.recovering(late, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovering(late, effect, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
     talk.hub.recovered(late, talk.now)
     assert talk.messages(late) == [10], "it had come while the subscription stood"
 
 
 def test_one_for_whom_too_much_comes_while_it_recovers_is_cut_off() -> None:
     talk, log = logged(max_outbox_messages=3)
-    session, wish = returning(talk, 6)
+    session, effect = returning(talk, 6)
 
     talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 14)))
 
     assert (session.closing, len(session.held)) == (close_codes.SLOW_READER, 0)
-    talk.hub.recovering(session, wish, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
+    talk.hub.recovering(session, effect, [talk.stored(log, 7, "orders")], talk.now, is_first=True)
     talk.hub.recovered(session, talk.now)
     assert talk.heard(session) == []
 
@@ -259,10 +259,10 @@ def test_a_recovery_ends_no_pause() -> None:
     talk, log = logged()
     session = talk.connect(A)
     talk.say(session, "hub:pause")
-    wish = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
-    assert isinstance(wish, Recover)
+    effect = talk.say(session, "hub:subscribe", {"topic": "orders", "since": {"epoch": "L", "offset": 8}})
+    assert isinstance(effect, Recover)
     talk.bring(log, talk.stored(log, 10, "orders"))
-    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
+    talk.hub.recovering(session, effect, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
 
     talk.hub.recovered(session, talk.now)
 
@@ -273,15 +273,15 @@ def test_a_recovery_ends_no_pause() -> None:
 
 def test_what_was_held_is_let_go_however_much_waits_and_counts_once() -> None:
     talk, log = logged(max_outbox_messages=3)
-    session, wish = returning(talk, 6)
-    sent = talk.hub.numbers.sent
+    session, effect = returning(talk, 6)
+    sent = talk.hub.metrics.sent
     talk.bring(log, *(talk.stored(log, offset, "orders") for offset in range(10, 13)))
-    talk.hub.recovering(session, wish, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
+    talk.hub.recovering(session, effect, [talk.stored(log, 9, "orders")], talk.now, is_first=True)
 
     talk.hub.recovered(session, talk.now)
 
     assert talk.messages(session) == [9, 10, 11, 12]
-    assert (session.closing, talk.hub.numbers.sent - sent) == (None, 5)
+    assert (session.closing, talk.hub.metrics.sent - sent) == (None, 5)
 
 
 # --- durable subscriptions ----------------------------------------------------------------------------------------------------
@@ -301,13 +301,13 @@ def test_a_durable_subscription_is_made_on_every_log_it_may_concern(pattern: str
     talk, _ = logged()
     session = talk.connect(A)
 
-    wish = talk.say(session, "hub:subscribe", {"topic": pattern, "durable": True}, id="s")
+    effect = talk.say(session, "hub:subscribe", {"topic": pattern, "durable": True}, id="s")
 
-    assert isinstance(wish, Retain)
-    assert (wish.address, wish.pattern) == (A, pattern)
-    assert [binding.stream for binding in wish.bindings] == streams
+    assert isinstance(effect, Retain)
+    assert (effect.address, effect.pattern) == (A, pattern)
+    assert [binding.stream for binding in effect.bindings] == streams
     assert talk.heard(session) == []
-    assert talk.hub.retained(session, wish, talk.now)
+    assert talk.hub.retained(session, effect, talk.now)
     (reply,) = talk.heard(session)
     assert pick(reply, "type", "correlationId") == {"type": "hub:subscribed", "correlationId": "s"}
     assert pick(reply["payload"], "topic", "durable", "recovered") == {"topic": pattern, "durable": True}
@@ -328,9 +328,9 @@ def test_what_is_delivered_waits_for_its_acknowledgement(original: bool) -> None
     messages = [talk.stored(talk.everything, offset, "d") for offset in range(3)]
     zero, one, two = delivered(talk, session, "d", *messages)
 
-    wish = talk.say(session, "hub:ack", {"ackIds": [two, zero, zero, "other"], "ackId": two}, id="k")
+    effect = talk.say(session, "hub:ack", {"ackIds": [two, zero, zero, "other"], "ackId": two}, id="k")
 
-    assert wish == Settle(A, {"d": [messages[2], messages[0]]})
+    assert effect == Settle(A, {"d": [messages[2], messages[0]]})
     (reply,) = talk.heard(session)
     assert pick(reply, "type", "correlationId", "payload") == {
         "type": "hub:acked",
@@ -354,10 +354,10 @@ def test_decision_15_an_acknowledgement_settles_one_delivery_and_no_id_of_a_publ
 
     assert len({*ids, "1"}) == 5
     assert talk.ask(session, "hub:ack", {"ackId": "1"})["payload"] == {"acked": 0, "unknown": ["1"]}
-    wish = talk.say(session, "hub:ack", {"ackId": ids[0]})
+    effect = talk.say(session, "hub:ack", {"ackId": ids[0]})
 
-    assert isinstance(wish, Settle)
-    assert [(pattern, [*map(id, done)]) for pattern, done in wish.messages.items()] == [("d", [id(first)])]
+    assert isinstance(effect, Settle)
+    assert [(pattern, [*map(id, done)]) for pattern, done in effect.messages.items()] == [("d", [id(first)])]
     assert [*session.unacked] == ids[1:]
 
 
@@ -432,11 +432,11 @@ def test_a_durable_subscription_rests_while_its_actor_is_away_and_is_resumed_by_
     back = talk.connect(A)
 
     assert (session.subscriptions, session.unacked) == ({}, {})
-    assert talk.hub.floor.rested == [(session, "d/#")]
+    assert talk.hub.state.rested == [(session, "d/#")]
     assert talk.append(publisher, "d/x").binding is talk.everything
-    wish = talk.say(back, "hub:subscribe", {"topic": "d/#"})
-    assert isinstance(wish, Retain)
-    assert talk.hub.retained(back, wish, talk.now)
+    effect = talk.say(back, "hub:subscribe", {"topic": "d/#"})
+    assert isinstance(effect, Retain)
+    assert talk.hub.retained(back, effect, talk.now)
     assert talk.heard(back)[0]["payload"]["durable"] is True
 
 
@@ -468,10 +468,10 @@ def test_a_durable_subscription_is_ended_for_good_by_unsubscribing_though_it_res
     talk.hub.closed(session, talk.now)
     back = talk.connect(A)
 
-    wish = talk.release(back, "hub:unsubscribe", {"topic": "d"}, id="u")
+    effect = talk.release(back, "hub:unsubscribe", {"topic": "d"}, id="u")
 
-    assert (wish.address, wish.patterns, talk.heard(back)) == (A, ("d",), [])
-    talk.hub.released(back, wish, talk.now)
+    assert (effect.address, effect.patterns, talk.heard(back)) == (A, ("d",), [])
+    talk.hub.released(back, effect, talk.now)
     (reply,) = talk.heard(back)
     assert pick(reply, "type", "correlationId", "payload") == {
         "type": "hub:unsubscribed",
@@ -479,7 +479,7 @@ def test_a_durable_subscription_is_ended_for_good_by_unsubscribing_though_it_res
         "payload": {"topic": "d", "unsubscribedAt": talk.ms},
     }
     assert talk.publish(publisher, "d") is None
-    assert talk.hub.floor.made == set()
+    assert talk.hub.state.made == set()
 
 
 def test_a_subscription_that_becomes_durable_keeps_its_id_and_loses_nothing() -> None:
@@ -488,12 +488,12 @@ def test_a_subscription_that_becomes_durable_keeps_its_id_and_loses_nothing() ->
     name = talk.subscribe(session, "d")["subscriptionId"]
     talk.subscribe(watcher, "d", presence=True)
 
-    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
-    assert isinstance(wish, Retain)
+    effect = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(effect, Retain)
     talk.append(publisher, "d")
     talk.bring(talk.everything, talk.stored(talk.everything, 0, "d"))
     assert talk.messages(session) == [0], "until it is durable it is what it was"
-    talk.hub.retained(session, wish, talk.now)
+    talk.hub.retained(session, effect, talk.now)
     talk.bring(talk.everything, talk.stored(talk.everything, 1, "d"))
 
     assert [pick(one["payload"], "subscriptionId", "durable") for one in talk.heard(session)] == [
@@ -508,10 +508,10 @@ def test_a_durable_subscription_that_cannot_be_made_leaves_things_as_they_were(w
     session, publisher = talk.connect(A), talk.connect(P)
     if was_plain:
         talk.subscribe(session, "d")
-    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True}, id="s")
-    assert isinstance(wish, Retain)
+    effect = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True}, id="s")
+    assert isinstance(effect, Retain)
 
-    talk.hub.unretained(session, wish, NO, talk.now)
+    talk.hub.unretained(session, effect, NO, talk.now)
 
     (reply,) = talk.heard(session)
     assert (reply["type"], reply["correlationId"], reply["payload"]["message"]) == ("hub:error", "s", "no")
@@ -524,10 +524,10 @@ def test_a_durable_subscription_that_cannot_be_resumed_rests_on() -> None:
     talk = Talk()
     talk.hub.resume([(A, "d")])
     session, publisher = talk.connect(A), talk.connect(P)
-    wish = talk.say(session, "hub:subscribe", {"topic": "d"})
-    assert isinstance(wish, Retain)
+    effect = talk.say(session, "hub:subscribe", {"topic": "d"})
+    assert isinstance(effect, Retain)
 
-    talk.hub.unretained(session, wish, NO, talk.now)
+    talk.hub.unretained(session, effect, NO, talk.now)
 
     assert session.subscriptions == {}
     assert talk.append(publisher, "d").binding is talk.everything
@@ -539,27 +539,27 @@ def test_a_durable_subscription_that_cannot_be_resumed_rests_on() -> None:
 def test_a_durable_subscription_that_is_made_too_late_is_not_wanted_any_more(is_made: bool) -> None:
     talk = Talk()
     first = talk.connect(A)
-    wish = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
-    assert isinstance(wish, Retain)
+    effect = talk.say(first, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(effect, Retain)
     second = talk.connect(A)
     talk.retain(second, "d")
     talk.forget(first)
 
     if is_made:
-        assert not talk.hub.retained(first, wish, talk.now)
+        assert not talk.hub.retained(first, effect, talk.now)
     else:
-        talk.hub.unretained(first, wish, NO, talk.now)
+        talk.hub.unretained(first, effect, NO, talk.now)
 
     assert talk.heard(first) == []
-    assert [*talk.hub.floor.durable.subscribers("d")] == [A], "the other connection has it"
+    assert [*talk.hub.state.durable.subscribers("d")] == [A], "the other connection has it"
 
 
 @pytest.mark.parametrize("how", ["closed", "expired", "taken over"])
 def test_nothing_is_left_of_a_durable_subscription_that_could_not_be_made_after_its_session_had_gone(how: str) -> None:
     talk = Talk()
     session, publisher = talk.connect(A, ttl=60_000), talk.connect(P)
-    wish = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
-    assert isinstance(wish, Retain)
+    effect = talk.say(session, "hub:subscribe", {"topic": "d", "durable": True})
+    assert isinstance(effect, Retain)
     if how == "closed":
         talk.hub.closed(session, talk.now)
     elif how == "expired":
@@ -567,9 +567,9 @@ def test_nothing_is_left_of_a_durable_subscription_that_could_not_be_made_after_
     else:
         talk.connect(A)
 
-    talk.hub.unretained(session, wish, NO, talk.now)
+    talk.hub.unretained(session, effect, NO, talk.now)
 
-    assert (len(talk.hub.floor.durable), len(talk.hub.floor.making)) == (0, 0)
+    assert (len(talk.hub.state.durable), len(talk.hub.state.making)) == (0, 0)
     assert talk.publish(publisher, "d") is None
 
 
@@ -614,8 +614,8 @@ def test_of_two_connections_that_try_to_make_a_durable_subscription_one_that_suc
     else:
         talk.hub.unretained(second, other, NO, talk.now)
 
-    assert [*talk.hub.floor.durable.subscribers("d")] == ([] if made == "neither" else [A])
-    assert (len(talk.hub.floor.making), len(talk.hub.floor.made)) == (0, made != "neither")
+    assert [*talk.hub.state.durable.subscribers("d")] == ([] if made == "neither" else [A])
+    assert (len(talk.hub.state.making), len(talk.hub.state.made)) == (0, made != "neither")
 
 
 @pytest.mark.parametrize("kind", ["retain", "recover"])
@@ -624,16 +624,16 @@ def test_a_request_whose_registration_runs_out_while_it_waits_is_answered(kind: 
     talk = Talk(bindings=[binding])
     session = talk.connect(A, ttl=1_000)
     asked: Frame = {"durable": True} if kind == "retain" else {"since": {"epoch": "L", "offset": 0}}
-    wish = talk.say(session, "hub:subscribe", {"topic": "kept/x", **asked}, id="s")
+    effect = talk.say(session, "hub:subscribe", {"topic": "kept/x", **asked}, id="s")
     talk.later(SECOND)
     talk.forget(session)
 
-    if isinstance(wish, Retain):
-        assert not talk.hub.retained(session, wish, talk.now)
+    if isinstance(effect, Retain):
+        assert not talk.hub.retained(session, effect, talk.now)
     else:
-        assert isinstance(wish, Recover)
+        assert isinstance(effect, Recover)
         for is_first in (True, False):
-            talk.hub.recovering(session, wish, [], talk.now, is_first=is_first)
+            talk.hub.recovering(session, effect, [], talk.now, is_first=is_first)
         talk.hub.recovered(session, talk.now)
 
     (reply,) = talk.heard(session)
@@ -648,8 +648,8 @@ def test_everybody_is_counted_whom_a_message_will_reach() -> None:
     talk.subscribe(plain, "#")
     talk.hub.closed(durable, talk.now)
 
-    wish = talk.append(publisher, "d")
-    talk.hub.appended(publisher, wish, Position("all", 0), talk.now)
+    effect = talk.append(publisher, "d")
+    talk.hub.appended(publisher, effect, Position("all", 0), talk.now)
 
     assert talk.heard(publisher)[0]["payload"]["subscriberCount"] == 2
 
@@ -676,8 +676,8 @@ def test_who_comes_back_after_the_log_of_everything_lost_messages_is_told_so() -
     position = pick(talk.heard(reader)[0]["metadata"], "epoch", "offset")
     talk.hub.closed(away, talk.now)
     talk.retain(durable, "d")
-    wish = talk.append(publisher, "d", 2)
-    talk.hub.appended(publisher, wish, Position("all", 0), talk.now)
+    effect = talk.append(publisher, "d", 2)
+    talk.hub.appended(publisher, effect, Position("all", 0), talk.now)
 
     talk.hub.skipped(talk.everything, talk.now)
 
@@ -690,11 +690,11 @@ def test_what_was_missed_is_said_to_be_of_the_log_that_had_it_though_the_topic_w
     binding = Binding("kept/#", "kept", epoch="L", next_offset=5)
     talk = Talk(bindings=[binding])
     session = talk.connect(A)
-    wish = talk.say(session, "hub:subscribe", {"topic": "kept/x", "since": {"epoch": "L", "offset": 0}})
-    assert isinstance(wish, Recover)
+    effect = talk.say(session, "hub:subscribe", {"topic": "kept/x", "since": {"epoch": "L", "offset": 0}})
+    assert isinstance(effect, Recover)
     binding.epoch, binding.next_offset = "M", 0
 
-    talk.hub.recovering(session, wish, None, talk.now, is_first=True)
+    talk.hub.recovering(session, effect, None, talk.now, is_first=True)
 
     payload = talk.heard(session)[0]["payload"]
     assert (payload["recovered"], payload["position"]) == (False, {"epoch": "L", "offset": 4})

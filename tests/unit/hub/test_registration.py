@@ -60,7 +60,7 @@ def test_to_register_again_is_the_next_version_and_keeps_subscriptions() -> None
 
     assert reply["payload"]["version"] == 2
     assert [*session.subscriptions] == ["x"]
-    assert len(talk.hub.floor.registry) == 1
+    assert len(talk.hub.state.registry) == 1
 
 
 @pytest.mark.parametrize("original", [False, True])
@@ -81,15 +81,15 @@ def test_the_last_registration_counts_and_the_one_before_is_told_and_closed(orig
         "payload": {"reason": "duplicate_connection", "message": "another connection registered the same actor"},
     }
     assert (old.state, old.closing, close_codes.REPLACED.code) == (State.DISCONNECTING, close_codes.REPLACED, 4002)
-    assert (old.actor, old.subscriptions, talk.hub.floor.rested) == (None, {}, [(old, "d")])
+    assert (old.actor, old.subscriptions, talk.hub.state.rested) == (None, {}, [(old, "d")])
     (news,) = talk.heard(watcher)
     assert pick(news["payload"], "topic", "event", "actors") == {"topic": "x", "event": "leave", "actors": [A]}
-    found = talk.hub.floor.registry.get(A, talk.now)
+    found = talk.hub.state.registry.get(A, talk.now)
     assert found is not None
     assert (found, found.session) == (new.actor, new)
 
     talk.hub.closed(old, talk.now)
-    assert talk.hub.floor.registry.get(A, talk.now) is found
+    assert talk.hub.state.registry.get(A, talk.now) is found
     talk.subscribe(new, "x")
     talk.publish(publisher, "x", 1)
     assert (talk.messages(new), talk.messages(old)) == ([1], [])
@@ -116,7 +116,7 @@ def test_registrations_that_are_refused(subtests: pytest.Subtests) -> None:
             error = talk.refused(session, "hub:register", payload)
 
             assert (error["code"], error["details"]["reason"]) == (code, reason)
-            assert (session.actor, len(talk.hub.floor.registry)) == (None, 0)
+            assert (session.actor, len(talk.hub.state.registry)) == (None, 0)
 
 
 def test_a_refused_registration_takes_nothing_over() -> None:
@@ -205,7 +205,7 @@ def test_a_session_answers_for_itself_alone(kind: str) -> None:
     error = talk.refused(session, kind, {"actorAddress": B, "renewalToken": victim.actor.renewal_token})
 
     assert (error["code"], error["details"]["reason"]) == ("unauthorized", "wrong_actor")
-    assert talk.hub.floor.registry.get(B, talk.now) is victim.actor
+    assert talk.hub.state.registry.get(B, talk.now) is victim.actor
 
 
 def test_who_is_not_registered_or_not_any_more_may_do_little(subtests: pytest.Subtests) -> None:
@@ -276,7 +276,7 @@ def test_a_registration_that_runs_out_ends_its_subscriptions_and_is_told(origina
     )
     assert [one["payload"]["event"] for one in talk.heard(watcher)] == ["leave"]
     assert (session.is_open, session.subscriptions) == (True, {})
-    assert [name for name, _ in talk.hub.floor.table.names()] == ["y"]
+    assert [name for name, _ in talk.hub.state.table.names()] == ["y"]
 
 
 def test_unregistering_ends_durable_subscriptions_for_good() -> None:
@@ -285,12 +285,12 @@ def test_unregistering_ends_durable_subscriptions_for_good() -> None:
     for pattern in ("d/1", "d/#"):
         talk.retain(session, pattern)
 
-    wish = talk.release(session, "hub:unregister", id="u")
+    effect = talk.release(session, "hub:unregister", id="u")
 
-    assert (wish.address, wish.patterns) == (A, ("d/1", "d/#"))
-    assert (talk.heard(session), len(talk.hub.floor.durable)) == ([], 0)
-    assert talk.hub.floor.rested == [(session, "d/1"), (session, "d/#")]
-    talk.hub.released(session, wish, talk.now)
+    assert (effect.address, effect.patterns) == (A, ("d/1", "d/#"))
+    assert (talk.heard(session), len(talk.hub.state.durable)) == ([], 0)
+    assert talk.hub.state.rested == [(session, "d/1"), (session, "d/#")]
+    talk.hub.released(session, effect, talk.now)
     (reply,) = talk.heard(session)
     assert (reply["type"], reply["correlationId"]) == ("hub:unregistered", "u")
 
@@ -299,13 +299,13 @@ def test_durable_subscriptions_that_could_not_be_ended_go_on() -> None:
     talk = Talk()
     session = talk.connect(A)
     talk.retain(session, "d")
-    wish = talk.release(session, "hub:unsubscribe", {"topic": "d"}, id="u")
+    effect = talk.release(session, "hub:unsubscribe", {"topic": "d"}, id="u")
 
-    talk.hub.unreleased(session, wish, Refusal("internal_error", "no", reason="unavailable", resolution="wait"), talk.now)
+    talk.hub.unreleased(session, effect, Refusal("internal_error", "no", reason="unavailable", resolution="wait"), talk.now)
 
     (reply,) = talk.heard(session)
     assert (reply["type"], reply["correlationId"]) == ("hub:error", "u")
-    assert [*talk.hub.floor.durable.patterns_of(A)] == ["d"]
+    assert [*talk.hub.state.durable.patterns_of(A)] == ["d"]
     assert talk.release(session, "hub:unsubscribe", {"topic": "d"}).patterns == ("d",)
 
 

@@ -41,7 +41,7 @@ def test_to_subscribe_twice_is_the_same_as_once() -> None:
     assert first == second
     talk.publish(publisher, "x", 1)
     assert talk.messages(session) == [1]
-    assert talk.hub.floor.table.names() == [("x", 1)]
+    assert talk.hub.state.table.names() == [("x", 1)]
 
 
 def test_a_message_comes_once_however_many_patterns_cover_it() -> None:
@@ -151,7 +151,7 @@ def test_who_unsubscribes_hears_no_more_and_an_empty_topic_vanishes(original: bo
     assert replies == ([] if original else [expected])
     talk.publish(publisher, "x", 1)
     assert talk.messages(session) == []
-    assert len(talk.hub.floor.table) == 0
+    assert len(talk.hub.state.table) == 0
 
 
 def test_to_end_what_never_began_is_no_error_and_ends_nothing_else() -> None:
@@ -162,7 +162,7 @@ def test_to_end_what_never_began_is_no_error_and_ends_nothing_else() -> None:
 
     assert talk.ask(session, "hub:unsubscribe", {"topic": "x"})["type"] == "hub:unsubscribed"
 
-    assert talk.hub.floor.table.names() == [("x", 1), ("x/#", 1)]
+    assert talk.hub.state.table.names() == [("x", 1), ("x/#", 1)]
 
 
 def test_a_subscription_of_another_session_cannot_be_ended_by_its_id() -> None:
@@ -177,7 +177,7 @@ def test_a_subscription_of_another_session_cannot_be_ended_by_its_id() -> None:
         "topic is required",
         "unknown_subscription",
     )
-    assert talk.hub.floor.table.count("x") == 1
+    assert talk.hub.state.table.count("x") == 1
 
 
 def test_when_a_connection_closes_all_of_it_is_gone_and_those_who_watch_are_told() -> None:
@@ -190,10 +190,10 @@ def test_when_a_connection_closes_all_of_it_is_gone_and_those_who_watch_are_told
 
     talk.hub.closed(session, talk.now)
 
-    floor = talk.hub.floor
-    assert (floor.table.names(), floor.watchers.names()) == ([("z", 1)], [("z", 1)])
-    assert floor.registry.get(A, talk.now) is None
-    assert [*floor.sessions] == [watcher]
+    state = talk.hub.state
+    assert (state.table.names(), state.watchers.names()) == ([("z", 1)], [("z", 1)])
+    assert state.registry.get(A, talk.now) is None
+    assert [*state.sessions] == [watcher]
     assert [one["payload"]["event"] for one in talk.heard(watcher)] == ["leave"]
     assert talk.heard(session) == []
 
@@ -284,14 +284,14 @@ def test_a_token_that_names_no_actor_ends_only_durable_subscriptions_it_could_ha
     else:
         assert talk.refused(stranger, "hub:unsubscribe", {"topic": "a/1"})["details"]["reason"] == "not_permitted"
         assert talk.ask(stranger, "hub:unregister")["type"] == "hub:unregistered"
-    assert ("a/1" in talk.hub.floor.durable.patterns_of(A)) is not may
+    assert ("a/1" in talk.hub.state.durable.patterns_of(A)) is not may
 
 
 def test_nothing_is_kept_for_a_durable_subscription_that_expired() -> None:
     talk = Talk()
     publisher = talk.connect(P)
     talk.hub.closed(_retained(talk, "a"), talk.now)
-    assert talk.hub.floor.log_of("a") is talk.everything
+    assert talk.hub.state.log_of("a") is talk.everything
 
     talk.hub.expired(A, "a")
 
@@ -303,12 +303,12 @@ def test_a_durable_subscription_does_not_expire_under_one_who_comes_back_for_it(
     publisher = talk.connect(P)
     talk.hub.closed(_retained(talk, "a"), talk.now)
     back = talk.connect(A)
-    wish = talk.say(back, "hub:subscribe", {"topic": "a", "durable": True})
-    assert isinstance(wish, Retain)
+    effect = talk.say(back, "hub:subscribe", {"topic": "a", "durable": True})
+    assert isinstance(effect, Retain)
 
     talk.hub.expired(A, "a")
 
-    assert talk.hub.retained(back, wish, talk.now)
+    assert talk.hub.retained(back, effect, talk.now)
     talk.append(publisher, "a")
 
 
@@ -489,4 +489,4 @@ def test_durable_subscriptions_are_bounded_for_all_actors_together_and_an_old_on
     talk.retain(talk.connect(A), "x")
 
     assert (error["code"], error["details"]["reason"], error["details"]["limit"]) == ("rate_limited", "too_many_durable", 1)
-    assert talk.hub.floor.durable.pairs == 1
+    assert talk.hub.state.durable.pairs == 1

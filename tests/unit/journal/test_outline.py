@@ -33,7 +33,7 @@ def same(outline: Outline, state: State) -> bool:
     queues = {n: (q.number, q.name, q.stream) for n, q in state.queues.items()}
     assert {n: (s.number, s.kind, s.name, s.next_offset, s.published_at) for n, s in outline.streams.items()} == streams
     assert {n: (q.number, q.name, q.stream) for n, q in outline.queues.items()} == queues
-    assert outline.departed == state.departed
+    assert outline.deleted_resources == state.deleted_resources
     return True
 
 
@@ -41,7 +41,7 @@ def test_an_outline_is_the_state_without_the_insides() -> None:
     with used() as broker:
         state = broker.catalog.state()
         assert same(decode(encode(state)), state)
-        assert {gone.name for gone in state.departed.values()} == {"gone", "of gone", "of users", "lost"}
+        assert {gone.name for gone in state.deleted_resources.values()} == {"gone", "of gone", "of users", "lost"}
 
 
 def test_an_outline_follows_the_events_as_the_state_does() -> None:
@@ -66,7 +66,7 @@ def test_an_outline_says_whether_names_have_changed() -> None:
 def test_a_checkpoint_of_before_the_departed_were_kept_is_read() -> None:
     with used() as broker:
         state = broker.catalog.state()
-        state.departed = {}
+        state.deleted_resources = {}
         old = encode(state)
         assert old[0] == 0x96, "a short array of six fields"
         assert old.endswith(b"\x80"), "the last of them an empty map"

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cli.main import exit_code
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, TopicNotFound
-from penstock.pipeline.failure import failure_of, in_our_words, is_too_late
+from penstock.pipeline.failure import as_penstock_error, failure_of, is_too_late
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "reader.py", line 17, in read
@@ -88,12 +88,12 @@ def test_an_error_of_ours_stays_what_it_is() -> None:
     error = TopicNotFound("orders")
 
     assert failure_of(error) is error
-    with pytest.raises(TopicNotFound), in_our_words():
+    with pytest.raises(TopicNotFound), as_penstock_error():
         raise error
 
 
 def test_an_interrupt_is_no_failure() -> None:
-    with pytest.raises(KeyboardInterrupt), in_our_words():
+    with pytest.raises(KeyboardInterrupt), as_penstock_error():
         raise KeyboardInterrupt
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from penstock.durations import FOREVER, to_datetime
 from penstock.ids import message_id
-from penstock.pipeline.core.filters import ANYTHING, MANY, Condition, Wanted, prune, wanted
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.filters import ANYTHING, MANY, Condition, RowFilter, prune, wanted
+from penstock.pipeline.core.planning import OffsetRange
 
 STREAMS = {"orders": 1, "refunds": 2, "queue:jobs": 3}
 ROWS = 12
@@ -46,7 +46,7 @@ def row(stream: str, offset: int) -> dict[str, Any]:
 
 
 TABLE = [row(stream, offset) for stream in STREAMS for offset in range(ROWS)]
-PIECES = [Piece(stream, number, 0, ROWS) for stream, number in STREAMS.items()]
+PIECES = [OffsetRange(stream, number, 0, ROWS) for stream, number in STREAMS.items()]
 
 literals: dict[str, st.SearchStrategy[Any]] = {
     "stream": st.sampled_from([*STREAMS, "other"]),
@@ -67,7 +67,7 @@ def looked_up(at: int) -> dict[str, int]:
     return {stream: bisect_left([published_at(offset) for offset in range(ROWS)], at) for stream in STREAMS}
 
 
-def pruned(want: Wanted) -> list[Piece]:
+def pruned(want: RowFilter) -> list[OffsetRange]:
     since = looked_up(want.since) if want.since > 0 else {}
     until = looked_up(want.until) if want.until < FOREVER else {}
     return prune(PIECES, want, since=since, until=until)
@@ -163,11 +163,11 @@ def test_events_are_found_by_offset_and_stream_alone() -> None:
         Condition("key", "=", "k"),
     ]
 
-    assert wanted(asked, is_messages=False) == Wanted(streams=frozenset({"orders"}), between=(3, FOREVER))
+    assert wanted(asked, is_messages=False) == RowFilter(streams=frozenset({"orders"}), between=(3, FOREVER))
 
 
 def test_neighbours_are_one_range_and_very_many_points_too() -> None:
-    piece = Piece("orders", 1, 0, 100_000)
+    piece = OffsetRange("orders", 1, 0, 100_000)
 
     few = wanted([Condition("offset", "in", [5, 7, 6, 9, 5])], is_messages=True)
     many = wanted([Condition("offset", "in", list(range(0, 4 * MANY, 2)))], is_messages=True)
@@ -178,4 +178,4 @@ def test_neighbours_are_one_range_and_very_many_points_too() -> None:
 def test_a_message_id_is_one_offset_of_one_stream() -> None:
     want = wanted([Condition("message_id", "=", message_id(published_at(4), STREAMS["refunds"], 4))], is_messages=True)
 
-    assert pruned(want) == [Piece("refunds", 2, 4, 5)]
+    assert pruned(want) == [OffsetRange("refunds", 2, 4, 5)]

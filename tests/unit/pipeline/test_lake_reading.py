@@ -14,7 +14,7 @@ from penstock.durations import instant
 from penstock.errors import DataLoss, InvalidArgument, OutOfRange
 from penstock.log.log import EVENTS, StreamSpan
 from penstock.pipeline.core.offsets import Position
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.lake import compaction
 from penstock.pipeline.lake.compaction import CompactReport, compact_table
 from penstock.pipeline.lake.reading import archived, offsets_at, read
@@ -68,7 +68,7 @@ def store(table: Table, stream: str, start: int, stop: int, *, number: int = 7, 
     table.commit(add, watermark={stream: Position(number, stop)}, base=base)
 
 
-def found(lake: Path, piece: Piece, **filters: list[str]) -> list[dict[str, object]]:
+def found(lake: Path, piece: OffsetRange, **filters: list[str]) -> list[dict[str, object]]:
     return [row for batch in read(str(lake), "messages", piece, columns=COLUMNS, **filters) for row in batch.to_pylist()]
 
 
@@ -84,17 +84,17 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 40), (0, 1), (39, 40), (19, 22), (5, 5), (7, 33), (2, 4)])
 def test_a_range_gives_its_rows_in_order(lake: Path, start: int, stop: int) -> None:
-    assert found(lake, Piece("orders", 7, start, stop)) == rows("orders", range(start, stop))
+    assert found(lake, OffsetRange("orders", 7, start, stop)) == rows("orders", range(start, stop))
 
 
 def test_rows_of_some_keys(lake: Path) -> None:
     wanted = [row for row in rows("orders", range(3, 33)) if row["key"] in {"k1", "k2"}]
 
-    assert found(lake, Piece("orders", 7, 3, 33), keys=["k2", "k1"]) == wanted
+    assert found(lake, OffsetRange("orders", 7, 3, 33), keys=["k2", "k1"]) == wanted
 
 
 def test_some_columns(lake: Path) -> None:
-    batches = list(read(str(lake), "messages", Piece("a/b", 3, 1, 3), columns=["value", "stream"]))
+    batches = list(read(str(lake), "messages", OffsetRange("a/b", 3, 1, 3), columns=["value", "stream"]))
 
     assert [row for batch in batches for row in batch.to_pylist()] == [
         {"value": b"\xff1", "stream": "a/b"},
@@ -112,8 +112,8 @@ def test_only_the_newest_incarnation_counts(lake: Path) -> None:
         store(table, "orders", 0, 6, number=9)
 
     assert archived(str(lake), "messages")[1] == StreamSpan("orders", 9, 0, 6, 0)
-    assert found(lake, Piece("orders", 9, 2, 4)) == rows("orders", range(2, 4))
-    assert found(lake, Piece("orders", 7, 38, 40)) == rows("orders", range(38, 40)), "the old rows stay"
+    assert found(lake, OffsetRange("orders", 9, 2, 4)) == rows("orders", range(2, 4))
+    assert found(lake, OffsetRange("orders", 7, 38, 40)) == rows("orders", range(38, 40)), "the old rows stay"
 
 
 def test_what_comes_before_a_hole_is_not_offered(tmp_path: Path) -> None:
@@ -123,12 +123,12 @@ def test_what_comes_before_a_hole_is_not_offered(tmp_path: Path) -> None:
         store(table, "empty", 0, 0)
 
     assert archived(str(tmp_path), "messages") == [StreamSpan("empty", 7, 0, 0, 0), StreamSpan("orders", 7, 15, 20, 0)]
-    assert found(tmp_path, Piece("orders", 7, 15, 20)) == rows("orders", range(15, 20))
+    assert found(tmp_path, OffsetRange("orders", 7, 15, 20)) == rows("orders", range(15, 20))
     for start, stop in ((5, 12), (9, 16), (12, 14), (19, 21), (30, 31)):
         with pytest.raises(OutOfRange):
-            found(tmp_path, Piece("orders", 7, start, stop))
+            found(tmp_path, OffsetRange("orders", 7, start, stop))
     with pytest.raises(OutOfRange):
-        found(tmp_path, Piece("nobody", 7, 0, 1))
+        found(tmp_path, OffsetRange("nobody", 7, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_events_are_read_and_filtered_by_their_stream(tmp_path: Path) -> None:
         table.commit([Staged(path, 6, "2026-01-31", first=0, last=5)], watermark={EVENTS: Position(0, 6)}, base={})
 
     def events(**filters: list[str]) -> list[dict[str, object]]:
-        piece = Piece(EVENTS, 0, 1, 5)
+        piece = OffsetRange(EVENTS, 0, 1, 5)
         return [
             row for batch in read(str(tmp_path), "events", piece, columns=schema.names, **filters) for row in batch.to_pylist()
         ]
@@ -172,7 +172,7 @@ def test_what_is_not_archived_or_not_parquet_is_refused(tmp_path: Path) -> None:
         store(table, "orders", 0, 3, suffix=".orc")
 
     with pytest.raises(InvalidArgument, match="Parquet"):
-        found(tmp_path, Piece("orders", 7, 0, 3))
+        found(tmp_path, OffsetRange("orders", 7, 0, 3))
     with pytest.raises(InvalidArgument, match="view"):
         archived(str(tmp_path), "deadletters")
 
@@ -182,7 +182,7 @@ def test_what_is_not_archived_or_not_parquet_is_refused(tmp_path: Path) -> None:
 
 def test_small_files_become_one_for_each_day(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "GROUP_BYTES", 200)
-    before = found(lake, Piece("orders", 7, 0, 40))
+    before = found(lake, OffsetRange("orders", 7, 0, 40))
     with Lake(lake).table("messages") as table:
         count, state = len(table.files()), table.watermark()
         report = compact_table(table)
@@ -193,7 +193,7 @@ def test_small_files_become_one_for_each_day(lake: Path, monkeypatch: pytest.Mon
         assert report.files_before - report.files_after == count - len(table.files())
         assert report.rows < 45, "what stood alone was left alone"
         assert compact_table(table) == CompactReport(), "nothing is left to do"
-    assert found(lake, Piece("orders", 7, 0, 40)) == before
+    assert found(lake, OffsetRange("orders", 7, 0, 40)) == before
     for path in (lake / "messages").rglob("*.parquet"):
         offsets = pq.ParquetFile(path).read(columns=["offset"])["offset"].to_pylist()
         assert offsets == sorted(offsets)
@@ -208,20 +208,20 @@ def test_a_merger_that_loses_rows_changes_nothing(lake: Path) -> None:
 
 
 def test_two_compactions_at_once_merge_once(lake: Path) -> None:
-    def slow(merges: Iterable[compaction.Merge]) -> Iterable[int]:
+    def slow(merges: Iterable[compaction.FileMerge]) -> Iterable[int]:
         done = [compaction.merge_files(merge) for merge in merges]
         with Lake(lake).table("messages") as other:
             compact_table(other)
         return iter(done)
 
-    before = found(lake, Piece("orders", 7, 0, 40))
+    before = found(lake, OffsetRange("orders", 7, 0, 40))
     with Lake(lake).table("messages") as table:
         assert compact_table(table, merger=slow) == CompactReport()  # type: ignore[arg-type]  # an iterable is enough here
-    assert found(lake, Piece("orders", 7, 0, 40)) == before
+    assert found(lake, OffsetRange("orders", 7, 0, 40)) == before
 
 
 def test_rows_planned_before_a_compaction_are_found_after_it(lake: Path) -> None:
-    reading = read(str(lake), "messages", Piece("orders", 7, 0, 40), columns=["offset"])
+    reading = read(str(lake), "messages", OffsetRange("orders", 7, 0, 40), columns=["offset"])
     first = next(reading).column("offset").to_pylist()
     with Lake(lake).table("messages") as table:
         compact_table(table)

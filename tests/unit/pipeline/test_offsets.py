@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument
 from penstock.log.log import EVENTS, EventSpan, Spans, StreamSpan
 from penstock.pipeline.core.offsets import (
-    Loss,
+    LostData,
     Position,
     backlog,
     by_name,
@@ -24,7 +24,7 @@ from penstock.pipeline.core.offsets import (
     times,
 )
 from penstock.pipeline.core.options import EARLIEST, LATEST, Bound, Kind, Point
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 
 
 def spans_of(**spans: tuple[int, int, int]) -> dict[str, StreamSpan]:
@@ -106,7 +106,7 @@ def test_a_bound_for_a_stream_that_is_not_read_is_refused_with_those_that_are() 
 def test_ranges_of_a_batch_are_in_order_and_never_backwards() -> None:
     spans = spans_of(b=(2, 0, 9), a=(1, 0, 9), c=(3, 0, 9))
 
-    assert pieces_between(spans, {"a": 1, "b": 5, "c": 4}, {"a": 9, "b": 5, "c": 3}) == [Piece("a", 1, 1, 9)]
+    assert pieces_between(spans, {"a": 1, "b": 5, "c": 4}, {"a": 9, "b": 5, "c": 3}) == [OffsetRange("a", 1, 1, 9)]
 
 
 # ── what waits ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +175,7 @@ def test_a_stream_that_is_not_asked_for_any_more_is_no_loss_and_stays_in_the_che
 def test_losses_are_an_error_that_names_them_and_says_what_to_do() -> None:
     check([])
     with pytest.raises(DataLoss) as caught:
-        check([Loss(f"s{number}", f"loss {number}") for number in range(7)])
+        check([LostData(f"s{number}", f"loss {number}") for number in range(7)])
 
     assert str(caught.value) == "loss 0; loss 1; loss 2; loss 3; loss 4; and 2 more"
     assert caught.value.hint is not None
@@ -189,7 +189,7 @@ def test_a_batch_reads_what_lies_between_two_positions() -> None:
     start = {"a": Position(1, 5), "b": Position(2, 5), "back": Position(4, 9), "gone": Position(3, 1)}
     end = {"c": Position(5, 8), "a": Position(1, 9), "b": Position(4, 2), "back": Position(4, 8), "gone": Position(3, 1)}
 
-    assert pieces_of(start, end) == [Piece("a", 1, 5, 9)]
+    assert pieces_of(start, end) == [OffsetRange("a", 1, 5, 9)]
     assert pieces_of(end, end) == []
 
 

@@ -17,8 +17,8 @@ from penstock.pipeline.core.options import (
     SOURCE_OPTIONS,
     VIEWS,
     Bound,
-    Given,
     Kind,
+    OptionReader,
     Point,
     SourceOptions,
     column_names,
@@ -236,7 +236,7 @@ def test_the_token_is_never_shown_and_arrives() -> None:
 
 def test_a_size_has_a_unit() -> None:
     for text, size in {"1": 1, "10b": 10, "2k": 2048, "1.5kb": 1536, "64M": 64 << 20, "1g": 1 << 30}.items():
-        assert Given({"maxbytespertrigger": text}, SOURCE_OPTIONS).size("maxBytesPerTrigger") == size
+        assert OptionReader({"maxbytespertrigger": text}, SOURCE_OPTIONS).size("maxBytesPerTrigger") == size
 
 
 def test_the_page_names_every_option_and_no_other() -> None:

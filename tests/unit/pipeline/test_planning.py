@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.core.planning import LARGE_ROWS, SMALL_ROWS, Piece, plan, share
+from penstock.pipeline.core.planning import LARGE_ROWS, SMALL_ROWS, OffsetRange, plan, share
 
 pieces_of_streams = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 2_000)), max_size=20).map(
-    lambda sizes: [Piece(f"s{number}", number, start, start + rows) for number, (start, rows) in enumerate(sizes)]
+    lambda sizes: [OffsetRange(f"s{number}", number, start, start + rows) for number, (start, rows) in enumerate(sizes)]
 )
 
 
-def offsets_of(parts: list[list[Piece]]) -> list[tuple[str, int]]:
+def offsets_of(parts: list[list[OffsetRange]]) -> list[tuple[str, int]]:
     return [(piece.stream, offset) for part in parts for piece in part for offset in range(piece.start, piece.stop)]
 
 
@@ -24,7 +24,7 @@ def offsets_of(parts: list[list[Piece]]) -> list[tuple[str, int]]:
     pieces_of_streams, st.integers(1, 8), st.one_of(st.none(), st.integers(1, 40)), st.one_of(st.none(), st.integers(50, 5_000))
 )
 def test_every_offset_is_in_exactly_one_part_and_parts_are_of_equal_size(
-    pieces: list[Piece], cores: int, min_partitions: int | None, max_rows: int | None
+    pieces: list[OffsetRange], cores: int, min_partitions: int | None, max_rows: int | None
 ) -> None:
     parts = plan(pieces, cores=cores, min_partitions=min_partitions, max_rows=max_rows)
 
@@ -53,23 +53,23 @@ def test_how_many_parts(subtests: pytest.Subtests) -> None:
     ]
     for rows, options, count in cases:
         with subtests.test(rows=rows, options=options, count=count):
-            assert len(plan([Piece("orders", 0, 7, 7 + rows)], cores=4, **options)) == count
+            assert len(plan([OffsetRange("orders", 0, 7, 7 + rows)], cores=4, **options)) == count
 
 
 def test_small_streams_are_gathered() -> None:
-    parts = plan([Piece(f"s{number:03}", number, 0, 5) for number in range(300)], cores=4)
+    parts = plan([OffsetRange(f"s{number:03}", number, 0, 5) for number in range(300)], cores=4)
 
     assert [len(part) for part in parts] == [300]
 
 
 def test_planning_300_streams_takes_less_than_20_ms() -> None:
-    pieces = [Piece(f"s{number:03}", number, 0, 100_000) for number in range(300)]
+    pieces = [OffsetRange(f"s{number:03}", number, 0, 100_000) for number in range(300)]
 
     assert min(timeit.repeat(lambda: plan(pieces, cores=16, min_partitions=64), number=1, repeat=5)) < 0.020
 
 
 def test_a_piece_survives_the_way_to_its_task() -> None:
-    piece = Piece("orders", 3, 10, 20)
+    piece = OffsetRange("orders", 3, 10, 20)
 
     assert pickle.loads(pickle.dumps(piece)) == piece
 

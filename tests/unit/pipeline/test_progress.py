@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.durations import SECOND
-from penstock.pipeline.progress import Meter, Report, report_of
+from penstock.pipeline.progress import QueryProgress, Report, report_of
 
 
 def progress(batch: int = 0, rows: int = 0, **others: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_a_report_of_nothing_is_nothing() -> None:
 
 
 def test_a_meter_counts_each_report_once() -> None:
-    meter = Meter("archive", 0)
+    meter = QueryProgress("archive", 0)
     assert meter.add(report_of(progress(0, 10)), SECOND)
     assert not meter.add(report_of(progress(0, 10)), 2 * SECOND)
     assert meter.add(report_of(progress(1, 5)), 2 * SECOND)
@@ -74,7 +74,7 @@ def test_a_meter_counts_each_report_once() -> None:
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
-    meter = Meter("archive", 0)
+    meter = QueryProgress("archive", 0)
     meter.add(report_of(progress(0, 100)), SECOND // 10)
     assert meter.rate(SECOND // 10) == 100, "a first batch is not said to be of a tenth of a second"
     assert meter.rate(5 * SECOND) == 20

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument
-from penstock.pipeline.core.replay import Extent, Replay, duration, speed_of
+from penstock.pipeline.core.replay import Replay, ReplayExtent, duration, speed_of
 
 
 def test_a_speed_is_a_factor_or_none_at_all(subtests: pytest.Subtests) -> None:
@@ -39,8 +39,8 @@ def test_a_replay_lasts_as_long_as_the_original_divided_by_its_speed() -> None:
 
 
 def test_nothing_lasts_no_time() -> None:
-    assert Extent(0, 0).duration(1.0) == 0
-    assert Extent(2, 10, 0, 1, SECOND, 3 * SECOND).duration(2.0) == SECOND
+    assert ReplayExtent(0, 0).duration(1.0) == 0
+    assert ReplayExtent(2, 10, 0, 1, SECOND, 3 * SECOND).duration(2.0) == SECOND
 
 
 def test_an_empty_range_is_refused(subtests: pytest.Subtests) -> None:

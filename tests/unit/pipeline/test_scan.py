@@ -17,18 +17,18 @@ from penstock.errors import (
     PermissionDenied,
     StreamReplaced,
 )
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.scan import surviving
 
 
-def read_by(piece: Piece, *, fails: PenstockError, is_strict: bool) -> list[pa.RecordBatch]:
+def read_by(piece: OffsetRange, *, fails: PenstockError, is_strict: bool) -> list[pa.RecordBatch]:
     def read(start: int, stop: int) -> Iterator[pa.RecordBatch]:
         raise fails
 
     return list(surviving(piece, read, is_strict=is_strict))
 
 
-PIECE = Piece("orders", 3, 0, 10)
+PIECE = OffsetRange("orders", 3, 0, 10)
 
 
 def test_data_that_is_gone_is_a_loss(subtests: pytest.Subtests) -> None:

@@ -41,6 +41,11 @@ def refused(command: object, payload: object) -> PenstockError:
     return caught.value
 
 
+def test_a_command_without_fields_takes_null_for_its_payload() -> None:
+    for body in ('{"command":"queue.list","payload":null}', '{"command":"queue.list"}', '{"command":"queue.list","payload":{}}'):
+        assert calls.CALLS[type(calls.decode(body.encode()))].name == "queue.list"
+
+
 def test_the_error_names_the_place_and_the_nearest_name(subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, object, str, str | None]] = [
         ("queue.publsh", {}, "unknown command 'queue.publsh'", "did you mean 'queue.publish'?"),

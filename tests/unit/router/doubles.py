@@ -14,11 +14,11 @@ import msgspec
 from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.transport import Done
-from penstock.router.core.message import DEFAULT_GROUP, Item, Pointer, Received
+from penstock.router.core.message import DEFAULT_GROUP, Pointer, RoutedMessage, SourceMessage
 from penstock.router.records import Attempt
-from penstock.router.source import Depth
+from penstock.router.source import QueueDepth
 from penstock.testing import ManualClock
 
 PATIENCE = 30.0
@@ -57,10 +57,10 @@ def item(
     broker_id: str | None = None,
     is_urgent: bool = False,
     origin: object = None,
-) -> Item:
+) -> RoutedMessage:
     """A message on its way, for the rules alone."""
-    received = Received(f"b-{message_id}" if broker_id is None else broker_id, b"")
-    return Item(Pointer(message_id, pool, TARGET, group, is_urgent), queue, received, origin, batch)
+    received = SourceMessage(f"b-{message_id}" if broker_id is None else broker_id, b"")
+    return RoutedMessage(Pointer(message_id, pool, TARGET, group, is_urgent), queue, received, origin, batch)
 
 
 class MemorySource:
@@ -125,7 +125,7 @@ class MemorySource:
         if self.trouble is not None:
             raise self.trouble
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         self.polls += 1
         self.wanted.append(want)
         unlisten = self.clock.listen(self._moved.set)
@@ -143,21 +143,21 @@ class MemorySource:
         finally:
             unlisten()
 
-    def _take(self, want: int) -> list[Received]:
-        now, found = self.clock.now(), list[Received]()
+    def _take(self, want: int) -> list[SourceMessage]:
+        now, found = self.clock.now(), list[SourceMessage]()
         for broker_id, one in self._bodies.items():
             if len(found) < want and self._hidden.get(broker_id, 0) <= now:
                 self._counts[broker_id] = count = self._counts.get(broker_id, 0) + 1
                 self._hidden[broker_id] = now + int((self.lease_seconds or 1e9) * SECOND)
-                found.append(Received(broker_id, one, count, count))
+                found.append(SourceMessage(broker_id, one, count, count))
         return found
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         if self._is_current(received):
             self.acked.append(received.broker_id)
             self._bodies.pop(received.broker_id, None)
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         if self.refuses_nacks:
             raise Unavailable("the queue is away")
         if self._is_current(received):
@@ -165,7 +165,7 @@ class MemorySource:
             self._hidden[received.broker_id] = self.clock.now() + delay * SECOND
             self._moved.set()
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         if self._is_current(received):
             self.extended.append((received.broker_id, seconds))
             self._hidden[received.broker_id] = self.clock.now() + seconds * SECOND
@@ -173,7 +173,7 @@ class MemorySource:
     def set_lease(self, seconds: int) -> None:
         self.lease_seconds = seconds
 
-    def _is_current(self, received: Received) -> bool:
+    def _is_current(self, received: SourceMessage) -> bool:
         is_current: bool = self._counts.get(received.broker_id) == received.receipt
         if not is_current:
             self.stale.append(received.broker_id)
@@ -186,12 +186,12 @@ class MemorySource:
     async def flush(self) -> None:
         pass
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         if self.trouble is not None:
             raise self.trouble
         now = self.clock.now()
         hidden = sum(self._hidden.get(broker_id, 0) > now for broker_id in self._bodies)
-        return Depth(len(self._bodies) - hidden, hidden)
+        return QueueDepth(len(self._bodies) - hidden, hidden)
 
 
 class Request:
@@ -251,7 +251,7 @@ class ScriptedTransport:
 
     async def close(self) -> None:
         for request in [*self.open]:
-            request.answer(Failure(Trouble.CANCELLED))
+            request.answer(Failure(FailureKind.CANCELLED))
 
     @property
     def called(self) -> list[str]:
@@ -279,7 +279,7 @@ class KeptRecords:
     def attempted(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)
 
-    async def bury(self, item: Item, reason: str, error: str) -> None:
+    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.trouble is not None:
@@ -301,7 +301,9 @@ class KeepsDeadSource(MemorySource):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dead: list[tuple[str, str]] = []
+        self.dead_attempts: list[int] = []
 
-    async def bury(self, received: Received, reason: str, error: str) -> None:
+    async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
         self.dead.append((received.broker_id, reason))
+        self.dead_attempts.append(attempts)
         self._bodies.pop(received.broker_id, None)

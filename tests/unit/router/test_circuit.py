@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.durations import SECOND
-from penstock.router.core.circuit import OPEN_FOR, SUCCESSES, WINDOW, Breaker, State
+from penstock.router.core.circuit import OPEN_FOR, PROBE_WAIT, SUCCESSES, WINDOW, Breaker, State
 from penstock.router.core.outcome import Health
 
 UP, DOWN, UNKNOWN = Health.UP, Health.DOWN, Health.UNKNOWN
@@ -179,3 +179,44 @@ def test_circuit_breaker_knows_when_it_was_last_used() -> None:
     assert made.used_at == 5
     said(made, UP, 9)
     assert made.used_at == 9
+
+
+# ── pauses ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_decision_21_a_pause_lets_no_call_through_then_one_and_after_its_answer_all() -> None:
+    made = Breaker()
+    made.pause(30 * SECOND)
+
+    assert (made.may(0), made.may(29 * SECOND)) == (30 * SECOND, SECOND)
+    assert (made.may(30 * SECOND), made.may(30 * SECOND)) == (0, PROBE_WAIT)
+    made.record(UP, 31 * SECOND, made.epoch)
+    assert [made.may(31 * SECOND) for _ in range(3)] == [0, 0, 0]
+    assert made.state is State.CLOSED
+
+
+def test_decision_21_what_was_called_before_the_pause_does_not_end_it() -> None:
+    made = Breaker()
+    epoch = made.epoch
+    made.pause(30 * SECOND)
+    made.record(UP, SECOND, epoch)
+
+    assert made.may(2 * SECOND) == 28 * SECOND
+
+
+def test_decision_21_a_later_pause_counts_and_an_earlier_one_does_not_shorten_it() -> None:
+    made = Breaker()
+    made.pause(30 * SECOND)
+    made.pause(10 * SECOND)
+    assert made.may(0) == 30 * SECOND
+    made.pause(50 * SECOND)
+    assert made.may(0) == 50 * SECOND
+
+
+def test_decision_21_a_breaker_that_is_open_waits_for_the_pause_and_a_reset_ends_both() -> None:
+    made = opened()
+    made.pause(100 * SECOND)
+
+    assert made.may(OPEN_FOR) == 100 * SECOND - OPEN_FOR
+    made.reset()
+    assert made.may(0) == 0

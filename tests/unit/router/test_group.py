@@ -7,14 +7,14 @@ from collections import deque
 
 import pytest
 
-from penstock.router.core.group import BatchGroups, Lane, key_of
+from penstock.router.core.group import BatchGroups, GroupLane, key_of
 from tests.unit.router.doubles import item
 
 A, B, C, D = (item(name, "g") for name in "abcd")
 
 
 def test_lane_the_upper_tier_comes_first() -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     lane.regular.extend([A, B])
     assert not lane.is_empty
     assert lane.pop() is A
@@ -26,7 +26,7 @@ def test_lane_the_upper_tier_comes_first() -> None:
 
 @pytest.mark.parametrize("has_tier", [False, True])
 def test_lane_clear_gives_everything_in_order(has_tier: bool) -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     lane.regular.extend([A, B])
     lane.urgents = 2
     lane.urgent = deque([C]) if has_tier else None
@@ -36,7 +36,7 @@ def test_lane_clear_gives_everything_in_order(has_tier: bool) -> None:
 
 
 def test_lane_without_anyone_away_everybody_is_in_turn() -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     assert lane.is_in_turn(A, 0, set())
 
     lane.came_back(A)
@@ -46,7 +46,7 @@ def test_lane_without_anyone_away_everybody_is_in_turn() -> None:
 
 
 def test_lane_who_is_away_is_waited_for_in_order() -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     for one in (A, B):
         lane.sent_back(one, 100)
 
@@ -59,7 +59,7 @@ def test_lane_who_is_away_is_waited_for_in_order() -> None:
 
 
 def test_lane_those_that_come_together_come_in_together() -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     for one in (A, B, C):
         lane.sent_back(one, 100)
 
@@ -69,7 +69,7 @@ def test_lane_those_that_come_together_come_in_together() -> None:
 
 
 def test_lane_one_that_goes_back_again_keeps_its_place() -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     for one in (A, B, A):
         lane.sent_back(one, 100)
 
@@ -78,7 +78,7 @@ def test_lane_one_that_goes_back_again_keeps_its_place() -> None:
 
 @pytest.mark.parametrize(("now", "is_in_turn"), [(99, False), (100, True)])
 def test_lane_one_that_does_not_come_any_more_is_not_waited_for_longer(now: int, is_in_turn: bool) -> None:
-    lane = Lane("g")
+    lane = GroupLane("g")
     lane.sent_back(A, 100)
 
     assert lane.is_in_turn(B, now, set()) is is_in_turn

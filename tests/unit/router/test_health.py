@@ -30,6 +30,8 @@ def pool(*, succeeded: int = 1, failed: int = 0, idle: int = 1, **changes: Any) 
         for _ in range(count):
             metrics.finished(metric, 1, NOW - idle * SECOND)
     fields = {"code": "P", "concurrency": 10, "active": 0, "queued": 0, "capacity": 200, "groups": 0, "metrics": metrics}
+    if succeeded or failed:
+        fields["ended_at"] = NOW - idle * SECOND
     return PoolState(**{**fields, **changes})
 
 

@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, NotFound, Unimplemented
 from penstock.http.client.answer import Answer
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.snapshot import Sent
+from penstock.router.core.health import readiness
+from penstock.router.core.snapshot import SentMessage
 from penstock.router.inspection import Inspection
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until
 from tests.unit.router.test_lifecycle import Lived, Lock
@@ -21,9 +23,9 @@ from tests.unit.router.worlds import World, open_calls, run
 @asynccontextmanager
 async def inspected(world: World | None = None) -> AsyncIterator[tuple[Inspection, World]]:
     lived = Lived(world=world or World(open_calls))
-    async with lived.life as life:
-        await until(lambda: life.is_initialised)
-        yield Inspection(life), lived.world
+    async with lived.lifecycle as lifecycle:
+        await until(lambda: lifecycle.is_initialised)
+        yield Inspection(lifecycle), lived.world
         lived.world.transport.script = lambda _request: OK
         for request in [*lived.world.transport.open]:
             request.answer()
@@ -48,6 +50,36 @@ def test_snapshot_says_what_is_true_now() -> None:
             assert consumer.polled_at == world.clock.now()
             (breaker,) = found.breakers
             assert (breaker.name, breaker.state, breaker.size) == ("https://target.example", State.CLOSED, 10)
+
+    run(test)
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, set to another time by somebody."""
+
+    ahead = 0
+
+    def now(self) -> int:
+        return super().now() + self.ahead
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_clock_that_jumps_makes_nothing_late_and_no_age_negative(hours: int) -> None:
+    async def test() -> None:
+        clock = JumpingClock()
+        world = World(clock=clock)
+        async with inspected(world) as (inspection, _):
+            await until(lambda: world.source.polls)
+            world.source.put(body("a"))
+            await until(lambda: world.source.acked)
+            clock.ahead = hours * 3600 * SECOND
+            now, found = clock.now(), inspection.snapshot()
+
+            assert readiness(found, now).is_ready
+            assert 0 <= now - found.started_at < 3600 * SECOND
+            assert all(0 <= now - consumer.polled_at < 3600 * SECOND for consumer in found.consumers)
+            assert all(0 <= now - pool.ended_at < 3600 * SECOND for pool in found.pools)
+            assert all(feed.is_polling(now) for feed in world.router.feeds.values())
 
     run(test)
 
@@ -85,9 +117,9 @@ def test_snapshot_shows_pools_that_drain_and_a_router_that_stands_by() -> None:
             await until(lambda: world.transport.open)
             await world.apply()
             assert [(pool.code, pool.is_draining) for pool in inspection.snapshot().pools] == [("P", True)]
-        lived = Lived(primacy=Lock)
-        async with lived.life as life:
-            standby = Inspection(life).snapshot().standby
+        lived = Lived(election=Lock)
+        async with lived.lifecycle as lifecycle:
+            standby = Inspection(lifecycle).snapshot().standby
             assert standby is not None
             assert standby.role == "STANDBY"
 
@@ -154,7 +186,11 @@ def test_force_ack_while_a_call_runs() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("found", [Answer(429), Answer(429, b"", "3000")], ids=["held", "sent back"])
+@pytest.mark.parametrize(
+    "found",
+    [Answer(200, b'{"ack":false}'), Answer(200, b'{"ack":false,"delaySeconds":3000}')],
+    ids=["held", "sent back"],
+)
 def test_force_ack_while_a_call_runs_that_then_fails_it_is_not_tried_again(found: Answer) -> None:
     async def test() -> None:
         async with inspected() as (inspection, world):
@@ -187,7 +223,7 @@ def test_force_ack_of_one_that_waits_it_is_never_called() -> None:
 
 def test_force_ack_of_one_that_fails_again_and_again_lets_its_group_go_on() -> None:
     async def test() -> None:
-        world = World(lambda request: Answer(429) if request.message_id == "a" else OK)
+        world = World(lambda request: Answer(302) if request.message_id == "a" else OK)
         async with inspected(world) as (inspection, _):
             world.source.put(body("a", "g", pool="UNKNOWN"), body("b", "g", pool="UNKNOWN"))
             await until(lambda: world.router.runners.get("DEFAULT-POOL") and world.router.runners["DEFAULT-POOL"].pool.held)
@@ -277,8 +313,8 @@ def test_send_puts_a_message_on_a_queue_that_takes_one() -> None:
 
     async def test() -> None:
         async with inspected(World(source=Writable())) as (inspection, world):
-            assert await inspection.send(None, body("a"), "g") == Sent("b-1", "Q")
-            assert await inspection.send("test:///Q", body("b"), "g") == Sent("b-2", "Q")
+            assert await inspection.send(None, body("a"), "g") == SentMessage("b-1", "Q")
+            assert await inspection.send("test:///Q", body("b"), "g") == SentMessage("b-2", "Q")
             await until(lambda: len(world.source.acked) == 2)
             with pytest.raises(NotFound):
                 await inspection.send("X", body("c"), "g")

@@ -12,7 +12,7 @@ from penstock.router.configuration import Configuration
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.core.snapshot import StandbyState
-from penstock.router.lifecycle import CLEAN_UP_SECONDS, HEALTH_SECONDS, LEAK_SECONDS, Life
+from penstock.router.lifecycle import CLEAN_UP_SECONDS, HEALTH_SECONDS, LEAK_SECONDS, RouterLifecycle
 from tests.unit.router.doubles import body, turns, until
 from tests.unit.router.worlds import World, open_calls, run
 
@@ -80,18 +80,18 @@ class Lived:
             self.world.router.warn(category, severity, message, "QueueManager")
 
         self.configuration = Configuration([self.place], warn=warn, sleep=sleep)
-        self.life = Life(self.world.router, self.configuration, **options)
+        self.lifecycle = RouterLifecycle(self.world.router, self.configuration, **options)
 
     @property
     def lock(self) -> Lock:
-        assert isinstance(self.life.primacy, Lock)
-        return self.life.primacy
+        assert isinstance(self.lifecycle.election, Lock)
+        return self.lifecycle.election
 
 
 def test_startup_sequence_start_returns_at_once_and_the_first_sync_begins_the_work() -> None:
     async def test() -> None:
         lived = Lived()
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             assert not life.is_initialised
             await until(lambda: life.is_initialised)
             lived.world.source.put(body("a"))
@@ -105,7 +105,7 @@ def test_startup_sequence_start_returns_at_once_and_the_first_sync_begins_the_wo
 def test_startup_sequence_disabled_it_is_initialised_and_does_nothing() -> None:
     async def test() -> None:
         lived = Lived(is_enabled=False)
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             await turns()
             assert (life.is_initialised, lived.place.asked, lived.world.opened) == (True, 0, [])
             with pytest.raises(FailedPrecondition):
@@ -118,7 +118,7 @@ def test_startup_sequence_disabled_it_is_initialised_and_does_nothing() -> None:
 def test_startup_sequence_when_all_tries_fail_the_process_is_told_to_end(trouble: Exception) -> None:
     async def test() -> None:
         lived = Lived(trouble)
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             with pytest.raises(Unavailable, match="there is no configuration to start with"):
                 await life.failed
             assert (lived.place.asked, set(lived.waits)) == (12, {5.0})
@@ -131,7 +131,7 @@ def test_startup_sequence_when_all_tries_fail_the_process_is_told_to_end(trouble
 def test_configuration_sync_a_change_is_applied_while_it_works() -> None:
     async def test() -> None:
         lived = Lived()
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             await until(lambda: life.is_initialised)
             lived.place.said = RouterConfig(CONFIG.queues, (PoolConfig("P", 3), PoolConfig("R", 1)))
             await until(lambda: lived.waits)
@@ -146,7 +146,7 @@ def test_configuration_sync_a_change_is_applied_while_it_works() -> None:
 def test_warning_config_sync_failed_later_the_old_configuration_stays_in_force() -> None:
     async def test() -> None:
         lived = Lived()
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             await until(lambda: life.is_initialised)
             lived.place.said = Unavailable("no answer")
             await until(lambda: lived.waits)
@@ -162,7 +162,7 @@ def test_warning_config_sync_failed_later_the_old_configuration_stays_in_force()
 def test_reload_fetches_and_applies_now() -> None:
     async def test() -> None:
         lived = Lived()
-        async with lived.life as life:
+        async with lived.lifecycle as life:
             with pytest.raises(FailedPrecondition, match="does not work at present"):
                 await life.reload()
             await until(lambda: life.is_initialised)
@@ -200,7 +200,7 @@ def test_scheduled_tasks_run_again_and_again_and_a_failure_ends_none_of_them(mon
 
         for name in counts:
             monkeypatch.setattr(lived.world.router, name, counting(name))
-        async with lived.life:
+        async with lived.lifecycle:
             await until(lambda: all(count >= 3 for count in counts.values()))
         ended = dict(counts)
         await asyncio.sleep(0.005)
@@ -213,7 +213,7 @@ def test_scheduled_tasks_run_again_and_again_and_a_failure_ends_none_of_them(mon
 def test_graceful_shutdown_step_1_stop_before_the_configuration_came_and_twice() -> None:
     async def test() -> None:
         lived = Lived(Unavailable("no answer"))
-        life = lived.life
+        life = lived.lifecycle
         await life.stop()
         await life.start()
         await life.stop()
@@ -231,8 +231,8 @@ def test_graceful_shutdown_step_1_stop_before_the_configuration_came_and_twice()
 
 def test_startup_sequence_a_standby_is_initialised_and_does_not_work() -> None:
     async def test() -> None:
-        lived = Lived(primacy=Lock)
-        async with lived.life as life:
+        lived = Lived(election=Lock)
+        async with lived.lifecycle as life:
             await until(lambda: lived.place.asked)  # so that it can begin at once when its turn comes
             await turns()
             assert (life.is_initialised, lived.world.opened, lived.lock.told) == (True, [], ["start"])
@@ -243,8 +243,8 @@ def test_startup_sequence_a_standby_is_initialised_and_does_not_work() -> None:
 
 def test_standby_reload_does_not_begin_work_while_another_is_the_primary() -> None:
     async def test() -> None:
-        lived = Lived(primacy=Lock)
-        async with lived.life as life:
+        lived = Lived(election=Lock)
+        async with lived.lifecycle as life:
             await until(lambda: lived.configuration.current)
             lived.place.said = RouterConfig(CONFIG.queues, ())
             with pytest.raises(FailedPrecondition, match="does not work at present"):
@@ -256,8 +256,8 @@ def test_standby_reload_does_not_begin_work_while_another_is_the_primary() -> No
 
 def test_standby_gained_it_works_and_lost_it_gives_everything_back_and_gained_again_it_works_again() -> None:
     async def test() -> None:
-        lived = Lived(primacy=Lock)
-        async with lived.life:
+        lived = Lived(election=Lock)
+        async with lived.lifecycle:
             await lived.lock.become(True)
             await until(lambda: lived.world.opened)
             lived.world.transport.script = open_calls
@@ -280,11 +280,11 @@ def test_standby_gained_it_works_and_lost_it_gives_everything_back_and_gained_ag
 
 
 def test_standby_lost_calls_get_a_few_seconds_and_not_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "HASTY_SECONDS", 0.01)
+    monkeypatch.setattr(lifecycle, "HANDOVER_SECONDS", 0.01)
 
     async def test() -> None:
-        lived = Lived(world=World(open_calls), primacy=Lock)
-        async with lived.life:
+        lived = Lived(world=World(open_calls), election=Lock)
+        async with lived.lifecycle:
             await lived.lock.become(True)
             await until(lambda: lived.world.opened)
             lived.world.source.put(body("a"))
@@ -300,8 +300,8 @@ def test_standby_lost_calls_get_a_few_seconds_and_not_half_a_minute(monkeypatch:
 
 def test_standby_polls_only_while_it_is_the_primary_at_that_very_moment() -> None:
     async def test() -> None:
-        lived = Lived(primacy=Lock)
-        async with lived.life:
+        lived = Lived(election=Lock)
+        async with lived.lifecycle:
             assert not lived.world.router.may_poll()
             lived.lock.is_primary = True
             assert lived.world.router.may_poll()
@@ -312,8 +312,8 @@ def test_standby_polls_only_while_it_is_the_primary_at_that_very_moment() -> Non
 
 def test_standby_a_primary_without_a_configuration_fails_once() -> None:
     async def test() -> None:
-        lived = Lived(Unavailable("no answer"), primacy=Lock)
-        async with lived.life as life:
+        lived = Lived(Unavailable("no answer"), election=Lock)
+        async with lived.lifecycle as life:
             await until(lambda: lived.place.asked >= 12)
             await lived.lock.become(True)
             with pytest.raises(Unavailable):

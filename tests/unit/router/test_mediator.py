@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.router.core.circuit import OPEN_FOR, State
-from penstock.router.core.message import Item
-from penstock.router.core.outcome import Disposition, Outcome, Result, Severity
+from penstock.router.core.message import RoutedMessage
+from penstock.router.core.outcome import Disposition, Metric, Outcome, Result, Severity
 from penstock.router.mediator import GLOBAL, IDLE_BREAKER, KEPT_TOKENS, KEPT_URLS, Mediator
 from penstock.router.options import RouterOptions
 from penstock.testing import ManualClock
@@ -18,7 +18,7 @@ from tests.unit.router.doubles import OK, TARGET, Request, ScriptedTransport, it
 from tests.unit.router.worlds import open_calls, run
 
 DOWN = Answer(503)
-REFUSED = Failure(Trouble.UNREACHABLE)
+REFUSED = Failure(FailureKind.UNREACHABLE)
 
 
 class Desk:
@@ -32,18 +32,18 @@ class Desk:
         self.changes: list[tuple[str, State]] = []
         self.mediator.changed = lambda target, breaker: self.changes.append((target, breaker.state))
 
-    def deliver(self, given: Item | None = None, **pointer: object) -> Outcome | None:
+    def deliver(self, given: RoutedMessage | None = None, **pointer: object) -> Outcome | None:
         made = given or item("m")
         if pointer:
             made.pointer = msgspec.structs.replace(made.pointer, **pointer)
         return self.mediator.deliver(made, self.done, self.clock.now())
 
-    def done(self, given: Item, calls: int, outcome: Outcome, now: int) -> None:
+    def done(self, given: RoutedMessage, calls: int, outcome: Outcome, now: int) -> None:
         assert now == self.clock.now()
         assert given.delivery is None
         self.outcomes.append((given.pointer.message_id, calls, outcome))
 
-    async def outcome(self, given: Item | None = None, **pointer: object) -> tuple[int, Outcome]:
+    async def outcome(self, given: RoutedMessage | None = None, **pointer: object) -> tuple[int, Outcome]:
         before = len(self.outcomes)
         decided = self.deliver(given, **pointer)
         if decided is not None:
@@ -71,12 +71,12 @@ class Desk:
         (Answer(200, b'{"ack":false}'), 1),
         (Answer(500), 3),
         (Answer(503), 3),
-        (Failure(Trouble.TIMEOUT), 3),
-        (Failure(Trouble.UNREACHABLE), 3),
-        (Failure(Trouble.CONNECT_TIMEOUT), 3),
-        (Failure(Trouble.UNKNOWN), 3),
-        (Failure(Trouble.NOT_ALLOWED), 1),
-        (Failure(Trouble.MALFORMED), 1),
+        (Failure(FailureKind.TIMEOUT), 3),
+        (Failure(FailureKind.UNREACHABLE), 3),
+        (Failure(FailureKind.CONNECT_TIMEOUT), 3),
+        (Failure(FailureKind.UNKNOWN), 3),
+        (Failure(FailureKind.NOT_ALLOWED), 1),
+        (Failure(FailureKind.MALFORMED), 1),
     ],
     ids=str,
 )
@@ -162,8 +162,8 @@ def test_circuit_breaker_that_opens_in_the_middle_ends_the_retry_loop() -> None:
 
         calls, outcome = await desk.outcome()
 
-        assert (calls, outcome.error) == (1, "the target fails too often at present: its circuit breaker is open")
-        assert desk.outcomes[-1][2].effective_delay == 5
+        # What its call came to, and when the breaker may let the next one through.
+        assert (calls, outcome.error, outcome.metric, outcome.effective_delay) == (1, "unreachable", Metric.FAILED, 5)
 
     run(test)
 
@@ -246,6 +246,25 @@ def test_decision_18_scope_global_gives_the_single_one() -> None:
 
         assert desk.deliver(target="https://live.example/") is not None
         assert set(desk.mediator.breakers) == {GLOBAL} == {"http-mediator"}
+
+    run(test)
+
+
+def test_decision_18_scope_endpoint_one_bad_path_does_not_stop_the_others_of_its_host() -> None:
+    async def test() -> None:
+        desk = Desk(breaker_scope="endpoint")
+        await desk.open("https://shared.example/tenant-1?key=secret")
+        desk.transport.script = lambda _request: OK
+
+        assert (await desk.outcome(target="https://shared.example/tenant-2"))[0] == 1
+        assert (await desk.outcome(target="https://SHARED.example/tenant-1?key=other"))[0] == 0
+        assert (await desk.outcome(target="https://shared.example/Tenant-1"))[0] == 1  # paths have upper and lower case
+
+        assert [*desk.mediator.breakers] == [
+            "https://shared.example/tenant-1",
+            "https://shared.example/tenant-2",
+            "https://shared.example/Tenant-1",
+        ]
 
     run(test)
 
@@ -445,7 +464,7 @@ def test_mediation_type_other_than_http_is_undeliverable_without_a_call() -> Non
 @pytest.mark.parametrize("is_paused", [False, True])
 def test_a_delivery_that_is_cut_off_is_not_heard_of_again(is_paused: bool) -> None:
     async def test() -> None:
-        desk = Desk((lambda _request: DOWN) if is_paused else open_calls, retry_pause=0.001 if is_paused else 1)
+        desk = Desk((lambda _request: DOWN) if is_paused else open_calls, retry_pause=0.05 if is_paused else 1)
         given = item("m")
         desk.deliver(given)
         await turns(3)
@@ -453,7 +472,7 @@ def test_a_delivery_that_is_cut_off_is_not_heard_of_again(is_paused: bool) -> No
         given.delivery.cancel()
         for request in [*desk.transport.open]:
             request.answer()
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.06)
 
         assert (desk.outcomes, given.delivery) == ([], None)
         assert len(desk.transport.requests) == 1

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.router.core.message import DEFAULT_GROUP, DEFAULT_POOL, Pointer, Received, parse
+from penstock.router.core.message import DEFAULT_GROUP, DEFAULT_POOL, Pointer, SourceMessage, parse
 
 FULL = {
     "id": "01K9",
@@ -108,4 +108,4 @@ def test_message_pointer_secrets_are_never_shown() -> None:
 
 
 def test_received_its_body_with_the_secrets_in_it_is_never_shown() -> None:
-    assert repr(Received("b-1", msgspec.json.encode(FULL))) == f"<b-1, {len(msgspec.json.encode(FULL))} bytes>"
+    assert repr(SourceMessage("b-1", msgspec.json.encode(FULL))) == f"<b-1, {len(msgspec.json.encode(FULL))} bytes>"

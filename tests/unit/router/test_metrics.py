@@ -15,8 +15,8 @@ from penstock.router.core.metrics import (
     GROWTH_PERIOD,
     STEP,
     THIRTY_MINUTES,
+    PoolCounts,
     PoolMetrics,
-    PoolNumbers,
     QueueMetrics,
 )
 from penstock.router.core.outcome import Metric
@@ -29,27 +29,27 @@ MINUTE = 60 * SECOND
 def test_a_pool_in_which_nothing_happened_succeeds_always() -> None:
     numbers = PoolMetrics().numbers(None, NOW)
 
-    assert numbers == PoolNumbers(0, 0, 0, 0, 0)
+    assert numbers == PoolCounts(0, 0, 0, 0, 0, 0)
     assert (numbers.success_rate, numbers.average_time, numbers.processed) == (1.0, 0.0, 0)
 
 
 def test_each_outcome_is_counted_as_what_it_is() -> None:
     pool = PoolMetrics()
-    for metric, times in ((Metric.SUCCEEDED, 6), (Metric.FAILED, 2), (Metric.TRANSIENT, 3), (Metric.RATE_LIMITED, 1)):
+    for metric, times in ((Metric.SUCCEEDED, 6), (Metric.FAILED, 2), (Metric.TRANSIENT, 3), (Metric.THROTTLED, 1)):
         for _ in range(times):
             pool.finished(metric, 1_000, NOW)
+    pool.limited(4, NOW)
 
     for span in (None, FIVE_MINUTES, THIRTY_MINUTES):
         numbers = pool.numbers(span, NOW)
-        assert numbers == PoolNumbers(6, 2, 3, 1, 12_000)
+        assert numbers == PoolCounts(6, 2, 3, 1, 4, 12_000)
         assert (numbers.processed, numbers.success_rate, numbers.attempts, numbers.average_time) == (8, 0.75, 12, 1_000)
 
 
-def test_what_made_no_call_is_activity_and_nothing_else() -> None:
+def test_what_made_no_call_is_not_counted() -> None:
     pool = PoolMetrics()
     pool.finished(Metric.NONE, 5, NOW)
 
-    assert pool.active_at == NOW
     assert pool.numbers(None, NOW).attempts == 0
     assert sum(pool.durations) == 0
 
@@ -144,7 +144,7 @@ def test_another_thread_may_read_while_it_counts() -> None:
 
     def read() -> None:
         while not stop.is_set():
-            numbers = pool.numbers(FIVE_MINUTES, pool.active_at)
+            numbers = pool.numbers(FIVE_MINUTES, NOW + 200_000 * SECOND)
             if numbers.succeeded < 0 or numbers.attempts > 400_000:
                 wrong.append(numbers)
 

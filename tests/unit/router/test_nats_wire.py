@@ -129,8 +129,8 @@ def test_what_is_told_in_one_turn_is_one_write_with_naks_in_order() -> None:
         b"PUB $JS.ACK.S.C.1.1.1.0.0 4\r\n+ACK\r\n"
     )
     assert outbox.is_empty
-    assert list(outbox.doubted()) == ["3.0", "1.0"]
-    assert list(outbox.doubted()) == []
+    assert list(outbox.unconfirmed_acks()) == ["3.0", "1.0"]
+    assert list(outbox.unconfirmed_acks()) == []
 
 
 def test_numbers_that_the_server_has_lost_are_not_settled() -> None:

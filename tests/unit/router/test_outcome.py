@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.router.core.outcome import (
     DEFAULT_DELAY,
     FAST_DELAY,
@@ -45,10 +45,11 @@ class Row(NamedTuple):
 
 SUCCESS = (Result.SUCCESS, Disposition.DELIVERED, Health.UP, Metric.SUCCEEDED)
 DEFERRED = (Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.TRANSIENT)
-LIMITED = (Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.RATE_LIMITED)
+LIMITED = (Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.THROTTLED)
 REFUSED = (Result.ERROR_CONFIG, Disposition.UNDELIVERABLE, Health.UP, Metric.FAILED, DEFAULT_DELAY, False, Severity.ERROR)
 NO_CALL = (Result.ERROR_CONFIG, Disposition.UNDELIVERABLE, Health.UNKNOWN, Metric.FAILED, DEFAULT_DELAY, False, Severity.ERROR)
 DOWN = (Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, DEFAULT_DELAY, True)
+REDIRECTED = (Result.ERROR_PROCESS, Disposition.AGAIN, Health.UP, Metric.TRANSIENT)
 UNREACHED = (Result.ERROR_CONNECTION, Disposition.AGAIN, Health.DOWN, Metric.FAILED, DEFAULT_DELAY, True)
 
 SPECIFICATION = [
@@ -65,17 +66,17 @@ SPECIFICATION = [
     Row("429 without Retry-After", Answer(429), *LIMITED, 30),
     Row("501", Answer(501), *REFUSED[:-1], Severity.CRITICAL),
     *(Row(f"5xx: {status}", Answer(status), *DOWN) for status in range(500, 600) if status != 501),
-    # Unexpected: the specification retries everything that is neither 4xx nor 5xx. Decision 20 takes every 2xx as a success, and
-    # a redirect is a refusal as the published rows have it: nobody follows it, and asking again would change nothing.
+    Row("503 with Retry-After", Answer(503, b"", "90"), *DOWN[:4], 90),
+    # Unexpected: the specification retries everything that is neither 4xx nor 5xx. Decision 20 takes every 2xx as a success.
     *(Row(f"2xx: {status}", Answer(status), *SUCCESS) for status in range(201, 300)),
-    *(Row(f"3xx: {status}", Answer(status), *REFUSED) for status in (300, 301, 302, 303, 304, 307, 308)),
+    *(Row(f"3xx: {status}", Answer(status), *REDIRECTED) for status in (300, 301, 302, 303, 304, 307, 308)),
     *(Row(f"unexpected: {status}", Answer(status), *DOWN) for status in (100, 101, 199, 600, 999)),
-    Row("HttpConnectTimeoutException", Failure(Trouble.CONNECT_TIMEOUT), *UNREACHED),
-    Row("ConnectException", Failure(Trouble.UNREACHABLE), *UNREACHED),
-    Row("UnresolvedAddressException", Failure(Trouble.UNRESOLVED), *UNREACHED),
-    Row("HttpTimeoutException", Failure(Trouble.TIMEOUT), *DOWN),
-    Row("IOException", Failure(Trouble.BROKEN), *UNREACHED),
-    Row("any other exception", Failure(Trouble.UNKNOWN), *DOWN),
+    Row("HttpConnectTimeoutException", Failure(FailureKind.CONNECT_TIMEOUT), *UNREACHED),
+    Row("ConnectException", Failure(FailureKind.UNREACHABLE), *UNREACHED),
+    Row("UnresolvedAddressException", Failure(FailureKind.UNRESOLVED), *UNREACHED),
+    Row("HttpTimeoutException", Failure(FailureKind.TIMEOUT), *DOWN),
+    Row("IOException", Failure(FailureKind.BROKEN), *UNREACHED),
+    Row("any other exception", Failure(FailureKind.UNKNOWN), *DOWN),
 ]
 
 PUBLISHED = [
@@ -97,7 +98,8 @@ PUBLISHED = [
     Row("published 404", Answer(404), *REFUSED),
     Row("published 418", Answer(418), *REFUSED),
     Row("published 501", Answer(501), *REFUSED[:-1], Severity.CRITICAL),
-    Row("3xx not followed", Answer(302), *REFUSED),
+    # Published: undeliverable. Decision 20 follows the specification.
+    Row("3xx not followed", Answer(302), *REDIRECTED),
     Row("429, Retry-After integer", Answer(429, b"", "7"), *LIMITED, 7),
     Row("429, Retry-After absent", Answer(429), *LIMITED, 30),
     # Published: 30 s. Decision 21 reads the date.
@@ -109,15 +111,17 @@ PUBLISHED = [
     Row("published 504", Answer(504), *DOWN),
     # Published: ErrorConnection. The specification's "unexpected" row is ERROR_PROCESS; both come again after 30 s.
     Row("1xx", Answer(100), *DOWN),
-    Row("connection refused", Failure(Trouble.UNREACHABLE), *UNREACHED),
-    Row("malformed target URL", Failure(Trouble.MALFORMED), *NO_CALL),
-    Row("unsupported mediationType", Failure(Trouble.UNSUPPORTED), *NO_CALL),
-    Row("breaker open", Failure(Trouble.CIRCUIT_OPEN), Result.ERROR_CONNECTION, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE),
+    Row("connection refused", Failure(FailureKind.UNREACHABLE), *UNREACHED),
+    Row("malformed target URL", Failure(FailureKind.MALFORMED), *NO_CALL),
+    Row("unsupported mediationType", Failure(FailureKind.UNSUPPORTED), *NO_CALL),
+    Row(
+        "breaker open", Failure(FailureKind.CIRCUIT_OPEN), Result.ERROR_CONNECTION, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE
+    ),
 ]
 
 OWN = [
-    Row("decision 28: not allowed", Failure(Trouble.NOT_ALLOWED), *NO_CALL),
-    Row("the router stops", Failure(Trouble.CANCELLED), Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE),
+    Row("decision 28: not allowed", Failure(FailureKind.NOT_ALLOWED), *NO_CALL),
+    Row("the router stops", Failure(FailureKind.CANCELLED), Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE),
     Row("ack is no boolean", Answer(200, b'{"ack":"no"}'), *SUCCESS),
     Row("ack is null", Answer(200, b'{"ack":null}'), *SUCCESS),
     Row("a list", Answer(200, b"[false]"), *SUCCESS),
@@ -157,8 +161,8 @@ def test_published_outcomes_are_all_there() -> None:
 
 
 def test_response_handling_the_text_of_a_failure_is_kept() -> None:
-    assert judge(Failure(Trouble.BROKEN, "reset by peer"), int).error == "reset by peer"
-    assert judge(Failure(Trouble.BROKEN), int).error == "broken"
+    assert judge(Failure(FailureKind.BROKEN, "reset by peer"), int).error == "reset by peer"
+    assert judge(Failure(FailureKind.BROKEN), int).error == "broken"
     assert judge(Answer(503), int).error == "the target answered with status 503"
 
 
@@ -211,7 +215,7 @@ def test_decision_20_every_2xx_succeeds_and_only_ack_false_defers() -> None:
 
 
 def test_decision_28_a_target_that_may_not_be_called_is_undeliverable_and_says_nothing_of_its_health() -> None:
-    outcome = judge(Failure(Trouble.NOT_ALLOWED, "127.0.0.1 is a loopback address"), int)
+    outcome = judge(Failure(FailureKind.NOT_ALLOWED, "127.0.0.1 is a loopback address"), int)
 
     assert (outcome.disposition, outcome.health, outcome.is_retryable) == (Disposition.UNDELIVERABLE, Health.UNKNOWN, False)
 

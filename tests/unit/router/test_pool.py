@@ -8,8 +8,8 @@ import pytest
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
 from penstock.router.core.group import key_of
-from penstock.router.core.message import Item
-from penstock.router.core.pool import GRACE, IDLE_AFTER, MINUTE, Fate, Pool, RateLimit, capacity_of
+from penstock.router.core.message import RoutedMessage
+from penstock.router.core.pool import GRACE, IDLE_AFTER, MINUTE, Pool, RateLimit, RetryDecision, capacity_of
 from tests.unit.router.doubles import item
 
 
@@ -17,7 +17,7 @@ def test_rate_limiter_the_permits_of_one_minute_may_be_used_at_once() -> None:
     limit = RateLimit(3)
 
     assert [limit.take(0) for _ in range(3)] == [0, 0, 0]
-    assert limit.take(0) == 20 * SECOND
+    assert limit.take(0) == MINUTE
 
 
 def test_rate_limiter_who_is_refused_is_told_exactly_when_to_come_back() -> None:
@@ -29,22 +29,47 @@ def test_rate_limiter_who_is_refused_is_told_exactly_when_to_come_back() -> None
     assert limit.take(5 + MINUTE) == 0
 
 
-def test_rate_limiter_permits_come_back_evenly_and_no_more_are_saved_than_those_of_a_minute() -> None:
-    limit = RateLimit(60)
-    for _ in range(60):
-        assert limit.take(0) == 0
+@pytest.mark.parametrize("rate", [1, 7, 60, 10_000])
+def test_decision_70_at_most_that_many_in_any_60_seconds(rate: int) -> None:
+    limit, permitted = RateLimit(rate), list[int]()
+    for now in range(0, 3 * MINUTE, 100_003):
+        while len(permitted) < 50_000 and limit.take(now) == 0:
+            permitted.append(now)
 
-    assert limit.take(SECOND - 1) == 1
-    assert [limit.take(2 * SECOND) for _ in range(3)] == [0, 0, SECOND]
+    assert all(later - first >= MINUTE for first, later in zip(permitted, permitted[rate:], strict=False))
+    assert len(permitted) > 2 * rate  # and not much fewer
+
+
+def test_rate_limiter_a_permit_comes_back_a_minute_after_it_was_used_and_none_are_saved() -> None:
+    limit = RateLimit(2)
+    assert [limit.take(0), limit.take(20 * SECOND), limit.take(30 * SECOND)] == [0, 0, 30 * SECOND]
+    assert [limit.take(MINUTE), limit.take(MINUTE)] == [0, 20 * SECOND]
+
     later = 3600 * SECOND
-    assert sum(limit.take(later) == 0 for _ in range(100)) == 60
+    assert sum(limit.take(later) == 0 for _ in range(100)) == 2
+
+
+def test_rate_limiter_a_permit_that_was_not_used_can_be_given_back() -> None:
+    limit = RateLimit(1)
+    assert limit.take(0) == 0
+    limit.give_back()
+    assert [limit.take(1), limit.take(1)] == [0, MINUTE]
+
+
+def test_rate_limiter_what_was_permitted_by_the_limit_before_counts() -> None:
+    limit = RateLimit(2)
+    assert [limit.take(0), limit.take(0)] == [0, 0]
+
+    raised = RateLimit(3, limit)
+
+    assert [raised.take(1), raised.take(1)] == [0, MINUTE - 1]
 
 
 def test_rate_limiter_time_that_stands_still_or_begins_before_0_is_no_trouble() -> None:
     limit = RateLimit(2)
 
     assert [limit.take(-MINUTE), limit.take(-MINUTE)] == [0, 0]
-    assert limit.take(-MINUTE) == 30 * SECOND
+    assert limit.take(-MINUTE) == MINUTE
 
 
 @pytest.mark.parametrize("wrong", [0, -1])
@@ -61,24 +86,24 @@ def pool(concurrency: int = 10, rate: int | None = None, *, is_strict: bool = Tr
     return Pool("P", concurrency, rate, is_strict=is_strict, hold_limit=hold_limit)
 
 
-def taken(made: Pool, now: int = 0) -> list[Item]:
+def taken(made: Pool, now: int = 0) -> list[RoutedMessage]:
     """Everything that may begin now."""
-    found: list[Item] = []
+    found: list[RoutedMessage] = []
     while (one := made.take(now)) is not None:
         found.append(one)
     return found
 
 
-def submitted(made: Pool, *items: Item) -> None:
+def submitted(made: Pool, *items: RoutedMessage) -> None:
     for one in items:
         assert made.submit(one)
 
 
-def names(items: list[Item]) -> str:
+def names(items: list[RoutedMessage]) -> str:
     return "".join(one.pointer.message_id for one in items)
 
 
-def filled(made: Pool) -> list[Item]:
+def filled(made: Pool) -> list[RoutedMessage]:
     """A pool that is full, each message in a group of its own."""
     items = [item(f"f{number}", f"f{number}") for number in range(made.capacity)]
     submitted(made, *items)
@@ -299,10 +324,10 @@ def test_wait_for_rate_limit_permit_messages_stay_here_and_the_pool_says_when(is
     submitted(made, *(item(name, name) for name in "abc"))
 
     assert names(taken(made)) == "ab"
-    assert (made.queued, made.next_due) == (1, 30 * SECOND)
-    assert made.take(30 * SECOND - 1) is None
-    assert names(taken(made, 30 * SECOND)) == "c"
-    assert made.next_due == FOREVER
+    assert (made.queued, made.next_due, made.limited) == (1, MINUTE, 1)
+    assert made.take(MINUTE - 1) is None
+    assert names(taken(made, MINUTE)) == "c"
+    assert (made.next_due, made.limited) == (FOREVER, 1)  # a wait is counted once, however often it is asked about
 
 
 def test_wait_for_rate_limit_permit_no_permit_is_used_without_a_free_worker() -> None:
@@ -332,10 +357,10 @@ def test_update_rate_limit_raised_the_new_one_counts_at_once() -> None:
     submitted(made, *(item(name, name) for name in "abcd"))
     taken(made)
 
-    made.update(10, 2)
+    made.update(10, 3)
 
-    assert names(taken(made)) == "bc"
-    assert made.next_due == 30 * SECOND
+    assert names(taken(made)) == "bc"  # a counts: no more than three in any minute
+    assert made.next_due == MINUTE
 
 
 def test_update_rate_limit_the_same_one_keeps_what_is_used_up() -> None:
@@ -406,7 +431,7 @@ def test_decision_22_a_failed_head_is_held_and_nothing_of_its_group_overtakes_it
     submitted(made, head, item("b", "g"))
     made.take(0)
 
-    assert made.retry(head, 30 * SECOND, 5) == (Fate.HELD, [])
+    assert made.retry(head, 30 * SECOND, 5) == (RetryDecision.HELD, [])
     assert (made.held, made.queued, made.active, made.next_due) == (2, 2, 0, 30 * SECOND + 5)
     submitted(made, item("c", "g", batch=2), item("u", "g", batch=2, is_urgent=True), item("d", "h"))
     assert names(taken(made, 30 * SECOND + 4)) == "d"
@@ -419,7 +444,7 @@ def test_decision_22_a_long_delay_sends_the_group_back_and_waits_for_it() -> Non
     submitted(made, head, second)
     made.take(0)
 
-    assert made.retry(head, 60 * SECOND + 1, 0) == (Fate.SENT_BACK, [head, second])
+    assert made.retry(head, 60 * SECOND + 1, 0) == (RetryDecision.SENT_BACK, [head, second])
     assert (made.queued, made.active, made.away) == (0, 0, 1)
     coming: set[str] = set()
     assert not made.is_in_turn(item("c", "g"), 0, coming)
@@ -483,12 +508,12 @@ def test_decision_22_no_more_than_half_of_a_pool_is_held() -> None:
         one = item(str(number), str(number))
         submitted(made, one)
         assert made.take(0) is one
-        assert made.retry(one, SECOND, 0) == (Fate.HELD, [])
+        assert made.retry(one, SECOND, 0) == (RetryDecision.HELD, [])
     last = item("last", "last")
     submitted(made, last)
     made.take(0)
 
-    assert made.retry(last, SECOND, 0) == (Fate.SENT_BACK, [last])
+    assert made.retry(last, SECOND, 0) == (RetryDecision.SENT_BACK, [last])
 
 
 def test_decision_22_of_a_long_group_that_is_held_only_half_a_pool_stays_and_the_rest_goes_back_in_order() -> None:
@@ -498,11 +523,11 @@ def test_decision_22_of_a_long_group_that_is_held_only_half_a_pool_stays_and_the
     made.take(0)
 
     fate, back = made.retry(group[0], 30 * SECOND, 0)
-    assert (fate, back) == (Fate.HELD, group[25:])
-    assert (made.held, made.queued, made.away, made.has_held_enough) == (25, 25, 1, True)
+    assert (fate, back) == (RetryDecision.HELD, group[25:])
+    assert (made.held, made.queued, made.away, made.is_hold_limit_reached) == (25, 25, 1, True)
     assert made.must_wait(group[25])
     assert taken(made, 30 * SECOND) == [group[0]]
-    assert (made.held, made.has_held_enough, made.must_wait(group[25])) == (0, False, False)
+    assert (made.held, made.is_hold_limit_reached, made.must_wait(group[25])) == (0, False, False)
 
 
 def test_decision_22_what_comes_for_a_held_group_counts_as_held() -> None:
@@ -557,7 +582,7 @@ def test_fifo_enforcement_level_2_the_rest_of_the_batch_and_group_is_passed_over
     submitted(made, head, item("b", "g", batch=1), item("c", "g", batch=1), item("d", "h", batch=1), item("e", "g", batch=2))
     assert names(taken(made)) == "ad"
 
-    assert made.retry(head, 30 * SECOND, 0) == (Fate.SENT_BACK, [head])
+    assert made.retry(head, 30 * SECOND, 0) == (RetryDecision.SENT_BACK, [head])
 
     assert names(taken(made)) == "e"  # another batch is not concerned
     assert names(made.passed_over) == "bc"
@@ -686,7 +711,7 @@ def test_pool_drain_what_fails_after_it_goes_back(is_strict: bool) -> None:
     made.take(0)
     made.drain()
 
-    assert made.retry(one, SECOND, 0) == (Fate.SENT_BACK, [one])
+    assert made.retry(one, SECOND, 0) == (RetryDecision.SENT_BACK, [one])
     assert made.is_drained
 
 

@@ -14,7 +14,7 @@ from penstock.router import feed as feeds
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
 from penstock.router.core.outcome import Severity
 from penstock.router.core.warnings import Category
-from tests.unit.router.doubles import OK, KeepsDeadSource, MemorySource, body, turns, until
+from tests.unit.router.doubles import OK, KeepsDeadSource, MemorySource, body, item, turns, until
 from tests.unit.router.worlds import World, open_calls, run, running
 
 BOTH = pytest.mark.parametrize("fifo", ["strict", "batch"])
@@ -614,19 +614,35 @@ def test_draining_resource_cleanup_forgets_idle_groups_and_breakers() -> None:
 # ── leaks ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_warning_pipeline_map_leak_when_more_is_tracked_than_the_pools_can_hold() -> None:
+def test_warning_pipeline_map_leak_when_more_is_tracked_than_the_pools_can_hold_and_call() -> None:
     async def test() -> None:
-        async with running(World(open_calls), PoolConfig("P", 3)) as world:
-            world.source.put(*(body(str(number), str(number)) for number in range(60)))
-            await until(lambda: len(world.router.tracker) == 60)
+        async with running(World(open_calls), PoolConfig("P", 1), PoolConfig("R", 1)) as world:
+            world.source.put(*(body(f"{pool}", "first", pool=pool) for pool in "PR"))
+            await until(lambda: len(world.transport.open) == 2)
+            world.source.put(*(body(f"{pool}{number}", f"{number}", pool=pool) for pool in "PR" for number in range(50)))
+            await until(lambda: len(world.router.tracker) == 102)  # of each 50 wait and one is called
             world.router.check_for_leaks()
-            assert world.warned() == []  # 3 × 20
+            assert world.warned() == []
 
+            world.router.tracker.track([lost := item("lost")])
+            world.router.check_for_leaks()
+            world.router.tracker.remove(lost)
+
+            assert world.warned() == [("PIPELINE_MAP_LEAK", Severity.WARN)]
+            assert "102" in world.warnings()[0].message
+
+    run(test)
+
+
+def test_warning_pipeline_map_leak_is_not_given_for_a_pool_that_became_smaller() -> None:
+    async def test() -> None:
+        async with running(World(open_calls), PoolConfig("P", 10)) as world:
+            world.source.put(*(body(str(number), str(number)) for number in range(150)))
+            await until(lambda: len(world.router.tracker) == 150)
             world.router.runners["P"].pool.update(1, None)
             world.router.check_for_leaks()
 
-            assert world.warned() == [("PIPELINE_MAP_LEAK", Severity.WARN)]
-            assert "50" in world.warnings()[0].message
+            assert world.warned() == []
 
     run(test)
 
@@ -690,20 +706,13 @@ ELSEWHERE = {
     Category.CONFIG_SYNC_FAILED: "test_configuration.py",
     Category.QUEUE_GROWING: "test_metrics.py",
 }
-DOES_NOT_APPLY = {
-    Category.GROUP_THREAD_RESTART: "groups have no threads that could die: a lane is a row of messages",
-    Category.GROUP_THREAD_EXIT_WITH_MESSAGES: "the same",
-    Category.SEMAPHORE_RELEASE_FAILED: "there is no semaphore: workers are a number that one thread counts",
-    Category.MEDIATOR_NULL_RESULT: "an outcome is never nothing: `judge` gives one for everything there is, and the types say so",
-}
 
 
-def test_warning_types_every_row_is_a_test_here_or_elsewhere_or_does_not_apply() -> None:
-    """GROUP_THREAD_*, SEMAPHORE_RELEASE_FAILED and MEDIATOR_NULL_RESULT have no counterpart: see DOES_NOT_APPLY."""
+def test_warning_types_every_row_is_a_test_here_or_elsewhere() -> None:
     here = "".join(Path(__file__).with_name(name).read_text() for name in ("test_router.py", "test_runner.py", "test_stop.py"))
     shown = {category for category in Category if f'"{category}"' in here or f"Category.{category.name}," in here}
 
-    assert set(Category) == shown | set(ELSEWHERE) | set(DOES_NOT_APPLY)
+    assert set(Category) == shown | set(ELSEWHERE)
 
 
 def test_warning_text_holds_no_secret_of_a_target() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.durations import SECOND
-from penstock.router.core.message import DEFAULT_POOL, Item
+from penstock.router.core.message import DEFAULT_POOL, RoutedMessage
 from penstock.router.core.pool import Pool
 from penstock.router.core.routing import Routing, route
 from penstock.router.core.tracker import Tracker
@@ -23,7 +23,7 @@ class World:
     def default(self) -> Pool:
         return self.pools.setdefault(DEFAULT_POOL, Pool(DEFAULT_POOL, is_strict=self.is_strict))
 
-    def route(self, *items: Item, now: int = 0) -> Routing:
+    def route(self, *items: RoutedMessage, now: int = 0) -> Routing:
         return route(items, self.tracker, self.pools, self.default, now)
 
     def refuse(self, routing: Routing, until: int = 30 * SECOND) -> str:
@@ -42,7 +42,7 @@ class World:
         return order
 
 
-def names(items: list[Item]) -> str:
+def names(items: list[RoutedMessage]) -> str:
     return "".join(one.pointer.message_id for one in items)
 
 

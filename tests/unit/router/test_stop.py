@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
 from penstock.errors import Unavailable
 from penstock.http.client.answer import Answer
 from penstock.router.core.config import PoolConfig
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.outcome import Severity
 from penstock.router.router import DRAIN_SECONDS, STOP_POLLING_SECONDS
-from tests.unit.router.doubles import OK, body, turns, until
+from tests.unit.router.doubles import OK, MemorySource, body, turns, until
 from tests.unit.router.worlds import World, open_calls, run, running
 
 BOTH = pytest.mark.parametrize("fifo", ["strict", "batch"])
@@ -36,6 +38,69 @@ def test_graceful_shutdown_step_2_no_more_polls_while_what_runs_goes_on(fifo: st
             world.transport.open[0].answer()
             await stopping
             assert (world.source.acked, world.source.stops) == (["b-1"], 1)
+
+    run(test)
+
+
+class LongPolls(MemorySource):
+    """A queue whose server continues a poll after its caller is gone."""
+
+    polls_at_server = True
+    cut = 0
+
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
+        try:
+            return await super().poll(want, wait)
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
+
+
+@BOTH
+def test_graceful_shutdown_step_2_polls_at_a_server_are_awaited_and_what_they_bring_is_delivered(fifo: str) -> None:
+    async def test() -> None:
+        source = LongPolls()
+        async with running(World(fifo=fifo, source=source), connections=2) as world:
+            await until(lambda: source.polls == 2)
+            stopping = asyncio.create_task(world.router.stop())
+            await turns()
+            assert not stopping.done()
+
+            source.put(body("a"))
+            await until(lambda: world.transport.called == ["a"])
+            source.put(body("b"))
+            await stopping
+
+            assert (source.cut, source.polls, source.left) == (0, 2, 0)
+
+    run(test)
+
+
+def test_graceful_shutdown_step_2_a_poll_at_a_server_that_does_not_end_in_time_is_cut() -> None:
+    async def test() -> None:
+        source = LongPolls()
+        async with running(World(source=source)) as world:
+            await until(lambda: source.polls)
+
+            await world.router.stop(0.01)
+
+            assert source.cut == 1
+
+    run(test)
+
+
+def test_graceful_shutdown_what_the_last_poll_brings_after_another_router_works_goes_back() -> None:
+    async def test() -> None:
+        source = LongPolls()
+        async with running(World(source=source)) as world:
+            await until(lambda: source.polls)
+            world.router.may_poll = lambda: False
+            stopping = asyncio.create_task(world.router.stop())
+            await turns()
+            source.put(body("a"))
+            await stopping
+
+            assert (source.nacked, world.transport.called) == ([("b-1", 0)], [])
 
     run(test)
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import Unavailable
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.router import feed as feeds
 from penstock.router import inspection
 from penstock.router.core.circuit import State
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
-from penstock.router.core.message import DEFAULT_POOL, Received
+from penstock.router.core.message import DEFAULT_POOL, SourceMessage
 from penstock.router.core.outcome import Severity
 from penstock.router.records import Attempt
 from tests.unit.router.doubles import OK, TARGET, MemorySource, body, turns, until
@@ -100,7 +100,7 @@ def test_a_dead_letter_that_cannot_be_kept_for_no_known_reason_is_tried_again() 
     async def test() -> None:
         async with running(World(lambda _request: Answer(404)), PoolConfig("P", 1)) as world:
             world.records.trouble = BUG
-            world.source.put(body("a"))
+            world.source.put(body("a", "g"))
             await until(lambda: is_warned(world, severity=Severity.CRITICAL))
             assert world.source.acked == []
             await until(lambda: world.router.runners["P"].pool.held)
@@ -316,7 +316,7 @@ def test_a_message_that_was_taken_out_is_no_dead_letter() -> None:
 # ── pools that come and go ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("answer", [OK, Failure(Trouble.MALFORMED)], ids=["delivered", "dead"])
+@pytest.mark.parametrize("answer", [OK, Failure(FailureKind.MALFORMED)], ids=["delivered", "dead"])
 @pytest.mark.parametrize("then", [(), (PoolConfig("P", 5),)], ids=["removed", "removed and added again"])
 def test_decision_22_what_a_removed_pool_still_works_on_is_not_overtaken(
     answer: Answer | Failure, then: Sequence[PoolConfig]
@@ -396,11 +396,11 @@ def test_a_first_configuration_that_cannot_be_taken_on_is_told(monkeypatch: pyte
             raise BUG
 
         monkeypatch.setattr(lived.world.router, "apply", broken)
-        await lived.life.start()
-        await until(lived.life.failed.done)
+        await lived.lifecycle.start()
+        await until(lived.lifecycle.failed.done)
 
-        assert lived.life.failed.exception() is BUG
-        await lived.life.stop()
+        assert lived.lifecycle.failed.exception() is BUG
+        await lived.lifecycle.stop()
 
     run(test)
 
@@ -408,8 +408,8 @@ def test_a_first_configuration_that_cannot_be_taken_on_is_told(monkeypatch: pyte
 def test_a_later_configuration_that_cannot_be_taken_on_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         lived = Lived()
-        await lived.life.start()
-        await until(lambda: lived.life.is_initialised)
+        await lived.lifecycle.start()
+        await until(lambda: lived.lifecycle.is_initialised)
 
         async def broken(_config: RouterConfig) -> Any:
             raise BUG
@@ -423,7 +423,7 @@ def test_a_later_configuration_that_cannot_be_taken_on_is_not_the_last_one(monke
         await until(lambda: len(lived.waits) > 1)
         lived.waiting.set()
         await until(lambda: "B" in lived.world.router.runners)
-        await lived.life.stop()
+        await lived.lifecycle.stop()
 
     run(test)
 
@@ -431,15 +431,15 @@ def test_a_later_configuration_that_cannot_be_taken_on_is_not_the_last_one(monke
 def test_a_reload_ends_with_the_router_and_changes_nothing_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         lived = Lived()
-        await lived.life.start()
-        await until(lambda: lived.life.is_initialised)
+        await lived.lifecycle.start()
+        await until(lambda: lived.lifecycle.is_initialised)
         router = lived.world.router
         await until(lambda: lived.world.source.polls)
         lived.place.said = RouterConfig((*CONFIG.queues, QueueConfig("R", "test:///R")), CONFIG.pools)
         async with router._lock:  # something else is under way
-            reloading = asyncio.create_task(lived.life.reload())
+            reloading = asyncio.create_task(lived.lifecycle.reload())
             await turns()
-            stopping = asyncio.create_task(lived.life.stop())
+            stopping = asyncio.create_task(lived.lifecycle.stop())
             await turns()
         await stopping
 
@@ -454,16 +454,16 @@ def test_a_reload_ends_with_the_router_and_changes_nothing_after_that(monkeypatc
 def test_a_reload_goes_on_when_whoever_asked_for_it_goes_away() -> None:
     async def test() -> None:
         lived = Lived()
-        await lived.life.start()
-        await until(lambda: lived.life.is_initialised)
+        await lived.lifecycle.start()
+        await until(lambda: lived.lifecycle.is_initialised)
         lived.place.said = RouterConfig((*CONFIG.queues, QueueConfig("R", "test:///R")), CONFIG.pools)
         async with lived.world.router._lock:
-            reloading = asyncio.create_task(lived.life.reload())
+            reloading = asyncio.create_task(lived.lifecycle.reload())
             await turns()
             reloading.cancel()
             await turns()
         await until(lambda: "R" in lived.world.router.feeds)
-        await lived.life.stop()
+        await lived.lifecycle.stop()
 
     run(test)
 
@@ -471,30 +471,30 @@ def test_a_reload_goes_on_when_whoever_asked_for_it_goes_away() -> None:
 def test_start_twice_begins_once() -> None:
     async def test() -> None:
         lived = Lived()
-        await lived.life.start()
-        await lived.life.start()
-        await until(lambda: lived.life.is_initialised)
-        await lived.life.start()
+        await lived.lifecycle.start()
+        await lived.lifecycle.start()
+        await until(lambda: lived.lifecycle.is_initialised)
+        await lived.lifecycle.start()
         await turns()
 
         assert lived.place.asked == 1
         assert len(lived.world.opened) == 1
-        await lived.life.stop()
+        await lived.lifecycle.stop()
 
     run(test)
 
 
 def test_standby_what_was_configured_before_it_stood_by_is_looked_at_again() -> None:
     async def test() -> None:
-        lived = Lived(primacy=Lock)
-        await lived.life.start()
+        lived = Lived(election=Lock)
+        await lived.lifecycle.start()
         await until(lambda: lived.configuration.current is not None)
         lived.place.said = RouterConfig(CONFIG.queues, (PoolConfig("NEW", 1),))
 
         await lived.lock.become(True)
 
         await until(lambda: "NEW" in lived.world.router.runners)
-        await lived.life.stop()
+        await lived.lifecycle.stop()
 
     run(test)
 
@@ -507,7 +507,7 @@ def test_leases_are_extended_again_after_an_error(monkeypatch: pytest.MonkeyPatc
             await until(lambda: world.transport.open)
             source.lease_seconds = 0.04
 
-            def broken(_received: Received, _seconds: int) -> None:
+            def broken(_received: SourceMessage, _seconds: int) -> None:
                 raise BUG
 
             with monkeypatch.context() as patched:
@@ -529,17 +529,17 @@ def test_force_ack_does_not_wait_for_a_queue_that_is_away(monkeypatch: pytest.Mo
 
     async def test() -> None:
         lived = Lived(world=World(open_calls, source=Away()))
-        await lived.life.start()
+        await lived.lifecycle.start()
         await until(lambda: lived.world.sources)
         lived.world.source.put(body("a"))
         await until(lambda: lived.world.transport.open)
         lived.world.source.is_healthy = False
 
-        forced = await inspection.Inspection(lived.life).force_ack("a")
+        forced = await inspection.Inspection(lived.lifecycle).force_ack("a")
 
         assert forced is not None
         assert lived.world.source.acked == ["b-1"]
         lived.world.transport.one("a").answer()
-        await lived.life.stop()
+        await lived.lifecycle.stop()
 
     run(test)

@@ -6,12 +6,12 @@
 import pytest
 
 from penstock.durations import DAY
-from penstock.router.core.message import Item
-from penstock.router.core.tracker import KEPT_FOR, MOST, AttemptCounts, LateAcks, Seen, Tracker
+from penstock.router.core.message import RoutedMessage
+from penstock.router.core.tracker import MOST, RETENTION, AttemptCounts, DuplicateKind, LateAcks, Tracker
 from tests.unit.router.doubles import item
 
 
-def tracking(*items: Item) -> Tracker:
+def tracking(*items: RoutedMessage) -> Tracker:
     tracker = Tracker()
     for one in items:
         assert tracker.track([one]) == ([one], [])
@@ -22,31 +22,34 @@ def test_in_flight_tracking_the_pipeline_key_is_the_brokers_id() -> None:
     first = item("m", broker_id="b")
     tracker = tracking(first)
 
-    assert tracker.seen(item("other", broker_id="b")) == (Seen.REDELIVERED, first)
+    assert tracker.seen(item("other", broker_id="b")) == (DuplicateKind.REDELIVERED, first)
 
 
 def test_in_flight_tracking_the_pipeline_key_is_the_messages_id_where_the_broker_has_none() -> None:
     first = item("m", broker_id="")
     tracker = tracking(first)
 
-    assert tracker.seen(item("m", broker_id="")) == (Seen.REDELIVERED, first)
+    assert tracker.seen(item("m", broker_id="")) == (DuplicateKind.REDELIVERED, first)
     assert tracker.seen(item("n", broker_id="")) is None
 
 
 @pytest.mark.parametrize(
     ("again", "seen"),
     [
-        (item("m", broker_id="b"), Seen.REDELIVERED),
-        (item("m", broker_id="c"), Seen.REQUEUED),  # check 2: an external process put it there once more
-        (item("m", broker_id=""), Seen.REDELIVERED),  # its edge case: the broker's id is missing
-        (item("m", broker_id="c", queue="R"), Seen.REQUEUED),
-        (item("m", broker_id="", queue="R"), Seen.REQUEUED),
-        (item("m", broker_id="b", queue="R"), Seen.REDELIVERED),  # the queue was renamed: never ack the one message there is
+        (item("m", broker_id="b"), DuplicateKind.REDELIVERED),
+        (item("m", broker_id="c"), DuplicateKind.REQUEUED),  # check 2: an external process put it there once more
+        (item("m", broker_id=""), DuplicateKind.REDELIVERED),  # its edge case: the broker's id is missing
+        (item("m", broker_id="c", queue="R"), DuplicateKind.REQUEUED),
+        (item("m", broker_id="", queue="R"), DuplicateKind.REQUEUED),
+        (
+            item("m", broker_id="b", queue="R"),
+            DuplicateKind.REDELIVERED,
+        ),  # the queue was renamed: never ack the one message there is
         (item("n", broker_id="b", queue="R"), None),  # ids of different queues may be equal
         (item("n", broker_id="c"), None),
     ],
 )
-def test_in_flight_tracking_how_a_message_is_known(again: Item, seen: Seen | None) -> None:
+def test_in_flight_tracking_how_a_message_is_known(again: RoutedMessage, seen: DuplicateKind | None) -> None:
     first = item("m", broker_id="b")
 
     assert tracking(first).seen(again) == (None if seen is None else (seen, first))
@@ -134,7 +137,7 @@ def test_in_flight_tracking_renew_takes_over_the_receipt_and_leaves_nothing_behi
     tracker.renew(first, again)
 
     assert (first.received, first.queue, first.leased_at) == (again.received, queue, 7)
-    assert tracker.seen(again) == (Seen.REDELIVERED, first)
+    assert tracker.seen(again) == (DuplicateKind.REDELIVERED, first)
     assert tracker.of_queue(queue) == [first]
     assert tracker.remove(first)
     assert (len(tracker), tracker.of_queue("Q"), tracker.of_queue("R")) == (0, [], [])
@@ -150,7 +153,7 @@ def test_in_flight_tracking_renew_does_not_push_out_another_message_of_the_same_
     assert tracker.of_queue("Q") == []
 
 
-def tried(message_id: str, attempts: int) -> Item:
+def tried(message_id: str, attempts: int) -> RoutedMessage:
     made = item(message_id)
     made.attempts = attempts
     return made
@@ -198,9 +201,9 @@ def test_sqs_consumer_deferred_deletes_are_forgotten_when_no_queue_can_hide_them
     late_acks.add("a", 0)
     late_acks.add("b", 1)
 
-    late_acks.add("c", KEPT_FOR)
+    late_acks.add("c", RETENTION)
 
-    assert KEPT_FOR == DAY // 2
+    assert RETENTION == DAY // 2
     assert [late_acks.take(name) for name in "abc"] == [False, True, True]
 
 

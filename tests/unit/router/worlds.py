@@ -27,8 +27,10 @@ def open_calls(_request: Request) -> None:
 class World:
     """A router with one queue Q and one pool P, unless it is given others. Its clock stands still."""
 
-    def __init__(self, script: Script | None = None, source: MemorySource | None = None, **options: Any) -> None:
-        self.clock = ManualClock()
+    def __init__(
+        self, script: Script | None = None, source: MemorySource | None = None, *, clock: Any = None, **options: Any
+    ) -> None:
+        self.clock: ManualClock = clock or ManualClock()
         self.transport = ScriptedTransport(script)
         self.records = KeptRecords()
         self.sources: dict[str, MemorySource] = {}
@@ -63,7 +65,7 @@ class World:
             lambda: (
                 all(source.is_seen for source in self.sources.values())
                 and not len(self.router.tracker)
-                and not self.router._burials
+                and not self.router._dead_letter_tasks
             )
         )
 

@@ -21,6 +21,8 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 
 def test_a_sound_definition_compiles(subtests: pytest.Subtests) -> None:
     rows: list[object] = [
+        *("string", "null", {"type": "long"}, {"type": "array", "items": "int"}, {"type": "map", "values": "int"}),
+        *(ENUM, {"type": "fixed", "name": "F", "size": 2}, ["null", "string", record()]),
         record(),
         record(field("int"), namespace="a.b", doc="said", aliases=["Old"]),
         record(field({"type": "int", "logicalType": "date"})),
@@ -45,9 +47,12 @@ def test_a_sound_definition_compiles(subtests: pytest.Subtests) -> None:
 
 def test_what_is_wrong_is_told_with_its_place(subtests: pytest.Subtests) -> None:
     rows: list[tuple[object, str]] = [
-        ("string", "wanted a record"),
-        (["null", record()], "wanted a record"),
-        (ENUM, "of type 'enum', wanted a record"),
+        ("strin", "Avro schema: there is no type 'strin'"),
+        (None, "Avro schema: found null, expected a type"),
+        ({}, "Avro schema: found an object of 0, expected a type"),
+        ([], "the union is empty"),
+        (["null", "int", "int"], "at [2]: the union has int twice"),
+        ({"type": "array", "items": "R"}, "at items: there is no type 'R'"),
         ({"type": "record", "fields": []}, "'name' is missing"),
         ({"type": "record", "name": "R"}, "'fields' is missing"),
         (record(name="1R"), "at name: found the string '1R'"),
@@ -58,7 +63,7 @@ def test_what_is_wrong_is_told_with_its_place(subtests: pytest.Subtests) -> None
         (record("f"), "at fields[0]: found the string 'f'"),
         (record(field("nothing")), "at fields[0](f).type: there is no type 'nothing'"),
         (record(field(7)), "at fields[0](f).type: found the number 7"),
-        (record(field({"items": "int"})), "wanted a type"),
+        (record(field({"items": "int"})), "expected a type"),
         (record(field("int"), field("int")), "at fields[1]: the record has a field 'f' already"),
         (record({"name": "a-b", "type": "int"}), "at fields[0].name"),
         (record(field("int", order="up")), "at fields[0](f).order"),

@@ -8,6 +8,10 @@ from penstock.errors import InvalidArgument
 from penstock.schemas import Encoding, Schema, SchemaKind, compile_schema
 
 
+def top(kind: object) -> Schema:
+    return compile_schema(SchemaKind.AVRO, json.dumps(kind))
+
+
 def schema_of(kind: object) -> Schema:
     definition = {"type": "record", "name": "R", "namespace": "n", "fields": [{"name": "f", "type": kind}]}
     return compile_schema(SchemaKind.AVRO, json.dumps(definition))
@@ -151,3 +155,30 @@ def test_bytes_that_do_not_fit_are_told_where(subtests: pytest.Subtests) -> None
             with pytest.raises(InvalidArgument) as caught:
                 schema_of(kind).validate(data, Encoding.BINARY)
             assert told in str(caught.value)
+
+
+def test_the_top_of_a_schema_is_any_type(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, bytes, bytes, bytes]] = [
+        ("null", b"null", b"", b"0"),
+        ("string", b'"a"', b"\x02a", b"1"),
+        ("int", b"1", b"\x02", b"true"),
+        ("bytes", b'"\\u00ff"', b"\x02\xff", b'"\\u0100"'),
+        (ENUM, b'"B"', b"\x02", b'"C"'),
+        (FIXED, b'"ab"', b"ab", b'"abc"'),
+        (INTS, b"[1, 2]", b"\x04\x02\x04\x00", b'[1, "x"]'),
+        (MAP, b'{"x": 1}', b"\x02\x02x\x02\x00", b'{"x": null}'),
+        (["null", "string", RECORD], b'{"I": {"a": 1, "b": null}}', b"\x04\x02", b'"a"'),
+        (["null", "string"], b"null", b"\x00", b'{"int": 1}'),
+    ]
+    for kind, text, data, wrong in rows:
+        with subtests.test(kind=kind):
+            schema = top(kind)
+            schema.validate(text, Encoding.JSON)
+            schema.validate(data, Encoding.BINARY)
+            with pytest.raises(InvalidArgument, match="message does not match its schema"):
+                schema.validate(wrong, Encoding.JSON)
+            with pytest.raises(InvalidArgument, match="1 bytes are left over"):
+                schema.validate(data + b"\x00", Encoding.BINARY)
+            if data:
+                with pytest.raises(InvalidArgument):
+                    schema.validate(data[:-1], Encoding.BINARY)

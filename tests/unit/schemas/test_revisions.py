@@ -12,6 +12,10 @@ def avro(*fields: object, name: str = "R") -> Schema:
     return compile_schema(SchemaKind.AVRO, json.dumps({"type": "record", "name": name, "fields": list(fields)}))
 
 
+def top(kind: object) -> Schema:
+    return compile_schema(SchemaKind.AVRO, json.dumps(kind))
+
+
 def field(kind: object, **more: object) -> dict[str, object]:
     return {"name": "f", "type": kind, **more}
 
@@ -48,6 +52,9 @@ def test_what_may_follow_may_also_be_taken_back(subtests: pytest.Subtests) -> No
         (avro(field({"type": "map", "values": inner()})), avro(field({"type": "map", "values": inner(field("int", default=0))}))),
         (avro(field(LIST)), avro(field(LIST))),
         (avro(name="a.R"), avro(name="b.R")),
+        (top("string"), top("bytes")),
+        (top(["null", "int"]), top(["int", "null"])),
+        (top(array_of(inner())), top(array_of(inner(field("int", default=0))))),
         (avro(name="R"), compile_schema(SchemaKind.AVRO, '{"type": "record", "name": "R", "aliases": ["Q"], "fields": []}')),
         (proto("int32 a = 1;"), proto("int32 a = 1;")),
         (proto(""), proto("optional int32 a = 1;")),
@@ -72,6 +79,10 @@ def test_what_may_not_follow_may_not_be_taken_back_either(subtests: pytest.Subte
         (avro(field(enum("A"))), avro(field(enum("A", "B"))), "the symbol 'B' of the enum 'E' is gone"),
         (avro(field(enum("A"))), avro(field({**enum("A"), "name": "F"})), "the enum"),
         (avro(name="R"), avro(name="Q"), "the record"),
+        (top("int"), top("long"), "the old cannot read the new: long cannot be read as int"),
+        (top("string"), avro(), "the record 'R' cannot be read as string"),
+        (top(enum("A")), top(enum("A", "B")), "the symbol 'B' of the enum 'E' is gone"),
+        (proto(""), top("int"), "stays one"),
         (
             avro(field({"type": "fixed", "name": "F", "size": 1})),
             avro(field({"type": "fixed", "name": "F", "size": 2})),

@@ -123,12 +123,11 @@ def for_fastavro(kind: Any, value: Any) -> Any:
 @st.composite
 def avro_messages(draw: st.DrawFn) -> tuple[Schema, bytes, bytes]:
     """A schema, and a message of it in JSON and in binary."""
-    kind, value = draw(avro_pairs([]))
-    definition = {"type": "record", "name": "Root", "fields": [{"name": "f", "type": kind}]}
+    definition, value = draw(avro_pairs([]))
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(definition), {"f": for_fastavro(kind, value)})
+    fastavro.schemaless_writer(out, fastavro.parse_schema(definition), for_fastavro(definition, value))
     schema = compile_schema(SchemaKind.AVRO, json.dumps(definition))
-    return schema, json.dumps({"f": as_json(kind, value)}).encode(), out.getvalue()
+    return schema, json.dumps(as_json(definition, value)).encode(), out.getvalue()
 
 
 @st.composite

@@ -15,7 +15,7 @@ import pytest
 from penstock import Broker, DeadLetterPolicy, FlowControl, Message, ReceivedMessage, RetryPolicy, SubscriptionOptions
 from penstock.broker.core.queue import Queue
 from penstock.broker.core.stream import Stream
-from penstock.broker.writer import Placed
+from penstock.broker.writer import Placement
 from penstock.testing import Report, Simulation, SimulationFailed
 from penstock.values.message import Batch
 
@@ -112,7 +112,9 @@ class Acking(Broker):
         return super().settle(*[*given, verb])
 
 
-def _altered(honest: Callable[[Stream, Batch, int], Placed], stream: Stream, batch: Batch, now: int, **fields: Any) -> Placed:
+def _altered(
+    honest: Callable[[Stream, Batch, int], Placement], stream: Stream, batch: Batch, now: int, **fields: Any
+) -> Placement:
     for message in batch.messages:
         for name, value in fields.items():
             setattr(message, name, value)

@@ -1,9 +1,9 @@
 """The fair queue of scripts, without threads: who goes next."""
 
-from penstock.transforms.fair_queue import MAX_LANES, Turns
+from penstock.transforms.fair_queue import MAX_LANES, FairQueue
 
 
-def served(turns: Turns[str], rounds: int, cost: dict[str, int]) -> list[str]:
+def served(turns: FairQueue[str], rounds: int, cost: dict[str, int]) -> list[str]:
     """Lanes that always want more, in the order in which they are served one at a time."""
     order = []
     for lane in cost:
@@ -17,19 +17,19 @@ def served(turns: Turns[str], rounds: int, cost: dict[str, int]) -> list[str]:
 
 
 def test_lanes_get_the_same_time_and_not_the_same_number_of_turns() -> None:
-    order = served(Turns(), 110, {"slow": 100, "quick": 10})
+    order = served(FairQueue(), 110, {"slow": 100, "quick": 10})
     assert (order.count("slow"), order.count("quick")) == (10, 100)
 
 
 def test_a_lane_that_used_nothing_goes_before_all_that_have() -> None:
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     served(turns, 100, {"slow": 500, "slower": 2000})
     turns.wait("new", "new")
     assert turns.next() == "new"
 
 
 def test_a_pause_earns_nothing() -> None:
-    turns: Turns[str] = Turns()
+    turns: FairQueue[str] = FairQueue()
     served(turns, 10, {"early": 10})
     turns.next()
     served(turns, 1_000, {"late": 10})
@@ -38,14 +38,14 @@ def test_a_pause_earns_nothing() -> None:
 
 
 def test_those_who_wait_in_one_lane_keep_their_order() -> None:
-    turns: Turns[int] = Turns()
+    turns: FairQueue[int] = FairQueue()
     for number in range(10):
         turns.wait("lane", number)
     assert [turns.next() for _ in range(len(turns))] == [*range(10)]
 
 
 def test_lanes_that_used_no_more_than_others_are_forgotten() -> None:
-    turns: Turns[int] = Turns()
+    turns: FairQueue[int] = FairQueue()
     for lane in range(10 * MAX_LANES):
         turns.wait(lane, lane)
         turns.add_use(turns.next(), 1)

@@ -1,5 +1,6 @@
 """Decorating functions: what a task is, what it refuses, and what it sends. Nothing is connected here."""
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from penstock.client.pubsub import PubSub
 from penstock.errors import FailedPrecondition, InvalidArgument, InvalidPriority, PenstockError
+from penstock.testing import ManualClock
 from penstock.values.policy import QueueConfig
 from penstock.values.queue import NewMessage
 from penstock.worker import Task, Worker
@@ -118,17 +120,21 @@ def test_an_option_that_makes_no_sense_is_refused_at_once(subtests: pytest.Subte
 
 
 def test_a_queue_must_have_a_name(subtests: pytest.Subtests) -> None:
-    rows: list[Any] = ["", 7, None, "a\x00b"]
+    rows: list[Any] = ["", 7, None, "a\x00b", "bad name!", "a,b", " emails"]
     for queue in rows:
         with subtests.test(queue=queue), pytest.raises(InvalidArgument, match="queue"):
             Worker().task(queue)
 
 
-def test_a_decorator_without_its_parentheses_says_so() -> None:
-    with pytest.raises(InvalidArgument, match="needs the name of a queue") as caught:
-        Worker().task(print)  # type: ignore[arg-type]
+def test_a_decorator_without_parentheses_takes_the_default_queue() -> None:
+    worker = Worker()
 
-    assert caught.value.hint == '@worker.task("emails")'
+    @worker.task
+    def send_email(to: str) -> str:
+        return to
+
+    assert (send_email.name, send_email.queue, send_email("ann")) == ("send_email", "default", "ann")
+    assert worker.queues == ["default"]
 
 
 def test_a_task_is_a_function() -> None:
@@ -191,3 +197,53 @@ def test_a_client_of_another_loop_is_not_waited_for() -> None:
 def test_a_listener_is_a_function() -> None:
     with pytest.raises(InvalidArgument, match="listener is 7"):
         Worker().on_success(7)  # type: ignore[type-var]
+
+
+def test_a_call_may_be_marked_to_be_stored_once() -> None:
+    _, task = made()
+
+    message = task.message(("a",), {}, once=("report", 7))
+    assert (message.producer_id, message.sequence) == ("report", 7)
+    for wrong in ("report", ("report",), ("report", -1), ("", 1), ["report", 7]):
+        with pytest.raises(InvalidArgument, match="once"):
+            task.message(("a",), {}, once=wrong)  # type: ignore[arg-type]
+
+
+def test_eager_calls_run_where_they_are_sent_with_what_json_makes_of_their_arguments() -> None:
+    worker = Worker("http://127.0.0.1:1")
+    ran: list[object] = []
+
+    @worker.task
+    async def fetch(pair: tuple[int, int]) -> None:
+        ran.append(pair)
+
+    @worker.task
+    def view(order: int) -> None:
+        if order < 0:
+            raise ValueError("no such order")
+        fetch.send_with(delay=3600).sync((order, 1))
+
+    with worker.eager() as sent:
+        view.send_sync(7)
+        with pytest.raises(ValueError, match="no such order"):
+            view.send_sync(-1)
+        with pytest.raises(InvalidArgument, match="wanted view"):
+            view.send_sync()  # type: ignore[call-arg]
+        asyncio.run(fetch.send((8, 1)))
+    assert ran == [[7, 1], [8, 1]]
+    assert [(call.task, call.args) for call in sent] == [("view", [7]), ("fetch", [[7, 1]]), ("view", [-1]), ("fetch", [[8, 1]])]
+
+
+def test_calls_go_to_the_client_of_a_test_and_back_to_the_server_after_it(pubsub: Any, clock: ManualClock) -> None:
+    worker, task = made()
+
+    with worker.using(pubsub):
+        assert task.send_sync("ann") == pubsub.queue("emails").peek().message_id
+        for _ in range(2):
+            task.send_with(delay=3600, once=("hour", 7)).sync("bob")
+        assert asyncio.run(task.send("cid"))
+        stats = pubsub.queue("emails").stats()
+        assert (stats.depth, stats.delayed) == (2, 1)
+        with pytest.raises(FailedPrecondition, match="in use"), worker.using(pubsub):
+            pass
+    worker.configure(server="http://127.0.0.1:1")

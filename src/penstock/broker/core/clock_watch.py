@@ -13,11 +13,11 @@ from penstock.durations import DAY, SECOND
 DOCUMENT = "clock:jump"
 JUMP = DAY
 """A clock that is further ahead than this of when it should be may be wrong."""
-PATIENCE = 3_600 * SECOND
+CORRECTION_TIME = 3_600 * SECOND
 """How long nothing is removed for its age then, so that the clock can be corrected."""
 
 
-class Jump(msgspec.Struct, frozen=True):
+class ClockJump(msgspec.Struct, frozen=True):
     """A jump of the clock that may yet be corrected."""
 
     since: int
@@ -26,14 +26,14 @@ class Jump(msgspec.Struct, frozen=True):
     """When the hour is over, by the clock after the jump."""
 
 
-def encode(jump: Jump) -> bytes:
+def encode(jump: ClockJump) -> bytes:
     """A jump as a document."""
     return msgspec.json.encode(jump)
 
 
-def decode(body: bytes) -> Jump:
+def decode(body: bytes) -> ClockJump:
     """A jump from its document."""
-    return msgspec.json.decode(body, type=Jump)
+    return msgspec.json.decode(body, type=ClockJump)
 
 
 class ClockWatch:
@@ -42,7 +42,7 @@ class ClockWatch:
     `stored` is the jump that a restart found.
     """
 
-    def __init__(self, now: int, steady: int, wrote_at: int, stored: Jump | None) -> None:
+    def __init__(self, now: int, steady: int, wrote_at: int, stored: ClockJump | None) -> None:
         self.jump = _at_start(now, wrote_at, stored)
         """What holds retention; None when the clock looks right."""
         self._held_until = steady + self.jump.until - now if self.jump is not None else 0
@@ -55,8 +55,8 @@ class ClockWatch:
         self._seen = now, steady
         before = self.jump
         if now - expected > JUMP:
-            self.jump = Jump(expected if before is None else before.since, now + PATIENCE)
-            self._held_until = steady + PATIENCE
+            self.jump = ClockJump(expected if before is None else before.since, now + CORRECTION_TIME)
+            self._held_until = steady + CORRECTION_TIME
         elif before is not None and (steady >= self._held_until or now - before.since <= JUMP):
             self.jump = None
         return self.jump is not before
@@ -67,12 +67,12 @@ class ClockWatch:
         return now + JUMP if self.jump is None else now + min(max(self._held_until - steady, 0), JUMP)
 
 
-def _at_start(now: int, wrote_at: int, stored: Jump | None) -> Jump | None:
+def _at_start(now: int, wrote_at: int, stored: ClockJump | None) -> ClockJump | None:
     is_recent = now - wrote_at <= JUMP
     if stored is None:
-        return None if is_recent else Jump(wrote_at, now + PATIENCE)
+        return None if is_recent else ClockJump(wrote_at, now + CORRECTION_TIME)
     is_over = is_recent and now >= stored.until
     if is_over or now - stored.since <= JUMP:
         return None
-    is_same = stored.until - PATIENCE <= now < stored.until
-    return stored if is_same else Jump(stored.since, now + PATIENCE)
+    is_same = stored.until - CORRECTION_TIME <= now < stored.until
+    return stored if is_same else ClockJump(stored.since, now + CORRECTION_TIME)

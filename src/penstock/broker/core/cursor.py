@@ -20,7 +20,7 @@ Place = tuple[int, int]
 """The number of a stream, and the next offset to read of it; the event log has the number 0."""
 
 
-class Bookmark(msgspec.Struct, array_like=True, frozen=True):
+class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
     """A cursor as it is kept: by numbers, so that a stream that was made again under its old name is not taken for it."""
 
     places: dict[str, Place]
@@ -29,11 +29,11 @@ class Bookmark(msgspec.Struct, array_like=True, frozen=True):
     owner: str = ""
     """The id of the token that made it; empty: no tokens are asked for, or it was made before this was kept."""
 
-    def moved(self, places: Mapping[str, Place], now: int, holds: bool | None) -> Bookmark:
+    def moved(self, places: Mapping[str, Place], now: int, holds: bool | None) -> StoredCursor:
         """Another position of some streams; the others stay, and so does `holds` where it is not said."""
-        return Bookmark({**self.places, **places}, now, self.holds if holds is None else holds, self.owner)
+        return StoredCursor({**self.places, **places}, now, self.holds if holds is None else holds, self.owner)
 
-    def present(self, spans: Mapping[str, StreamSpan]) -> Bookmark:
+    def present(self, spans: Mapping[str, StreamSpan]) -> StoredCursor:
         """Without the streams that are no more."""
         kept = {name: place for name, place in self.places.items() if _is_of(spans.get(name), place)}
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
@@ -45,7 +45,7 @@ class Bookmark(msgspec.Struct, array_like=True, frozen=True):
         return Cursor(name, offsets, lag, self.updated_at, self.holds)
 
 
-def check_room(bookmarks: Mapping[str, Bookmark], name: str, owner: str) -> None:
+def check_room(bookmarks: Mapping[str, StoredCursor], name: str, owner: str) -> None:
     """ResourceExhausted if there is no room for a new cursor: in all, in its project, or for the token that makes it."""
     project = name.rpartition("/")[0]
     limits = [("there are", len(bookmarks), MAX_CURSORS)]
@@ -60,7 +60,7 @@ def check_room(bookmarks: Mapping[str, Bookmark], name: str, owner: str) -> None
             )
 
 
-def held(bookmarks: Iterable[Bookmark]) -> dict[int, int]:
+def held(bookmarks: Iterable[StoredCursor]) -> dict[int, int]:
     """By stream number the offset from which on somebody waits to read; the event log has the number 0."""
     found: dict[int, int] = {}
     for bookmark in bookmarks:

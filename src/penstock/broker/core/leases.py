@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from penstock.broker.core.ready import Ready
 from penstock.ids import MAX_OFFSET
-from penstock.values.lease import Holder, Lease
+from penstock.values.lease import ConsumerHoldings, Lease
 
 __all__ = ["Consumer", "Lease", "Leases"]
 
@@ -23,7 +23,7 @@ _BYTES_A_LEASE = 64
 """Added to the limit for each live lease: rebuilding the heap costs time for each of them."""
 
 
-class Consumer(Holder):
+class Consumer(ConsumerHoldings):
     """A consumer as the queue knows it."""
 
     key_window: int = 1
@@ -76,8 +76,8 @@ class Leases:
         if len(self._heap) > 2 * len(by_offset) + _LEFTOVERS:
             self._sweep()
 
-    def end(self, leases: list[Lease]) -> None:
-        """Take away live leases."""
+    def end(self, leases: list[Lease]) -> int:
+        """Take away live leases; returns the bytes of their messages."""
         by_offset, size = self.by_offset, 0
         for lease in leases:
             del by_offset[lease.offset]
@@ -89,6 +89,7 @@ class Leases:
         self._leftover += size
         if self._leftover > _LEFTOVER_BYTES and self._leftover > _BYTES_A_LEASE * len(by_offset):
             self._sweep()
+        return size
 
     def move(self, lease: Lease, deadline: int) -> None:
         """Give a live lease another deadline."""

@@ -22,7 +22,7 @@ _NOTHING: list[int] = []
 _NONE = -1
 
 
-class Lane:
+class KeyLane:
     """One key's messages."""
 
     __slots__ = ("holder", "leased", "next", "place", "rest")
@@ -40,14 +40,14 @@ class Lane:
         """A heap of the others."""
 
 
-class Lanes:
+class KeyLanes:
     """All keys of a queue that have something unsettled."""
 
     __slots__ = ("_delayed", "_gone", "_lanes", "_ready", "reserved")
 
     def __init__(self, ready: Ready, delayed: Container[int]) -> None:
         self._ready, self._delayed = ready, delayed
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, KeyLane] = {}
         self._gone: set[int] | None = None
         """Settled out of turn, still in line; made when first needed, since most queues never do."""
         self.reserved = 0
@@ -59,7 +59,7 @@ class Lanes:
         if lane is not None:
             self._enter(lane, offset << 4 | priority)
             return
-        lane = self._lanes[key] = Lane()
+        lane = self._lanes[key] = KeyLane()
         lane.next = offset << 4 | priority
         if offset not in self._delayed:
             lane.place = self._ready
@@ -87,7 +87,7 @@ class Lanes:
         """A message enters as leased."""
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane()
+            lane = self._lanes[key] = KeyLane()
         lane.leased = [*lane.leased, offset]
         lane.holder = holder
         self._place(lane)
@@ -160,12 +160,12 @@ class Lanes:
                 if not self._gone or packed >> 4 not in self._gone:
                     yield packed >> 4
 
-    def _let_go(self, lane: Lane, offset: int) -> None:
+    def _let_go(self, lane: KeyLane, offset: int) -> None:
         del lane.leased[bisect_left(lane.leased, offset)]
         if not lane.leased:
             lane.holder = None
 
-    def _enter(self, lane: Lane, packed: int) -> None:
+    def _enter(self, lane: KeyLane, packed: int) -> None:
         if lane.next != _NONE and packed > lane.next:
             if lane.rest is None:
                 lane.rest = []
@@ -178,7 +178,7 @@ class Lanes:
         lane.next = packed
         self._place(lane)
 
-    def _advance(self, lane: Lane) -> None:
+    def _advance(self, lane: KeyLane) -> None:
         """The next one left: another becomes the next."""
         lane.next = _NONE
         while lane.rest:
@@ -189,7 +189,7 @@ class Lanes:
             lane.next = packed
             return
 
-    def _place(self, lane: Lane) -> None:
+    def _place(self, lane: KeyLane) -> None:
         """Put the next to where it is deliverable from, if it is."""
         place = None
         if lane.next != _NONE and lane.next >> 4 not in self._delayed:
@@ -204,7 +204,7 @@ class Lanes:
                 place.add(lane.next & 15, lane.next >> 4, (lane.next >> 4) + 1)
                 self.reserved += place is not self._ready
 
-    def _withdraw(self, lane: Lane) -> None:
+    def _withdraw(self, lane: KeyLane) -> None:
         """Take the next away from where it is deliverable from."""
         if lane.place is not None:
             lane.place.remove(lane.next & 15, lane.next >> 4)

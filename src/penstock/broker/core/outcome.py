@@ -12,7 +12,7 @@ EXPLICIT_NACK = "explicit_nack"
 TTL_EXPIRED = "ttl_expired"
 
 
-class Burial(msgspec.Struct, gc=False):
+class PendingDeadLetter(msgspec.Struct, gc=False):
     """A dead letter on its way to its topic; the shell publishes it together with the event."""
 
     offset: int
@@ -25,14 +25,14 @@ class Burial(msgspec.Struct, gc=False):
 class Outcome:
     """What a command that ends leases changed."""
 
-    __slots__ = ("burials", "events")
+    __slots__ = ("events", "pending_dead_letters")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.burials: list[Burial] = []
+        self.pending_dead_letters: list[PendingDeadLetter] = []
 
 
-class Piece(msgspec.Struct, gc=False):
+class RestorePart(msgspec.Struct, gc=False):
     """Part of what a queue is restored from: messages, or only their number when they are plain and untouched."""
 
     first: int
@@ -44,7 +44,7 @@ class Piece(msgspec.Struct, gc=False):
     messages: list[StoredMessage] | None = None
 
 
-class Why(msgspec.Struct, gc=False, frozen=True):
+class WaitReason(msgspec.Struct, gc=False, frozen=True):
     """Why a message cannot be delivered now."""
 
     reason: str

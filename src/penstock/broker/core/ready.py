@@ -171,7 +171,11 @@ class Ready:
 
     def ahead(self, priority: int) -> int:
         """How many wait with this priority or a higher one."""
-        return sum(level.count for p, level in self._levels.items() if p >= priority)
+        count = 0
+        for level in self.levels:
+            if level.priority >= priority:
+                count += level.count
+        return count
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Every waiting offset, as ranges in no particular order."""

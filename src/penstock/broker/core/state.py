@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.broker.core.leases import Consumer, Lease, Leases
-from penstock.broker.core.outcome import Piece, Why
+from penstock.broker.core.outcome import RestorePart, WaitReason
 from penstock.broker.core.pages import Pages
 from penstock.broker.core.waiting import Waiting
 from penstock.durations import FOREVER
@@ -36,10 +36,10 @@ class QueueState:
 
     __slots__ = (
         "_consumers",
+        "_expires_at",
+        "_expiry_heap",
         "_filter",
         "_leases",
-        "_mortal",
-        "_mortal_heap",
         "_pages",
         "_retire_at",
         "_traces",
@@ -87,7 +87,7 @@ class QueueState:
         self._filter = Filter.parse(image.policy.filter) if image.policy.filter else None
         self.restore(image, (), 0)
 
-    def restore(self, image: QueueImage, pieces: Iterable[Piece], now: int) -> None:
+    def restore(self, image: QueueImage, pieces: Iterable[RestorePart], now: int) -> None:
         """Take over the state of an image; `pieces` cover its unsettled offsets in order, each touched one with its message."""
         self.counters: Counters = image.counters
         self.dead: dict[int, DeadLetterEntry] = dict(image.dead)
@@ -100,8 +100,8 @@ class QueueState:
         """Bytes of the backlog."""
         self._waiting = Waiting()
         self._leases = Leases()
-        self._mortal: dict[int, int] = {}
-        self._mortal_heap: list[tuple[int, int]] = []
+        self._expires_at: dict[int, int] = {}
+        self._expiry_heap: list[tuple[int, int]] = []
         self._traces: dict[int, Trace] = {}
         self._consumers = {name: Consumer(name) for name in image.consumers}
         oldest: int | None = None
@@ -160,7 +160,7 @@ class QueueState:
         self.backlog += 1
         self.size += message.size
         if not trace.immortal:
-            self._mortalize(offset, message)
+            self._track_expiry(offset, message)
         holder = None
         if trace.consumer is not None:
             holder = self._consumers.get(trace.consumer) or Consumer(trace.consumer)
@@ -257,24 +257,24 @@ class QueueState:
         """The offsets that would be delivered next, in order."""
         return self._waiting.upcoming(most)
 
-    def explain(self, offset: int, message: StoredMessage) -> Why | None:
+    def explain(self, offset: int, message: StoredMessage) -> WaitReason | None:
         """Why an unsettled message is not deliverable now; None when it is."""
         lease = self._leases.get(offset)
         if lease is not None:
-            return Why("leased", until=lease.deadline)
+            return WaitReason("leased", until=lease.deadline)
         key = self._key(message)
         if key and (head := self._waiting.lanes.head(key)) != offset:
-            return Why("key_blocked", by=head)
+            return WaitReason("key_blocked", by=head)
         due = self._waiting.due(offset)
         if due is not None:
-            return Why("delayed", until=due)
+            return WaitReason("delayed", until=due)
         if self.paused:
-            return Why("paused")
+            return WaitReason("paused")
         policy, leases = self.policy, self._leases
         if (policy.flow_messages is not None and len(leases) >= policy.flow_messages) or (
             policy.flow_bytes is not None and leases.size >= policy.flow_bytes
         ):
-            return Why("flow_limit")
+            return WaitReason("flow_limit")
         return None
 
     def find(self, offset: int, attempt: int, epoch: int) -> Lease | None:
@@ -295,23 +295,23 @@ class QueueState:
         self.backlog += 1
         self.size += message.size
         if mortal:
-            self._mortalize(offset, message)
+            self._track_expiry(offset, message)
         if due is not None:
             self.soonest = min(self.soonest, due)
         self._waiting.add(offset, message.priority, self._key(message), due)
 
-    def _mortalize(self, offset: int, message: StoredMessage) -> None:
+    def _track_expiry(self, offset: int, message: StoredMessage) -> None:
         if message.expires_at is not None:
-            self._mortal[offset] = message.expires_at
+            self._expires_at[offset] = message.expires_at
             self._watch(offset, message.expires_at)
 
     def _watch(self, offset: int, expires_at: int) -> None:
         """Look at a message when its time is over."""
-        heappush(self._mortal_heap, (expires_at, offset))
+        heappush(self._expiry_heap, (expires_at, offset))
         self.soonest = min(self.soonest, expires_at)
-        if len(self._mortal_heap) > 2 * len(self._mortal) + _LEFTOVERS:
-            self._mortal_heap = [(instant, mortal) for mortal, instant in self._mortal.items()]
-            heapify(self._mortal_heap)
+        if len(self._expiry_heap) > 2 * len(self._expires_at) + _LEFTOVERS:
+            self._expiry_heap = [(instant, mortal) for mortal, instant in self._expires_at.items()]
+            heapify(self._expiry_heap)
 
     def _describe(self) -> QueueDescription:
         return QueueDescription(self.number, self.name, self.stream, self.created_at, self.policy, self.spec, self.detached)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from penstock.broker.core.ordering import Lanes
+from penstock.broker.core.ordering import KeyLanes
 from penstock.broker.core.ready import Level, Ready
 from penstock.durations import FOREVER
 from penstock.journal.core.ranges import Ranges, merge
@@ -25,7 +25,7 @@ class Waiting:
     def __init__(self) -> None:
         self.ready = Ready()
         self._delayed: dict[int, int] = {}
-        self.lanes = Lanes(self.ready, self._delayed)
+        self.lanes = KeyLanes(self.ready, self._delayed)
         """The messages that have a key."""
         self._due: list[tuple[int, int, int, str]] = []
 

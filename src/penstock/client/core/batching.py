@@ -47,7 +47,7 @@ class Batch(Generic[M, T]):
 
     __slots__ = ("due_at", "is_explicit", "is_marked", "lanes", "messages", "size", "tickets")
 
-    def __init__(self, lanes: list[Lane[M, T]], due_at: int, *, is_marked: bool, is_explicit: bool = False) -> None:
+    def __init__(self, lanes: list[BatchLane[M, T]], due_at: int, *, is_marked: bool, is_explicit: bool = False) -> None:
         self.lanes = lanes
         self.due_at = due_at
         self.is_marked = is_marked
@@ -62,7 +62,7 @@ class Batch(Generic[M, T]):
         return [lane.key for lane in self.lanes if lane.key]
 
 
-class Lane(Generic[M, T]):
+class BatchLane(Generic[M, T]):
     """The messages of one ordering key."""
 
     __slots__ = ("gathering", "in_flight", "is_listed", "is_paused", "is_watched", "key", "limit", "queued")
@@ -91,9 +91,9 @@ class Batching(Generic[M, T]):
         self.unsettled: set[Batch[M, T]] = set()
         self._in_flight_messages = 0
         self._in_flight_bytes = 0
-        self._lanes: dict[str, Lane[M, T]] = {}
-        self._listed: deque[Lane[M, T]] = deque()
-        self._timers: list[tuple[int, int, Lane[M, T]]] = []
+        self._lanes: dict[str, BatchLane[M, T]] = {}
+        self._listed: deque[BatchLane[M, T]] = deque()
+        self._timers: list[tuple[int, int, BatchLane[M, T]]] = []
         self._timers_made = 0
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +111,7 @@ class Batching(Generic[M, T]):
         if limits.is_refusing:
             self._check_room(1, size)
         if lane is None:
-            lane = self._lanes[key] = Lane(key)
+            lane = self._lanes[key] = BatchLane(key)
         batch = lane.gathering
         if batch is not None and (batch.size + size > limits.max_bytes or batch.is_marked != is_marked):
             self._enqueue(lane, batch)
@@ -143,7 +143,7 @@ class Batching(Generic[M, T]):
     def add_batch(self, keys: set[str], messages: list[M], ticket: T, *, size: int, is_marked: bool = False) -> None:
         """Take messages that are to be sent as they are. They wait for their turn in the lane of each of their keys."""
         # Messages without a key have no order, so they are no reason to wait where others have one.
-        lanes = [self._lanes.setdefault(key, Lane(key)) for key in sorted(keys - {""}) or [""]]
+        lanes = [self._lanes.setdefault(key, BatchLane(key)) for key in sorted(keys - {""}) or [""]]
         batch = Batch(lanes, 0, is_marked=is_marked, is_explicit=True)
         batch.messages, batch.tickets, batch.size = messages, [ticket], size
         self.unsettled.add(batch)
@@ -222,7 +222,7 @@ class Batching(Generic[M, T]):
         rest = [*reversed(keys)]
         while rest:
             key = rest.pop()
-            lane = self._lanes.setdefault(key, Lane(key))
+            lane = self._lanes.setdefault(key, BatchLane(key))
             if lane.is_paused:
                 continue
             lane.is_paused = True
@@ -256,16 +256,16 @@ class Batching(Generic[M, T]):
                 hint="await topic.flow_controlled() before publishing, raise the limits, or choose on_limit='block'",
             )
 
-    def _enqueue(self, lane: Lane[M, T], batch: Batch[M, T]) -> None:
+    def _enqueue(self, lane: BatchLane[M, T], batch: Batch[M, T]) -> None:
         lane.gathering = None
         lane.queued.append(batch)
 
-    def _list(self, lane: Lane[M, T]) -> None:
+    def _list(self, lane: BatchLane[M, T]) -> None:
         if not lane.is_listed and (lane.queued or lane.gathering is not None):
             lane.is_listed = True
             self._listed.append(lane)
 
-    def _head(self, lane: Lane[M, T]) -> Batch[M, T] | None:
+    def _head(self, lane: BatchLane[M, T]) -> Batch[M, T] | None:
         """What a lane would send now."""
         if lane.in_flight >= lane.limit:
             return None
@@ -295,7 +295,7 @@ class Batching(Generic[M, T]):
         self._in_flight_messages += len(batch.messages)
         self._in_flight_bytes += batch.size
 
-    def _watch(self, lane: Lane[M, T], due_at: int) -> bool:
+    def _watch(self, lane: BatchLane[M, T], due_at: int) -> bool:
         """Have a timer for a lane; whether it is a new one."""
         if lane.is_watched:
             return False
@@ -323,13 +323,13 @@ class Batching(Generic[M, T]):
         for lane in batch.lanes:
             self._forget(lane)
 
-    def _forget(self, lane: Lane[M, T]) -> None:
+    def _forget(self, lane: BatchLane[M, T]) -> None:
         if lane.key and not (lane.in_flight or lane.queued or lane.gathering is not None or lane.is_paused):
             self._lanes.pop(lane.key, None)
 
 
 @dataclass(slots=True)
-class Patience:
+class RetryWindow:
     """How long a batch that fails is tried again: until an instant, with growing pauses."""
 
     until: int

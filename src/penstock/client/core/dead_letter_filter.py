@@ -2,10 +2,10 @@
 
 A condition is a field, an operator and a value; several are joined by AND, and all must hold:
 
-    reason, error, id    =  !=  ~ (contains)  !~      text; upper and lower case count for = and !=, not for ~ and !~
-    header.NAME          the same; a header that is not there is an empty text
-    attempts, priority   =  !=  >  >=  <  <=          whole numbers
-    age                  >  >=  <  <=                 since it became a dead letter: 90, 500ms, 30s, 5m, 2h, 30d
+    reason, error, id, task  =  !=  ~ (contains)  !~  text; upper and lower case count for = and !=, not for ~ and !~
+    header.NAME              the same; a header that is not there is an empty text
+    attempts, priority       =  !=  >  >=  <  <=      whole numbers
+    age                      >  >=  <  <=             since it became a dead letter: 90, 500ms, 30s, 5m, 2h, 30d
 
 A value with spaces stands in quotes, 'one way' or "the other"; in them a backslash keeps the next character as it is.
 """
@@ -25,8 +25,10 @@ T = TypeVar("T")
 
 MAX_LENGTH = 10_000
 
+_REASONS = {"rejected": "explicit_nack"}
+"""Other words for a reason."""
 _NUMBERS = ("attempts", "priority")
-_FIELDS = "reason, error, id, attempts, priority, age or header.NAME"
+_FIELDS = "reason, error, id, task, attempts, priority, age or header.NAME"
 
 _CONDITION = re.compile(
     r"""\s*(?P<field>[A-Za-z_][\w.-]*)\s*(?P<sign>!=|!~|>=|<=|=|~|>|<)\s*"""
@@ -52,7 +54,7 @@ _NUMBER_SIGNS = {"=": operator.eq, "!=": operator.ne, **_AGE_SIGNS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetterFields:
     """What a condition may ask of a dead letter."""
 
     message_id: str
@@ -62,6 +64,8 @@ class Letter:
     priority: int
     dead_at: int
     headers: Mapping[str, str] = field(default_factory=dict)
+    task: str = ""
+    """The task that the message calls, if it is a call of a worker's task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,13 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class DeadLetterFilter:
     """Conditions that a letter fulfils or not; none at all are always fulfilled."""
 
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Where:
+    def parse(cls, text: str) -> DeadLetterFilter:
         """The conditions that a text says; InvalidArgument with the place where it stops making sense."""
         if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
             raise InvalidArgument.of(
@@ -100,12 +104,12 @@ class Where:
                 raise _wrong(text, at, "AND, or the end; a value with spaces stands in quotes")
             at = joint.end()
 
-    def matches(self, letter: Letter, now: int) -> bool:
+    def matches(self, letter: DeadLetterFields, now: int) -> bool:
         """Whether every condition holds."""
         return all(condition.holds(_value(letter, condition.field, now)) for condition in self.conditions)
 
 
-def _value(letter: Letter, name: str, now: int) -> str | int:
+def _value(letter: DeadLetterFields, name: str, now: int) -> str | int:
     match name:
         case "reason":
             return letter.reason
@@ -113,6 +117,8 @@ def _value(letter: Letter, name: str, now: int) -> str | int:
             return letter.error or ""
         case "id":
             return letter.message_id
+        case "task":
+            return letter.task
         case "attempts":
             return letter.attempts
         case "priority":
@@ -127,7 +133,9 @@ def _condition(text: str, found: re.Match[str]) -> Condition:
     name = found["field"]
     quoted = found["double"] if found["double"] is not None else found["single"]
     value = _ESCAPED.sub(r"\1", quoted) if quoted is not None else found["bare"]
-    if name in {"reason", "error", "id"} or re.fullmatch(r"header\..+", name):
+    if name == "reason":
+        value = _REASONS.get(value, value)
+    if name in {"reason", "error", "id", "task"} or re.fullmatch(r"header\..+", name):
         return Condition(name, _test(text, found, _TEXT_SIGNS, value))
     if name in _NUMBERS:
         if not re.fullmatch(r"[0-9]{1,9}", value, re.ASCII):

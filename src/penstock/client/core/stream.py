@@ -20,7 +20,7 @@ MINIMUM = SECOND // 10
 MAXIMUM = 30 * SECOND
 
 
-class Holding(Protocol):
+class HeldDelivery(Protocol):
     """A delivery, as far as it matters here. Instants are microseconds of one clock, which never steps."""
 
     receipt: int
@@ -33,7 +33,7 @@ class Holding(Protocol):
     is_worked_on: bool
 
 
-H = TypeVar("H", bound=Holding)
+H = TypeVar("H", bound=HeldDelivery)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Plan(Generic[H]):
     """Microseconds after which to ask again at the latest."""
 
 
-class Holdings(Generic[H]):
+class HeldDeliveries(Generic[H]):
     """The unsettled deliveries of a stream."""
 
     def __init__(self, ack_deadline: int) -> None:
@@ -94,7 +94,7 @@ class Holdings(Generic[H]):
 
 
 @dataclass(slots=True)
-class Recovery:
+class ReconnectBackoff:
     """Backoff of one stream: transient errors are worth another try, each later than the one before; others are not."""
 
     minimum: int = MINIMUM

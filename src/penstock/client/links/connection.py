@@ -15,7 +15,7 @@ from penstock.wire import frames
 from penstock.wire.address import text_of
 from penstock.wire.frames import HEADER, Answer, Delivered, Done, Ended, Hello, Inbox, Leaving, Refused, Welcome
 
-STRANGER_BYTES = 64 * 1024
+MAX_HELLO_BYTES = 64 * 1024
 """How large a frame may be before the server has greeted."""
 MAX_FRAME_BYTES = 1 << 30
 PING_SECONDS = 20.0
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         """Told of the end once, with the requests that have no answer, in the order they were made."""
         self._loop = asyncio.get_running_loop()
-        self._inbox = Inbox(STRANGER_BYTES)
+        self._inbox = Inbox(MAX_HELLO_BYTES)
         self._waiting: dict[int, Request | StreamEnd] = {}
         self._numbers = iter(range(1, 1 << 32))
         self.streams: dict[int, StreamEnd] = {}
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.problem = ""
         """Why it ended."""
         self.lost = asyncio.Event()
-        self._max_request = STRANGER_BYTES
+        self._max_request = MAX_HELLO_BYTES
         self._transport: asyncio.Transport
 
     @classmethod

@@ -15,7 +15,7 @@ from penstock.api.embedded import embedded_service
 from penstock.api.feed import Feed
 from penstock.api.operations import Operations as BrokerOperations
 from penstock.api.service import Service
-from penstock.client.link import Channel, Receiver
+from penstock.client.link import Channel, Receiver, check_loop
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
 from penstock.values.message import Message
@@ -47,10 +47,18 @@ class EmbeddedLink:
         self.address = "this process" if data_dir is None else str(data_dir)
         self._service: Service | None = None
         self._operations: BrokerOperations | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
 
     async def start(self) -> None:
         """Belong to the running loop from now on."""
         if self._service is None:
+            if self._is_closed:
+                raise FailedPrecondition(
+                    "the client was closed and cannot be opened again: its broker ended with it",
+                    hint="make a new PubSub with the same arguments",
+                )
+            self._loop = asyncio.get_running_loop()
             self._service = embedded_service(self.broker)
             self._operations = BrokerOperations(self._service, ANYONE, self._project or self._service.projects.default)
 
@@ -61,6 +69,7 @@ class EmbeddedLink:
             service.close()
             service.aio.close()
         if self._given is None:
+            self._is_closed = True
             # In a thread: closing waits for the disk.
             await asyncio.to_thread(self.broker.close)
 
@@ -97,6 +106,7 @@ class EmbeddedLink:
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
+        check_loop(self._loop)
         try:
             yield operations
         except PenstockError as error:

@@ -26,7 +26,7 @@ import msgspec
 
 from penstock import forks
 from penstock.backoff import exponential
-from penstock.client.link import Channel, Receiver
+from penstock.client.link import Channel, Receiver, check_loop
 from penstock.client.links.connection import NO_PENSTOCK, PING_SECONDS, Connection, ConnectionLost, Request, StreamEnd
 from penstock.clock import Clock, SystemClock, monotonic
 from penstock.durations import SECOND, micros
@@ -99,6 +99,7 @@ class RemoteLink:
         """Requests that wait for a connection, in the order they were made. Empty while there is one."""
         self._seeking: asyncio.Task[None] | None = None
         self._is_open = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._room: asyncio.Semaphore
         forks.own(self, "client")
 
@@ -108,6 +109,7 @@ class RemoteLink:
         """Connect, with one attempt: a wrong address must fail at once."""
         if not self._is_open:
             self._is_open = True
+            self._loop = asyncio.get_running_loop()
             self._room = asyncio.Semaphore(MAX_UNANSWERED)
         try:
             await self._connected(is_patient=False)
@@ -193,6 +195,7 @@ class RemoteLink:
     def _check_open(self) -> None:
         if not self._is_open:
             raise FailedPrecondition("the client is closed", hint="async with PubSub(…) as pubsub: …")
+        check_loop(self._loop)
 
     # ── the connection ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +260,7 @@ class RemoteLink:
                 log.debug("try %d: no connection to the server at %s: %s", failures, self.address, problem)
                 pause = exponential(failures, MIN_PAUSE, MAX_PAUSE)
                 # Many clients that lost the same server do not come back in step.
-                pause = min(pause - self._chance.randrange(pause // 2), self._give_up_on_the_late(problem))
+                pause = min(pause - self._chance.randrange(pause // 2), self._expire_requests(problem))
                 await asyncio.sleep(pause / SECOND)
                 continue
             if before is not None:
@@ -268,7 +271,7 @@ class RemoteLink:
                 if not request.answer.done():
                     connection.submit(request)
 
-    def _give_up_on_the_late(self, problem: str) -> int:
+    def _expire_requests(self, problem: str) -> int:
         """Fail those that have waited for long enough; returns how long until the next of them has."""
         now, soonest = monotonic(), MAX_PAUSE
         line, self._line = self._line, []
@@ -416,7 +419,7 @@ class _RemoteChannel(StreamEnd):
                 await self._is_closed.wait()
 
 
-class _Nobody:
+class _NullReceiver:
     """Receives what comes for a stream that is being closed."""
 
     def receive(self, channel: Channel, deliveries: Any) -> None:
@@ -426,7 +429,7 @@ class _Nobody:
         """As it should be."""
 
 
-_NOBODY = _Nobody()
+_NOBODY = _NullReceiver()
 
 
 def _read(read: Callable[[bytes], T], result: bytes, what: str) -> T:

@@ -90,7 +90,7 @@ def wildcard(pattern: str) -> re.Pattern[str]:
     return re.compile(first + "".join(f"(?>.*?{piece})" for piece in middle) + f".*{last}")
 
 
-class Reach:
+class AllowedAddresses:
     """What may be connected to: public addresses, and what `allow` opens beside them.
 
     - A host name, `*` for any text in it: `*.internal.example`. It may lead anywhere.

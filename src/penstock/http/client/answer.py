@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Trouble(StrEnum):
+class FailureKind(StrEnum):
     """Why there is no answer."""
 
     CONNECT_TIMEOUT = "connect_timeout"
@@ -43,5 +43,5 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 class Failure(msgspec.Struct, frozen=True, gc=False):
     """Why a target did not answer."""
 
-    trouble: Trouble
+    kind: FailureKind
     text: str = ""

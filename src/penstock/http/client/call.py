@@ -14,14 +14,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.target import Target
 from penstock.http.client.transport import Done
 
 MANY_LANES: Final = 64
 
 
-class Place(Protocol):
+class CallHolder(Protocol):
     """Who has a call: an origin where it waits, or a connection."""
 
     def drop(self, call: HttpCall) -> None:
@@ -36,7 +36,7 @@ class HttpCall(msgspec.Struct, gc=False, eq=False):
     body: bytes
     done: Done
     lane: dict[HttpCall, float]
-    place: Place | None = None
+    place: CallHolder | None = None
     is_replaced: bool = False
     """Whether it was sent again already, since a kept connection turned out closed."""
 
@@ -113,7 +113,9 @@ class Deadlines:
                 late.append(call)
         self._arm(due)
         for call in late:
-            self._loop.call_soon(call.cut_off, LATE)  # each by itself: one listener that fails must not keep it from the others
+            self._loop.call_soon(
+                call.cut_off, TIMED_OUT
+            )  # each by itself: one listener that fails must not keep it from the others
 
 
-LATE: Final = Failure(Trouble.TIMEOUT, "the target did not answer in time")
+TIMED_OUT: Final = Failure(FailureKind.TIMEOUT, "the target did not answer in time")

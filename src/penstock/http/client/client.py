@@ -7,9 +7,9 @@ import ssl
 from typing import Final
 
 from penstock.errors import InvalidArgument
-from penstock.http.client.answer import Failure, Trouble
+from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.call import Deadlines, HttpCall
-from penstock.http.client.dial import Dialer, Opening, Reach
+from penstock.http.client.dial import AddressPolicy, Dialer, OpeningConnection
 from penstock.http.client.http1 import Http1Connection
 from penstock.http.client.http2 import Http2Connection
 from penstock.http.client.origin import SWEEPS_KEPT, Origin, OriginStats
@@ -30,7 +30,7 @@ class HttpTransport:
     def __init__(
         self,
         options: TransportOptions,
-        reach: Reach,
+        reach: AddressPolicy,
         *,
         tls: ssl.SSLContext | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
@@ -61,7 +61,7 @@ class HttpTransport:
             try:
                 known = self._know(url)
             except InvalidArgument as error:
-                return self._refuse(Failure(Trouble.MALFORMED, str(error)), done)
+                return self._refuse(Failure(FailureKind.MALFORMED, str(error)), done)
         target, origin = known
         call = self._begin(target, headers, body, timeout, done)
         origin.submit(call)
@@ -83,7 +83,7 @@ class HttpTransport:
 
     def _refuse(self, failure: Failure, done: Done) -> HttpCall:
         """A call that ends in the next turn of the loop."""
-        call = HttpCall(NOWHERE, b"", b"", done, {})
+        call = HttpCall(NO_TARGET, b"", b"", done, {})
         call.lane[call] = 0.0
         self._loop.call_soon(call.finish, failure)
         return call
@@ -116,10 +116,10 @@ class HttpTransport:
             grew=self._grew,
         )
 
-    def _plain(self, origin: Origin) -> Opening:
+    def _plain(self, origin: Origin) -> OpeningConnection:
         return Http1Connection(origin, self._options.body_limit)
 
-    def _negotiated(self, origin: Origin) -> Opening:
+    def _negotiated(self, origin: Origin) -> OpeningConnection:
         return _Negotiated(origin, self._options.body_limit)
 
     def _context(self) -> ssl.SSLContext:
@@ -149,7 +149,7 @@ class HttpTransport:
         self._sweeper = self._loop.call_later(self._pause, self._sweep) if self._origins else None
 
 
-class _Negotiated(Opening):
+class _Negotiated(OpeningConnection):
     """Stands in until TLS is set up; then the protocol that both sides agreed on takes its place."""
 
     _chosen: Http1Connection | Http2Connection
@@ -172,5 +172,5 @@ class _Negotiated(Opening):
         self._chosen.discard()
 
 
-CLOSED: Final = Failure(Trouble.CANCELLED, "the router stops")
-NOWHERE: Final = Target("", "", 0, "", "", "", b"")
+CLOSED: Final = Failure(FailureKind.CANCELLED, "the router stops")
+NO_TARGET: Final = Target("", "", 0, "", "", "", b"")

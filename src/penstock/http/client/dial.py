@@ -13,22 +13,22 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from penstock.http.client.allowed_addresses import parsed
-from penstock.http.client.answer import Failure, Trouble
+from penstock.http.client.answer import Failure, FailureKind
 
-KNOWN_FOR: Final = 5.0
+DNS_TTL_SECONDS: Final = 5.0
 """Seconds that addresses are remembered."""
-UNKNOWN_FOR: Final = 1.0
+DNS_FAILURE_SECONDS: Final = 1.0
 """Seconds that it is remembered that there are none."""
 
 
-class Reach(Protocol):
+class AddressPolicy(Protocol):
     """Says which addresses may be called."""
 
     def may_connect(self, host: str, address: str, port: int) -> bool:
         """Whether a connection to this address may be opened for this host."""
 
 
-class Opening(asyncio.Protocol, ABC):
+class OpeningConnection(asyncio.Protocol, ABC):
     """The protocol of a connection that is being opened."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Opening(asyncio.Protocol, ABC):
         """Close it. It has no call."""
 
 
-class NoConnection(Exception):
+class ConnectFailed(Exception):
     """There is none; `failure` says why."""
 
     def __init__(self, failure: Failure) -> None:
@@ -53,7 +53,7 @@ class NoConnection(Exception):
 class Dialer:
     """Opens connections to one host and port."""
 
-    def __init__(self, host: str, port: int, *, reach: Reach, timeout: float, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, host: str, port: int, *, reach: AddressPolicy, timeout: float, tls: ssl.SSLContext | None) -> None:
         self._host = host
         self._port = port
         self._reach = reach
@@ -63,7 +63,7 @@ class Dialer:
         self._found: list[str] = []
         self._until = 0.0
 
-    async def connect(self, protocol: Callable[[], Opening]) -> None:
+    async def connect(self, protocol: Callable[[], OpeningConnection]) -> None:
         """Open a connection for a protocol; NoConnection when there is none within the time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
@@ -71,19 +71,19 @@ class Dialer:
             async with asyncio.timeout_at(deadline):
                 addresses = await self._addresses()
         except TimeoutError:
-            raise self._none(Trouble.UNRESOLVED, "the name service does not answer") from None
+            raise self._none(FailureKind.UNRESOLVED, "the name service does not answer") from None
         if not addresses:
-            raise self._none(Trouble.UNRESOLVED, "the name leads to no address")
+            raise self._none(FailureKind.UNRESOLVED, "the name leads to no address")
         allowed = [address for address in addresses if self._reach.may_connect(self._host, address, self._port)]
         if not allowed:
-            raise self._none(Trouble.NOT_ALLOWED, "its address is not public, and the operator's allow list does not name it")
+            raise self._none(FailureKind.NOT_ALLOWED, "its address is not public, and the operator's allow list does not name it")
         failure = None
         for number, address in enumerate(allowed):
             # One address that never answers must leave time for the others.
             share = (deadline - loop.time()) / (len(allowed) - number)
             try:
                 await self._connect(address, share, protocol)
-            except NoConnection as error:
+            except ConnectFailed as error:
                 failure = error
             else:
                 return
@@ -97,7 +97,7 @@ class Dialer:
             self._lookup.cancel()
             await asyncio.gather(self._lookup, return_exceptions=True)
 
-    async def _connect(self, address: str, seconds: float, protocol: Callable[[], Opening]) -> None:
+    async def _connect(self, address: str, seconds: float, protocol: Callable[[], OpeningConnection]) -> None:
         loop = asyncio.get_running_loop()
         name = self._host if self._tls else None
         try:
@@ -109,13 +109,13 @@ class Dialer:
                     made.discard()
                     raise
         except TimeoutError:
-            raise self._none(Trouble.CONNECT_TIMEOUT, f"no connection within {self._timeout:g} s") from None
+            raise self._none(FailureKind.CONNECT_TIMEOUT, f"no connection within {self._timeout:g} s") from None
         except (ssl.SSLError, ssl.CertificateError) as error:
-            raise self._none(Trouble.BROKEN, f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}") from None
+            raise self._none(FailureKind.BROKEN, f"TLS failed: {getattr(error, 'verify_message', '') or error.reason}") from None
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
-            raise self._none(Trouble.BROKEN, "the connection was closed before it was made") from None
+            raise self._none(FailureKind.BROKEN, "the connection was closed before it was made") from None
         except OSError as error:
-            raise self._none(Trouble.UNREACHABLE, f"no connection: {error.strerror or error}") from None
+            raise self._none(FailureKind.UNREACHABLE, f"no connection: {error.strerror or error}") from None
 
     async def _addresses(self) -> list[str]:
         if parsed(self._host) is not None:
@@ -133,11 +133,11 @@ class Dialer:
             self._found = await look_up(self._host, self._port)
         finally:
             self._lookup = None
-        self._until = loop.time() + (KNOWN_FOR if self._found else UNKNOWN_FOR)
+        self._until = loop.time() + (DNS_TTL_SECONDS if self._found else DNS_FAILURE_SECONDS)
         return self._found
 
-    def _none(self, trouble: Trouble, why: str) -> NoConnection:
-        return NoConnection(Failure(trouble, f"{self._host} port {self._port}: {why}"))
+    def _none(self, kind: FailureKind, why: str) -> ConnectFailed:
+        return ConnectFailed(Failure(kind, f"{self._host} port {self._port}: {why}"))
 
 
 async def look_up(host: str, port: int) -> list[str]:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
-from penstock.http.client.dial import Opening
+from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
 
 try:
@@ -30,7 +30,7 @@ MOST_PACKING: Final = 16
 ASKS_TO_WAIT: Final = {429, 503}
 
 
-class Http1Connection(Opening):
+class Http1Connection(OpeningConnection):
     """A connection of HTTP/1.1."""
 
     __slots__ = (
@@ -154,7 +154,7 @@ class Http1Connection(Opening):
             self._origin.close_idle()  # those that were kept as long are likely to be closed as well
             self._origin.again(call)
         else:
-            call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
+            call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the connection broke before the answer was whole"))
 
     # ── what the parser calls ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +215,7 @@ class Http1Connection(Opening):
         call, self._call = self._call, None
         assert call is not None, "answers are read for calls alone"
         self._close(calls=1)
-        call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: {why}"))
+        call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: {why}"))
 
     def _close(self, calls: int) -> None:
         self._transport.abort()

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from penstock.errors import FailedPrecondition
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 from penstock.http.client.call import HttpCall
-from penstock.http.client.dial import Opening
+from penstock.http.client.dial import OpeningConnection
 from penstock.http.client.origin import Origin
 from penstock.http.client.target import USER_AGENT, Target
 
@@ -70,7 +70,7 @@ class _StateMachine(H2ConnectionStateMachine):
     }
 
 
-class Http2Connection(Opening):
+class Http2Connection(OpeningConnection):
     """A connection of HTTP/2."""
 
     _transport: asyncio.Transport
@@ -272,7 +272,7 @@ class Http2Connection(Opening):
         if stream.status:
             stream.call.finish(Answer(stream.status, bytes(stream.body), stream.retry_after))
         else:
-            stream.call.finish(Failure(Trouble.BROKEN, f"{self._origin.name}: the answer has no status"))
+            stream.call.finish(Failure(FailureKind.BROKEN, f"{self._origin.name}: the answer has no status"))
 
     def _go_away(self, last: int, code: object) -> None:
         """The target takes no more calls here, and has not looked at those after `last`."""
@@ -340,7 +340,7 @@ class Http2Connection(Opening):
         if is_unseen and not stream.call.is_replaced:
             self._origin.again(stream.call)
         else:
-            self._loop.call_soon(stream.call.finish, Failure(Trouble.BROKEN, f"{self._origin.name}: {why}"))
+            self._loop.call_soon(stream.call.finish, Failure(FailureKind.BROKEN, f"{self._origin.name}: {why}"))
 
     # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

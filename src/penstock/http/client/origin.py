@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.http.client.answer import Failure, Trouble
+from penstock.http.client.answer import Failure, FailureKind
 from penstock.http.client.call import HttpCall
-from penstock.http.client.dial import Dialer, NoConnection, Opening
+from penstock.http.client.dial import ConnectFailed, Dialer, OpeningConnection
 
 MOST_SHARED: Final = 8
 """Connections of HTTP/2 to one origin."""
@@ -70,7 +70,7 @@ class Origin:
         dialer: Dialer,
         *,
         limit: int,
-        protocol: Callable[[Origin], Opening],
+        protocol: Callable[[Origin], OpeningConnection],
         is_shared: bool | None,
         grew: Callable[[], None],
     ) -> None:
@@ -218,10 +218,10 @@ class Origin:
         failure = None
         try:
             await self._dialer.connect(lambda: self._protocol(self))
-        except NoConnection as error:
+        except ConnectFailed as error:
             failure = error.failure
         except Exception as error:  # noqa: BLE001  # whatever it is, the calls that wait for it must hear of it
-            failure = Failure(Trouble.UNKNOWN, f"{self.name}: {type(error).__name__} while connecting")
+            failure = Failure(FailureKind.UNKNOWN, f"{self.name}: {type(error).__name__} while connecting")
         finally:
             task = asyncio.current_task()
             assert task is not None, "this runs in one"

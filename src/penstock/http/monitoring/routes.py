@@ -23,7 +23,7 @@ Problems = Callable[[], Iterable[str]]
 """Why the server is not ready now; nothing when it is. Called on the event loop, so it must not wait."""
 
 
-class Alive(msgspec.Struct):
+class Liveness(msgspec.Struct):
     """The loop turns."""
 
     status: str
@@ -50,7 +50,7 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
     turn = asyncio.Lock()
 
     async def live(_: Request) -> web.StreamResponse:
-        return json_response(Alive("alive"))
+        return json_response(Liveness("alive"))
 
     async def ready(_: Request) -> web.StreamResponse:
         reasons = [*problems()]
@@ -86,7 +86,7 @@ def monitoring_routes(*, version: str, problems: Problems, collectors: Iterable[
             "GET",
             "/health/live",
             live,
-            Operation("Is it alive", "200 while the event loop turns.", tags, replies={200: Reply("It is.", Alive)}),
+            Operation("Is it alive", "200 while the event loop turns.", tags, replies={200: Reply("It is.", Liveness)}),
             is_open=True,
         ),
         Route(

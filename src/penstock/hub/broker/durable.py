@@ -66,7 +66,7 @@ LEASE = DAY
 RETRY_SECONDS = 1.0
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredSubscription(msgspec.Struct, frozen=True):
     """Whose subscription it is."""
 
     address: str
@@ -86,7 +86,7 @@ class Kept(msgspec.Struct, frozen=True):
         return f"hub.{said}.{digest.hexdigest()}"
 
 
-_decode = msgspec.json.Decoder(Kept).decode
+_decode = msgspec.json.Decoder(StoredSubscription).decode
 
 
 def _readable(address: str, pattern: str) -> str:
@@ -116,36 +116,36 @@ class DurableSubscriptions:
         self._expiry = expiry
         self._started_at = broker.clock.now()
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[StoredSubscription]:
         """Those that exist. With the most that may exist it takes a tenth of a second: call it in a thread."""
         return [_decode(body) for body in self._documents.all().values()]
 
-    def of(self, address: str) -> list[Kept]:
+    def of(self, address: str) -> list[StoredSubscription]:
         """Those of one actor, found among all: call it in a thread."""
         found = map(_decode, self._documents.all(f"hub.{_readable(address, '')}").values())
         return [kept for kept in found if kept.address == address]
 
-    def find(self, name: str) -> Kept | None:
+    def find(self, name: str) -> StoredSubscription | None:
         """The one of that name in the broker. Needs no thread."""
         body = self._documents.get(name)
         return None if body is None else _decode(body)
 
-    def is_there(self, kept: Kept) -> bool:
+    def is_there(self, kept: StoredSubscription) -> bool:
         """Whether nothing of a subscription has to be created or stored. Needs no thread."""
         known = self.find(kept.name)
         return known is not None and kept.used_at - known.used_at < self._grain and self.is_attached(kept)
 
-    def is_attached(self, kept: Kept) -> bool:
+    def is_attached(self, kept: StoredSubscription) -> bool:
         """Whether there is a subscription, and its topic is still the one that it was created for. Needs no thread."""
         queue = find_subscription(self._broker, kept.name)
         return queue is not None and not queue.detached
 
-    def is_left_behind(self, kept: Kept) -> bool:
+    def is_left_behind(self, kept: StoredSubscription) -> bool:
         """Whether its topic was deleted and created again: everything in there is new to it. Needs no thread."""
         queue, stream = find_subscription(self._broker, kept.name), find_topic(self._broker, kept.topic)
         return queue is not None and queue.detached and stream is not None and queue.stream != stream.number
 
-    def make(self, kept: Kept, binding: Binding, start: int) -> None:
+    def make(self, kept: StoredSubscription, binding: Binding, start: int) -> None:
         """Have a subscription from an offset of its log on, if there is none, and store that it is in use.
 
         One that was left behind begins at the beginning, whenever that is found out.
@@ -160,7 +160,7 @@ class DurableSubscriptions:
                 self._documents.drop(kept.name)
             raise
 
-    def _subscribe(self, kept: Kept, binding: Binding, start: int) -> None:
+    def _subscribe(self, kept: StoredSubscription, binding: Binding, start: int) -> None:
         if self.is_attached(kept):
             return
         if find_topic(self._broker, kept.topic) is None:
@@ -178,13 +178,13 @@ class DurableSubscriptions:
         with suppress(AlreadyExists):
             subscribe_from(self._broker, kept.name, kept.topic, options, start)
 
-    def delete(self, kept: Kept) -> None:
+    def delete(self, kept: StoredSubscription) -> None:
         """End a subscription for good."""
         with suppress(SubscriptionNotFound):
             self._topics.unregister_subscription(kept.name)
         self._documents.drop(kept.name)
 
-    def is_over(self, kept: Kept, now: int) -> bool:
+    def is_over(self, kept: StoredSubscription, now: int) -> bool:
         """Whether nobody came back for so long that it ends."""
         return now - kept.used_at >= self._expiry and now - self._started_at >= GRACE
 
@@ -194,7 +194,7 @@ class DurableSubscriptions:
         return min(DAY, self._expiry // 8)
 
 
-class Share:
+class DeliveryBudget:
     """How much may be out to one actor."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
@@ -237,7 +237,9 @@ class _Held:
 class Delivery(StreamConsumer):
     """One broker subscription, delivered to one connection. All methods belong to the event loop."""
 
-    def __init__(self, aio: AsyncBroker, name: str, *, pattern: str, reader: LogReader, share: Share, deliver: Deliver) -> None:
+    def __init__(
+        self, aio: AsyncBroker, name: str, *, pattern: str, reader: LogReader, share: DeliveryBudget, deliver: Deliver
+    ) -> None:
         super().__init__(
             aio,
             Catalog.subscription,

@@ -16,9 +16,9 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.follower import read_part
 from penstock.broker.lookup import find_topic
 from penstock.errors import PenstockError
-from penstock.hub.broker.durable import Delivery, DurableSubscriptions, Kept, RetainedSubscription, Share
+from penstock.hub.broker.durable import Delivery, DeliveryBudget, DurableSubscriptions, RetainedSubscription, StoredSubscription
 from penstock.hub.broker.stored_message import LogReader, epoch_of
-from penstock.hub.broker.topic_log import PART, Appends, Tail, why
+from penstock.hub.broker.topic_log import PART, TopicAppender, TopicTail, why
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.messages import Message
 from penstock.hub.core.rules import HubRules
@@ -40,7 +40,7 @@ def is_own(topic: str) -> bool:
     return topic == OWN or topic.startswith(f"{OWN}.")
 
 
-class BrokerFeed:
+class BrokerTopicLogs:
     """The logs behind a hub. Make it inside the running loop. Topics are those of the default project.
 
     `retention` is how long the hub's own topics keep messages, `expiry` how long a durable subscription waits for its actor, both
@@ -52,13 +52,13 @@ class BrokerFeed:
         self._limits, self._retention = limits, retention
         # A broker in memory begins anew with each run, and its numbers with it.
         self._run = "" if self._broker.is_durable else f"-{secrets.token_hex(4)}"
-        self._appends = Appends(aio, run=self._run, make=self._make_own)
+        self._appends = TopicAppender(aio, run=self._run, make=self._make_own)
         self._durable = DurableSubscriptions(self._broker, expiry)
         self._readers: dict[Binding, LogReader] = {}
-        self._tails: list[Tail] = []
+        self._tails: list[TopicTail] = []
         self._open: dict[tuple[str, str], RetainedSubscription] = {}
         """What is being delivered, by address and pattern."""
-        self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
+        self._shares: WeakValueDictionary[str, DeliveryBudget] = WeakValueDictionary()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One change of an actor's durable subscriptions at a time, in the order they are asked for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,10 +83,10 @@ class BrokerFeed:
         self.make_topics(bindings)
         for number, binding in enumerate((*bindings, everything)):
             reader = self._readers[binding] = LogReader(binding, self._limits.max_message_bytes, bindings[:number])
-            tail = Tail(self._aio, reader, forward, skipped, run=self._run, replaced=self._replaced)
+            tail = TopicTail(self._aio, reader, forward, skipped, run=self._run, replaced=self._replaced)
             tail.start()
             self._tails.append(tail)
-        self._spawn(self._tidy_always())
+        self._spawn(self._run_maintenance())
         return [*dict.fromkeys((kept.address, kept.pattern) for kept in self._durable.all())]
 
     def append(self, binding: Binding, message: Message, done: Appended) -> None:
@@ -137,7 +137,9 @@ class BrokerFeed:
         """Begin or resume a durable subscription. Who is being delivered to is not any more: the later connection takes over."""
         async with self._turns.setdefault(address, asyncio.Lock()):
             now = self._broker.clock.now()
-            logs = [(Kept(address, pattern, binding.stream, binding.pattern, now), binding) for binding in self._readers]
+            logs = [
+                (StoredSubscription(address, pattern, binding.stream, binding.pattern, now), binding) for binding in self._readers
+            ]
             wanted = [(kept, binding) for kept, binding in logs if binding in bindings]
             # Where topics were bound otherwise before, something may wait in another log yet.
             earlier = [(kept, binding) for kept, binding in logs if binding not in bindings and self._durable.is_attached(kept)]
@@ -145,7 +147,7 @@ class BrokerFeed:
             self._end(address, pattern)
             share = self._shares.get(address)
             if share is None:
-                share = Share(self._limits.max_unacked, max(self._limits.max_outbox_bytes // 2, 1))
+                share = DeliveryBudget(self._limits.max_unacked, max(self._limits.max_outbox_bytes // 2, 1))
                 self._shares[address] = share
             retained = RetainedSubscription(
                 [
@@ -162,9 +164,9 @@ class BrokerFeed:
                 raise
             return retained
 
-    async def _make_all(self, wanted: Sequence[tuple[Kept, Binding]]) -> None:
+    async def _make_all(self, wanted: Sequence[tuple[StoredSubscription, Binding]]) -> None:
         """Have all subscriptions that a durable one needs, or when one cannot be made, none that was not there before."""
-        made: list[Kept] = []
+        made: list[StoredSubscription] = []
         try:
             for kept, binding in wanted:
                 await self._make_own(kept.topic)
@@ -203,7 +205,7 @@ class BrokerFeed:
         if failed:
             log.warning("%d durable subscriptions could not be looked after, will try again: %s", len(failed), why(failed[-1]))
 
-    async def _look_after(self, kept: Kept) -> None:
+    async def _look_after(self, kept: StoredSubscription) -> None:
         now = self._broker.clock.now()
         retained, binding = self._open.get((kept.address, kept.pattern)), self._binding(kept)
         if retained is not None and binding is not None and retained.is_delivering(kept.name):
@@ -242,7 +244,7 @@ class BrokerFeed:
             return catalog.create_topic(topic, now, retention=self._retention if is_own(topic) else None)
         return None if self._is_right(stream.describe()) else catalog.update_topic(topic, stream.spec, self._retention, now)
 
-    def _binding(self, kept: Kept) -> Binding | None:
+    def _binding(self, kept: StoredSubscription) -> Binding | None:
         """The binding of a durable subscription; None when the hub is configured otherwise since."""
         wanted = kept.topic, kept.bound
         return next((binding for binding in self._readers if (binding.stream, binding.pattern) == wanted), None)
@@ -285,7 +287,7 @@ class BrokerFeed:
                     if retained is not None:
                         retained.wake()
 
-    async def _tidy_always(self) -> None:
+    async def _run_maintenance(self) -> None:
         while True:
             try:
                 await self.tidy()

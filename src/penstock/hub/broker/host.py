@@ -11,11 +11,12 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import Clock
 from penstock.config import Settings
 from penstock.durations import SECOND
-from penstock.hub.broker.feed import OWN, BrokerFeed
+from penstock.errors import InvalidArgument
+from penstock.hub.broker.feed import OWN, BrokerTopicLogs
 from penstock.hub.broker.tokens import KeyringVerifier
 from penstock.hub.core.binding import EVERYTHING, Binding
 from penstock.hub.core.hub import Hub
-from penstock.hub.core.rules import HubRules
+from penstock.hub.core.rules import HubRules, read_rate
 from penstock.hub.ports import Verifier
 from penstock.hub.service import HubService
 from penstock.hub.tokens import JwtVerifier, OpenVerifier, jwt_verifier
@@ -46,7 +47,7 @@ class HubHost:
         self.asks_for_token = not isinstance(verifier, OpenVerifier)
         limits = replace(rules_of(settings), anonymous=not self.asks_for_token)
         self._bindings = bindings_of(settings)
-        self.feed = BrokerFeed(
+        self.feed = BrokerTopicLogs(
             aio,
             limits=limits,
             retention=round(settings.hub_history_retention * SECOND),
@@ -55,7 +56,7 @@ class HubHost:
         self.hub = Hub(
             limits,
             epoch=secrets.token_hex(8),
-            make_id=Uuids(),
+            make_id=UuidGenerator(),
             version=__version__,
             bindings=self._bindings,
             everything=Binding(EVERYTHING, OWN),
@@ -75,6 +76,19 @@ class HubHost:
             await self._jwt.close()
 
 
+def check_access(settings: Settings) -> None:
+    """Refuse a hub whose clients need a token while anybody may write to its topics through the other APIs of the server."""
+    keys = {"hub_jwt_secret_file": settings.hub_jwt_secret_file, "hub_jwt_key_file": settings.hub_jwt_key_file}
+    given = [name for name, value in {**keys, "hub_jwks_url": settings.hub_jwks_url}.items() if value is not None]
+    if given and settings.hub and settings.auth == "none" and not settings.insecure:
+        raise InvalidArgument(
+            f"{given[0]} is set and auth is 'none': clients of the hub need a token, but whoever reaches the other APIs could"
+            " publish to its topics without one, in the name of any actor",
+            hint="ask for tokens everywhere with auth = 'token' (--auth token), or say that it is meant with insecure = true"
+            " (--insecure)",
+        )
+
+
 def rules_of(settings: Settings) -> HubRules:
     """The limits that settings say."""
     rate = RateLimit(settings.hub_rate_limit, settings.hub_rate_burst) if settings.hub_rate_limit else None
@@ -86,6 +100,7 @@ def rules_of(settings: Settings) -> HubRules:
         max_broadcast=settings.hub_max_broadcast,
         max_outbox_bytes=settings.hub_max_outbox_bytes,
         rate=rate,
+        read_rate=read_rate(settings.hub_rate_bytes) if rate is not None and settings.hub_rate_bytes else None,
         heartbeat=round(settings.hub_heartbeat * SECOND),
         idle=round(settings.hub_idle * SECOND),
     )
@@ -108,7 +123,7 @@ def _verifier(settings: Settings, jwt: JwtVerifier | None, keyring: Keyring | No
     return OpenVerifier()
 
 
-class Uuids:
+class UuidGenerator:
     """Makes UUIDs of version 4. They cannot be guessed, so they serve as secrets too."""
 
     __slots__ = ("_left",)

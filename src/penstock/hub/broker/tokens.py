@@ -25,7 +25,7 @@ class TokenIdentity(Identity):
     project: str
 
     @property
-    def breadth(self) -> int:
+    def pattern_count(self) -> int:
         """How many names of the token a topic is held against."""
         return max(len(self.principal.patterns), 1)
 

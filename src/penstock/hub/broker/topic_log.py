@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 
-from penstock.broker.aio import AsyncBroker, Nudge
+from penstock.broker.aio import AsyncBroker, LoopCallback
 from penstock.broker.catalog import Catalog
-from penstock.broker.follower import LogFollower, Part
+from penstock.broker.follower import LogFollower, ReadLimits
 from penstock.broker.publish import dropped, publish_then
 from penstock.broker.writer import Ticket
 from penstock.errors import PenstockError, TopicNotFound, Unavailable
@@ -27,11 +27,11 @@ from penstock.values.message import StoredMessage
 
 log = logging.getLogger("penstock.hub")
 
-PART = Part(max_messages=256, max_bytes=256 * 1024)
+PART = ReadLimits(max_messages=256, max_bytes=256 * 1024)
 """How much is taken from a log at once: less than may wait for one connection, so that no reader is cut off for it."""
 
 
-class Tail(LogFollower):
+class TopicTail(LogFollower):
     """Follows the topic of one binding, and keeps its epoch and offset up to date. All methods belong to the event loop.
 
     `replaced` is called with the binding, and whether the topic exists, when it was deleted and when it is created again.
@@ -89,7 +89,7 @@ def why(error: BaseException) -> str:
     return str(error) if isinstance(error, PenstockError) else type(error).__name__
 
 
-class Appends:
+class TopicAppender:
     """All writes of one hub. Offsets follow the order of calls, topic by topic.
 
     `make` makes a topic that is missing, if it is the hub's own.
@@ -99,7 +99,7 @@ class Appends:
         self._broker = aio.broker
         self._run, self._make = run, make
         self._finished: deque[tuple[Appended, Position | PenstockError]] = deque()
-        self._nudge = Nudge(self._tell)
+        self._callback = LoopCallback(self._tell)
         self._missing: dict[str, deque[tuple[Message, Appended]]] = {}
         """What waits for its topic to be made, by topic. A topic is here while a task works on it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,7 +135,7 @@ class Appends:
 
     def _finish(self, done: Appended, outcome: Position | PenstockError) -> None:
         self._finished.append((done, outcome))
-        self._nudge.ring()
+        self._callback.notify()
 
     def _tell(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Appends:
                 done(outcome)
         finally:
             if self._finished:
-                self._nudge.ring()  # one that failed must not keep the others waiting
+                self._callback.notify()  # one that failed must not keep the others waiting
 
     async def _write_to_new(self, topic: str) -> None:
         """Make a topic that is missing, and write what waits for it."""

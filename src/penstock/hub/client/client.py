@@ -30,7 +30,7 @@ from penstock.hub.client.messages import (
     instant,
     metadata_of,
 )
-from penstock.hub.client.request import Broken
+from penstock.hub.client.request import ConnectionBroken
 from penstock.hub.core import messages as wire
 from penstock.hub.core.messages import Envelope, Position
 from penstock.hub.core.names import covers, is_pattern, is_topic
@@ -303,7 +303,7 @@ class HubClient:
         try:
             if self._link.is_ready:
                 # Where the connection breaks first, the next one subscribes.
-                with suppress(Broken):
+                with suppress(ConnectionBroken):
                     await self._link.ask(
                         _subscribe(messages), wire.Subscribed, on_reply=lambda reply: self._confirm(messages, reply)
                     )
@@ -351,7 +351,7 @@ class HubClient:
 
     def _stands_alone(self, messages: HubMessages) -> bool:
         """Whether a subscription stands at the hub, and nobody else here takes what comes for it."""
-        return messages.following.is_subscribed and all(one.pattern != messages.pattern for one in self._subscriptions)
+        return messages.progress.is_subscribed and all(one.pattern != messages.pattern for one in self._subscriptions)
 
     def _leave(self, messages: HubMessages) -> None:
         self._left[messages.pattern or ""] = messages
@@ -419,9 +419,7 @@ class HubClient:
         """Subscribe again, on a new connection, to everything that was subscribed to."""
         self._is_paused = False
         while waiting := [
-            one
-            for one in self._subscriptions
-            if one.pattern is not None and one.error is None and not one.following.is_subscribed
+            one for one in self._subscriptions if one.pattern is not None and one.error is None and not one.progress.is_subscribed
         ]:
             for refusal, messages in zip(
                 await asyncio.gather(*map(self._resume, waiting), return_exceptions=True), waiting, strict=True
@@ -441,7 +439,7 @@ class HubClient:
         self._left.pop(pattern, None)
         for messages in self._subscriptions:
             if messages.pattern == pattern:
-                messages.following.broke()
+                messages.progress.broke()
                 messages.fail(error)
 
     def broke(self) -> None:
@@ -472,7 +470,7 @@ class HubClient:
 
 
 def _subscribe(messages: HubMessages) -> wire.Subscribe:
-    since = messages.following.ask()
+    since = messages.progress.ask()
     return wire.Subscribe(messages.pattern, messages.durable, messages.wants_presence, None if messages.durable else since)
 
 

@@ -30,9 +30,9 @@ from penstock.errors import (
     ServerUnreachable,
     Unavailable,
 )
-from penstock.hub.client.core.reconnection import Pace, Returning, close_of, final_error
+from penstock.hub.client.core.reconnection import ReconnectDelays, RequestPacing, close_of, final_error
 from penstock.hub.client.messages import ConnectionNews
-from penstock.hub.client.request import EXPIRED, NAMES, R, Request, TooFast, error_of
+from penstock.hub.client.request import EXPIRED, NAMES, R, Request, SlowDown, error_of
 from penstock.hub.client.socket import Closed, HubSocket
 from penstock.hub.core import close_codes
 from penstock.hub.core.messages import (
@@ -66,7 +66,7 @@ HEARTBEAT_SECONDS = 25.0
 """How often a sign of life is asked for, at the latest: a connection that died without a word is noticed soon after."""
 RENEW_AT = 0.75
 """After which part of its time a registration is renewed."""
-GOODBYE_SECONDS = 2.0
+DISCONNECT_SECONDS = 2.0
 MAX_UNDER_WAY = 256
 """How many requests of one client may be unanswered; more wait for their turn, here and not in the hub."""
 
@@ -139,7 +139,7 @@ class HubLink:
         self._is_closing = False
         self._is_reading_held = False
         self._slots = asyncio.Semaphore(MAX_UNDER_WAY)
-        self._pace = Pace()
+        self._pacing = RequestPacing()
         self.questions = 0
         """How many calls wait for an answer."""
         self._life: asyncio.Task[None] | None = None
@@ -185,7 +185,7 @@ class HubLink:
         try:
             if self.is_ready:
                 with suppress(PenstockError, TimeoutError):
-                    async with asyncio.timeout(GOODBYE_SECONDS):
+                    async with asyncio.timeout(DISCONNECT_SECONDS):
                         await self.ask_now(Disconnect("client_requested"), DisconnectAck)
         finally:  # also when whoever closes it has no time to say goodbye
             life.cancel()
@@ -216,7 +216,7 @@ class HubLink:
         try:
             async with asyncio.timeout(self._timeout), self._slots:
                 while True:
-                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
+                    await asyncio.sleep(self._pacing.turn(monotonic()) / SECOND)
                     if self.error is not None:
                         raise self.error
                     request = Request(command, reply, self._text(command, message_id, ttl), on_reply, is_repeatable=is_repeatable)
@@ -225,7 +225,7 @@ class HubLink:
                     self._follower.asked()
                     try:
                         return await self._exchange(message_id, request, self._socket if self.is_ready else None)
-                    except TooFast as error:
+                    except SlowDown as error:
                         self._slow_down(error)  # the hub has done nothing: the same request may come again
                         asked_at = None
                     finally:
@@ -249,12 +249,12 @@ class HubLink:
                 request = Request(command, reply, self._text(command, message_id, None), on_reply, is_repeatable=False)
                 try:
                     return await self._exchange(message_id, request, socket)
-                except TooFast as error:
+                except SlowDown as error:
                     self._slow_down(error)
-                    await asyncio.sleep(self._pace.turn(monotonic()) / SECOND)
+                    await asyncio.sleep(self._pacing.turn(monotonic()) / SECOND)
 
-    def _slow_down(self, error: TooFast) -> None:
-        self._pace.refused(monotonic(), round(error.retry_after * SECOND), round(error.gap * SECOND))
+    def _slow_down(self, error: SlowDown) -> None:
+        self._pacing.refused(monotonic(), round(error.retry_after * SECOND), round(error.gap * SECOND))
 
     async def tell(self, command: Command) -> None:
         """Say something, and do not wait for the answer. What cannot be said now is not said."""
@@ -298,7 +298,7 @@ class HubLink:
     # ── life ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _live(self) -> None:
-        returning = Returning()
+        returning = ReconnectDelays()
         while True:
             self._ready_at = None
             try:
@@ -383,7 +383,7 @@ class HubLink:
             elif envelope.type == "hub:unregistered":
                 return Closed(None, "the registration ran out")
             elif envelope.type in {"hub:error", "hub:disconnect"}:
-                self._heed(envelope)
+                self._handle_notice(envelope)
             elif envelope.type == "hub:presence" or not envelope.type.startswith("hub:"):
                 self._follower.take(envelope)
                 self._is_reading_held = True
@@ -467,7 +467,7 @@ class HubLink:
             return msgspec.json.decode(envelope.payload, type=Error).details.get("reason") == EXPIRED
         return False
 
-    def _heed(self, envelope: Envelope) -> None:
+    def _handle_notice(self, envelope: Envelope) -> None:
         """What the hub says without having been asked."""
         with suppress(msgspec.MsgspecError):
             if envelope.type == "hub:error":

@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.durations import to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError
-from penstock.hub.client.core.subscription import Following, Gap
+from penstock.hub.client.core.subscription import Gap, SubscriptionProgress
 from penstock.hub.core.messages import Envelope, Position, PresenceNews, Subscribed
 
 log = logging.getLogger("penstock.client")
@@ -200,7 +200,7 @@ def instant(milliseconds: float) -> datetime:
     return to_datetime(round(milliseconds * 1000))
 
 
-class Owner(Protocol):
+class SubscriptionOwner(Protocol):
     """The client, as its subscriptions know it."""
 
     async def attach(self, messages: HubMessages) -> None:
@@ -221,7 +221,7 @@ class HubMessages:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: SubscriptionOwner,
         pattern: str | None,
         *,
         durable: bool = False,
@@ -240,7 +240,7 @@ class HubMessages:
         self.present: frozenset[str] = frozenset()
         """The addresses of those who subscribe to this topic too, if it was asked for with `presence=True`."""
         self.max_waiting = max_waiting
-        self.following = Following(pattern or "", since)
+        self.progress = SubscriptionProgress(pattern or "", since)
         self.confirmed = asyncio.Event()
         """Set once the hub has confirmed the subscription, or refused it."""
         self.error: PenstockError | None = None
@@ -261,7 +261,7 @@ class HubMessages:
     @property
     def position(self) -> Position | None:
         """How far one has come; pass it as `since` to go on behind it another time. What still waits here lies behind it."""
-        return self._place if self._waiting else self.following.position
+        return self._place if self._waiting else self.progress.position
 
     @property
     def waiting(self) -> int:
@@ -324,9 +324,9 @@ class HubMessages:
     def offer(self, envelope: Envelope, metadata: Metadata) -> None:
         """A message has come that may be for this subscription."""
         if self.durable:
-            if not self.following.is_subscribed or metadata.key in self._unread:
+            if not self.progress.is_subscribed or metadata.key in self._unread:
                 return
-        elif self.pattern is not None and not self.following.takes(metadata.position):
+        elif self.pattern is not None and not self.progress.takes(metadata.position):
             return
         message = HubMessage.of(envelope, metadata, self._gap, self._owner.ack)
         self._gap = None
@@ -354,7 +354,7 @@ class HubMessages:
 
     def broke(self) -> None:
         """The connection is gone: what is not acked comes again over the next one."""
-        self.following.broke()
+        self.progress.broke()
         self._held = {key: message for key, message in self._held.items() if key in self._unread}
 
     def told(self, news: PresenceNews) -> None:
@@ -372,7 +372,7 @@ class HubMessages:
 
     def confirm(self, reply: Subscribed) -> None:
         """The hub has confirmed it, unless a connection that came meanwhile had it confirmed already."""
-        if not self.following.is_subscribed:
+        if not self.progress.is_subscribed:
             self.subscribed(reply)
 
     def subscribed(self, reply: Subscribed) -> None:
@@ -387,9 +387,9 @@ class HubMessages:
             )
             return
         position = None if reply.position is msgspec.UNSET else reply.position
-        gap = self.following.subscribed(position, recovered=reply.recovered is True)
+        gap = self.progress.subscribed(position, recovered=reply.recovered is True)
         if not self.confirmed.is_set():
-            self._place = self.following.position
+            self._place = self.progress.position
         self.confirmed.set()
         if gap is not None and not self.durable:  # what a durable subscription missed was kept for it
             self._gap = gap

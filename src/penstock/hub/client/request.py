@@ -44,7 +44,7 @@ EXPIRED = "expired_token"
 """Why the hub refuses everything once a token has run out."""
 
 
-class TooFast(RateLimited):
+class SlowDown(RateLimited):
     """The hub asks to slow down, and says how far."""
 
     def __init__(self, retry_after: float, gap: float) -> None:
@@ -101,17 +101,17 @@ def _forbidden_error(refusal: Error, command: Command) -> PenstockError:
             return FailedPrecondition(refusal.message, hint=refusal.resolution or None)
 
 
-def _too_fast(details: Mapping[str, object]) -> TooFast:
+def _too_fast(details: Mapping[str, object]) -> SlowDown:
     limit = details.get("limit")
     retry_after = _seconds(details["retryAfter"])
-    return TooFast(retry_after, 1 / limit if isinstance(limit, (int, float)) and limit > 0 else retry_after)
+    return SlowDown(retry_after, 1 / limit if isinstance(limit, (int, float)) and limit > 0 else retry_after)
 
 
 def _seconds(value: object) -> float:
     return max(0.0, float(value)) if isinstance(value, (int, float)) else RETRY_SECONDS
 
 
-class Broken(Unavailable):
+class ConnectionBroken(Unavailable):
     """The connection broke before the answer came."""
 
 
@@ -162,7 +162,7 @@ class Request(Generic[R]):
             return True
         name = NAMES[type(self.command)]
         self.fail(
-            Broken(
+            ConnectionBroken(
                 f"the connection broke before the hub answered {name}: it may or may not have been done",
                 hint="call it again if doing it twice does no harm; a publish is repeated by itself, and forwarded once",
             )

@@ -21,6 +21,10 @@ class Close:
 GOODBYE = Close(1000, "Client requested disconnect", "the client said hub:disconnect", may_reconnect=False)
 SILENT = Close(1000, "Heartbeat timeout", "nothing was heard from the client for the idle timeout", may_reconnect=True)
 STOPPING = Close(1001, "server_shutdown", "the server stops; it says hub:disconnect before", may_reconnect=True)
+BROKEN_FRAME = Close(
+    1002, "protocol_error", "a frame that RFC 6455 forbids: without a mask, of an unknown kind, out of turn", may_reconnect=False
+)
+NOT_UTF8 = Close(1007, "invalid_utf8", "a text that is not UTF-8", may_reconnect=False)
 TOO_LARGE = Close(1009, "message_too_large", "a frame beyond the limit and beyond being refused", may_reconnect=False)
 FAILED = Close(1011, "internal_error", "an error inside the server", may_reconnect=True)
 NOT_CONNECTED = Close(
@@ -36,6 +40,8 @@ CLOSES = (
     GOODBYE,
     SILENT,
     STOPPING,
+    BROKEN_FRAME,
+    NOT_UTF8,
     TOO_LARGE,
     FAILED,
     NOT_CONNECTED,

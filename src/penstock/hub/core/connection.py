@@ -29,7 +29,7 @@ from penstock.hub.core.publishing import not_permitted
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registration import join
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.state import Ask, Floor
+from penstock.hub.core.state import CommandContext, HubState
 
 VERSIONS = {True: "0", False: "1"}
 """The major version of the protocol in the original's dialect, and in the specification's."""
@@ -50,16 +50,16 @@ MAX_WHOLE = 1 << 53
 """Up to here every whole number is one as a float too."""
 
 
-def begin(floor: Floor, session: Session, request: Envelope, now: int) -> None:
+def begin(state: HubState, session: Session, request: Envelope, now: int) -> None:
     """Begin without hub:connect, as a client does that knows of topics alone: it becomes an actor by its first message."""
     if request.type != "hub:register":
-        join(floor, session, request.sender, now)
+        join(state, session, request.sender, now)
     session.enter(State.CONNECTED)
 
 
-def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
+def connect(state: HubState, context: CommandContext[Connect]) -> Verify | None:
     """Ask who it is, once the version fits."""
-    session, request, command, now = ask.session, ask.request, ask.command, ask.now
+    session, request, command, now = context.session, context.request, context.command, context.now
     if session.state is not State.CONNECTING:
         raise Refusal(
             "internal_error",
@@ -76,59 +76,59 @@ def connect(floor: Floor, ask: Ask[Connect]) -> Verify | None:
             resolution="connect with payload.version 1.0, or with metadata.protocolVersion 0.1.0",
             details={"supported": ["1.0", "0.1.0"]},
         )
-        floor.refuse(session, refusal, now, request)
-        floor.cut(session, close_codes.WRONG_VERSION, now)
+        state.refuse(session, refusal, now, request)
+        state.cut(session, close_codes.WRONG_VERSION, now)
         return None
     session.session_id = command.resume or session.session_id
     sender = request.sender
     return Verify(request, command.jwt, sender if sender is not None and is_address(sender) else None)
 
 
-def verified(floor: Floor, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+def verified(state: HubState, session: Session, effect: Verify, identity: Identity, now: int) -> None:
     """The session is somebody's, or goes on to be."""
-    if wish.is_refresh:
-        _refreshed(floor, session, wish, identity, now)
+    if effect.is_refresh:
+        _refreshed(state, session, effect, identity, now)
         return
     session.identity = identity
     session.enter(State.CONNECTED)
     session.full_at = 0  # to connect is not counted
-    session.rename(identity.address or wish.claimed or session.name)
-    rules = floor.rules
+    session.rename(identity.address or effect.claimed or session.name)
+    rules = state.rules
     connected = Connected(
         session_id=session.session_id,
-        actor_identity=identity.address or wish.claimed,
+        actor_identity=identity.address or effect.claimed,
         capabilities=ABILITIES,
         server_time=now // 1000,
-        server_version=floor.version,
+        server_version=state.version,
         max_message_size=rules.max_message_bytes,
         heartbeat_interval=rules.heartbeat // 1000,
         max_actors=rules.max_actors,
     )
-    floor.say(session, connected, now, wish.request)
+    state.say(session, connected, now, effect.request)
 
 
-def heartbeat(floor: Floor, ask: Ask[Heartbeat]) -> None:
+def heartbeat(state: HubState, context: CommandContext[Heartbeat]) -> None:
     """Say that the hub lives too."""
-    sent = ask.command.timestamp
+    sent = context.command.timestamp
     if sent is not None and abs(sent) <= MAX_WHOLE and sent == int(sent):
         sent = int(sent)  # not every client takes 1.0 for a whole number
-    floor.reply(ask, HeartbeatAck(sent, ask.now // 1000))
+    state.reply(context, HeartbeatAck(sent, context.now // 1000))
 
 
-def disconnect(floor: Floor, ask: Ask[Disconnect]) -> None:
+def disconnect(state: HubState, context: CommandContext[Disconnect]) -> None:
     """Clean up, say so, and close."""
-    session, now = ask.session, ask.now
-    floor.reply(ask, DisconnectAck(session.session_id))
-    floor.leave(session, close_codes.GOODBYE, now)
+    session, now = context.session, context.now
+    state.reply(context, DisconnectAck(session.session_id))
+    state.leave(session, close_codes.GOODBYE, now)
 
 
-def refresh(_: Floor, ask: Ask[RefreshToken]) -> Verify:
+def refresh(_: HubState, context: CommandContext[RefreshToken]) -> Verify:
     """Ask whose the new token is."""
-    session, request, command = ask.session, ask.request, ask.command
+    session, request, command = context.session, context.request, context.command
     return Verify(request, command.token, session.identity.address, is_refresh=True)
 
 
-def _refreshed(floor: Floor, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+def _refreshed(state: HubState, session: Session, effect: Verify, identity: Identity, now: int) -> None:
     if identity.address != session.identity.address:
         refusal = Refusal(
             "invalid_token",
@@ -136,27 +136,27 @@ def _refreshed(floor: Floor, session: Session, wish: Verify, identity: Identity,
             reason="wrong_actor",
             resolution="refresh with a token of the same actor, or connect anew",
         )
-        floor.refuse(session, refusal, now, wish.request)
+        state.refuse(session, refusal, now, effect.request)
         return
     session.identity = identity
     session.is_warned = False
     for pattern in [one for one in session.subscriptions if not identity.may_subscribe(one)]:
-        floor.drop(session, pattern, now)
-        floor.refuse(session, not_permitted("subscribe to", pattern), now)  # nobody loses a subscription without a word
+        state.drop(session, pattern, now)
+        state.refuse(session, not_permitted("subscribe to", pattern), now)  # nobody loses a subscription without a word
     expires = None if identity.expires_at is None else identity.expires_at // 1000
-    floor.say(session, TokenRefreshed(expires), now, wish.request, RefreshToken(wish.token or ""))
+    state.say(session, TokenRefreshed(expires), now, effect.request, RefreshToken(effect.token or ""))
 
 
-def check_token(floor: Floor, session: Session, now: int) -> None:
+def check_token(state: HubState, session: Session, now: int) -> None:
     """Tell a session whose token has run out, and end it when no other comes."""
     expires_at = session.identity.expires_at
     if expires_at is None or now < expires_at:
         return
     if now >= expires_at + TOKEN_GRACE:
-        floor.cut(session, close_codes.UNAUTHORIZED, now)
+        state.cut(session, close_codes.UNAUTHORIZED, now)
     elif not session.is_warned:
         session.is_warned = True
-        floor.refuse(session, token_expired(), now)
+        state.refuse(session, token_expired(), now)
 
 
 def token_expired() -> Refusal:
@@ -169,30 +169,30 @@ def token_expired() -> Refusal:
     )
 
 
-def pause(floor: Floor, ask: Ask[Pause]) -> None:
+def pause(state: HubState, context: CommandContext[Pause]) -> None:
     """Hold messages back; replies still come."""
-    session = ask.session
+    session = context.session
     if not session.is_paused:
         session.is_paused = True
         session.holds += 1
-    floor.reply(ask, FlowChanged(paused=True, queue_depth=len(session.held)))
+    state.reply(context, FlowChanged(paused=True, queue_depth=len(session.held)))
 
 
-def resume(floor: Floor, ask: Ask[Resume]) -> None:
+def resume(state: HubState, context: CommandContext[Resume]) -> None:
     """Send what was held back, and go on."""
-    session, now = ask.session, ask.now
-    floor.reply(ask, FlowChanged(paused=False, queue_depth=len(session.held)))
+    session, now = context.session, context.now
+    state.reply(context, FlowChanged(paused=False, queue_depth=len(session.held)))
     if session.is_paused:
         session.is_paused = False
         session.holds -= 1
-        floor.let_go(session, now)
+        state.let_go(session, now)
 
 
-def queue_stats(floor: Floor, ask: Ask[QueueStats]) -> None:
+def queue_stats(state: HubState, context: CommandContext[QueueStats]) -> None:
     """Say what waits for this connection."""
-    session, now = ask.session, ask.now
+    session, now = context.session, context.now
     seconds = max((now - session.opened_at) / SECOND, 1)
-    most = floor.rules.max_outbox_messages
+    most = state.rules.max_outbox_messages
     stats = QueueStatsResponse(
         queue_depth=len(session.outbox) + len(session.held),
         queue_bytes=session.outbox.bytes + session.held.bytes,
@@ -201,10 +201,10 @@ def queue_stats(floor: Floor, ask: Ask[QueueStats]) -> None:
         resume_threshold=most // 2,
         paused=session.is_paused,
     )
-    floor.reply(ask, stats)
+    state.reply(context, stats)
 
 
-def metrics(floor: Floor, ask: Ask[Metrics]) -> None:
+def metrics(state: HubState, context: CommandContext[Metrics]) -> None:
     """Say what the hub has done in the minute that runs."""
-    now = ask.now
-    floor.reply(ask, floor.numbers.minute(now))
+    now = context.now
+    state.reply(context, state.metrics.minute(now))

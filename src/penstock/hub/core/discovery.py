@@ -73,7 +73,7 @@ _CLASSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class CharacterSet:
     """One character of a set."""
 
     ranges: Ranges
@@ -114,7 +114,7 @@ class Repeat:
     size: int
 
 
-Part = One | Anchor | Row | Choice | Repeat
+Part = CharacterSet | Anchor | Row | Choice | Repeat
 
 
 def parse(pattern: str) -> Part:
@@ -212,18 +212,18 @@ class _Reader:
             case "(":
                 return self._group(begin)
             case "[":
-                return One(self._set(begin))
+                return CharacterSet(self._set(begin))
             case "\\":
-                return One(self._escape(begin)[1])
+                return CharacterSet(self._escape(begin)[1])
             case ".":
-                return One(_ANY)
+                return CharacterSet(_ANY)
             case "^":
                 return Anchor(is_end=False)
             case "$":
                 return Anchor(is_end=True)
             case "*" | "+" | "?" | "{":
                 self._refuse("a repetition of nothing", begin)
-        return One(_ranges(char))
+        return CharacterSet(_ranges(char))
 
     def _group(self, begin: int) -> Part:
         if self._take("?") and not self._take(":"):
@@ -432,7 +432,7 @@ class _Automaton:
 
     def _build(self, part: Part) -> _Piece:
         match part:
-            case One(ranges):
+            case CharacterSet(ranges):
                 position = 1 << len(self._follow)
                 self._follow.append(0)
                 self._positions[ranges] = self._positions.get(ranges, 0) | position
@@ -520,7 +520,7 @@ def _literal(part: Part) -> str:
     words = [""]
     for inner in part.parts if isinstance(part, Row) else [part]:
         match inner:
-            case One(((first, last),)) if first == last:
+            case CharacterSet(((first, last),)) if first == last:
                 words[-1] += chr(first)
             case Anchor():
                 pass

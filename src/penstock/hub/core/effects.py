@@ -1,6 +1,6 @@
-"""What the core cannot do by itself, since somebody has to wait for it: it returns a wish, and is told what became of it.
+"""What the core cannot do by itself, since somebody has to wait for it: it returns an effect, and is told what became of it.
 
-While a wish is carried out nothing more is read from that session, but for an `Append`, of which many may be under way.
+While an effect is carried out nothing more is read from that session, but for an `Append`, of which many may be under way.
 """
 
 from __future__ import annotations
@@ -81,4 +81,4 @@ class Settle:
     """By the pattern of the subscription that brought them: the very objects that it delivered."""
 
 
-Wish = Verify | Append | Recover | Retain | Release | Settle
+Effect = Verify | Append | Recover | Retain | Release | Settle

@@ -1,7 +1,7 @@
 """The hub: fed what clients say, drained of what they are to be told. One table says who handles which request.
 
 text ─> size ─> rate ─> envelope ─> session's state ─> payload ─> handler ─┬─> replies and messages, in outboxes
-                                                                           └─> a wish, for what has to be waited for
+                                                                           └─> an effect, for what has to be waited for
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.hub.core import close_codes as closing
 from penstock.hub.core import connection, messages, publishing, registration, subscriptions
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.dialects import ORIGINAL, MakeId, read_connect_metadata
-from penstock.hub.core.effects import Append, Recover, Release, Retain, Verify, Wish
+from penstock.hub.core.effects import Append, Effect, Recover, Release, Retain, Verify
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.messages import COMMANDS, Command, Envelope, Message, Position, decode_envelope
 from penstock.hub.core.metrics import GONE
@@ -24,12 +24,12 @@ from penstock.hub.core.names import overlaps
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session, State
-from penstock.hub.core.state import Ask, Floor
+from penstock.hub.core.state import CommandContext, HubState
 
 PING = "ping"
 PONG = b'{"type":"pong"}'
 
-Handler = Callable[[Floor, Ask[Any]], Wish | None]  # Any: each handler knows its own command
+Handler = Callable[[HubState, CommandContext[Any]], Effect | None]  # Any: each handler knows its own command
 
 HANDLERS: dict[type[Command], Handler] = {
     messages.Connect: connection.connect,
@@ -56,12 +56,12 @@ HANDLERS: dict[type[Command], Handler] = {
     messages.Metrics: connection.metrics,
 }
 
-SEARCHED: dict[type[Command], Callable[[Floor, Ask[Any]], int]] = {  # Any: as above
-    messages.Discover: lambda floor, _: len(floor.registry),
-    messages.ListActors: lambda floor, _: len(floor.registry),
-    messages.Broadcast: lambda floor, _: len(floor.registry),
-    messages.ListTopics: lambda floor, ask: (len(floor.table) + len(floor.durable)) * ask.session.identity.breadth,
-    messages.Presence: lambda floor, ask: len(floor.table.subscribers(ask.command.topic)),
+SEARCHED: dict[type[Command], Callable[[HubState, CommandContext[Any]], int]] = {  # Any: as above
+    messages.Discover: lambda state, _: len(state.registry),
+    messages.ListActors: lambda state, _: len(state.registry),
+    messages.Broadcast: lambda state, _: len(state.registry),
+    messages.ListTopics: lambda state, context: (len(state.table) + len(state.durable)) * context.session.identity.pattern_count,
+    messages.Presence: lambda state, context: len(state.table.subscribers(context.command.topic)),
 }
 """How much a request looks through before it is answered."""
 SEARCHED_FOR_ONE = 500
@@ -82,7 +82,7 @@ class Hub:
         everything: Binding | None = None,
         now: int = 0,
     ) -> None:
-        self.floor = Floor(
+        self.state = HubState(
             rules,
             epoch=epoch,
             make_id=make_id,
@@ -92,36 +92,36 @@ class Hub:
             now=now,
         )
         self.rules = rules
-        self.numbers = self.floor.numbers
+        self.metrics = self.state.metrics
         self._rate = rules.rate
 
     @property
     def dirty(self) -> list[Session]:
         """Sessions with something to write, or to be closed."""
-        return self.floor.dirty
+        return self.state.dirty
 
     def open(self, now: int) -> Session:
         """A connection was made."""
-        session = Session(f"session-{self.floor.make_id()}", self.rules, now)
-        self.floor.sessions[session] = None
-        self.numbers.opened += 1
+        session = Session(f"session-{self.state.make_id()}", self.rules, now)
+        self.state.sessions[session] = None
+        self.metrics.opened += 1
         return session
 
     def closed(self, session: Session, now: int) -> None:
         """A connection is gone: clean up as after an unregister. Safe to call twice."""
         if session.state is not State.DISCONNECTED:
             session.enter(State.DISCONNECTED)
-            self.floor.unregister(session, now)
+            self.state.unregister(session, now)
             session.outbox.clear()
             session.held.clear()
-            self.floor.sessions.pop(session, None)
-            self.numbers.closed[GONE if session.closing is None else session.closing.reason] += 1
+            self.state.sessions.pop(session, None)
+            self.metrics.closed[GONE if session.closing is None else session.closing.reason] += 1
 
-    def receive(self, session: Session, text: str, now: int) -> Wish | None:
+    def receive(self, session: Session, text: str, now: int) -> Effect | None:
         """A client said something. Nothing raises: what is wrong is answered."""
         if not session.is_open:
             return None
-        self.numbers.received += 1
+        self.metrics.received += 1
         session.heard_at = now
         request: Envelope | None = None
         try:
@@ -130,20 +130,20 @@ class Hub:
             request = _envelope(text)
             return self._answer(session, request, now)
         except Refusal as refusal:
-            self.floor.refuse(session, refusal, now, request or _asked(text))
+            self.state.refuse(session, refusal, now, request or _asked(text))
         return None
 
     def reject(self, session: Session, refusal: Refusal, now: int) -> None:
         """A frame came that cannot even be read. It takes a permit like any other: no flood is for free."""
         if session.is_open:
-            self.numbers.received += 1
+            self.metrics.received += 1
             session.heard_at = now
             try:
                 if self._rate is not None:
                     self._take(session, now)
             except Refusal as limited:
                 refusal = limited
-            self.floor.refuse(session, refusal, now)
+            self.state.refuse(session, refusal, now)
 
     def _take(self, session: Session, now: int, cost: int = 1) -> None:
         """Take permits of the session's rate."""
@@ -155,7 +155,7 @@ class Hub:
             return
         session.refused += 1
         if session.refused > self.rules.flood:
-            self.floor.cut(session, closing.FLOODING, now)
+            self.state.cut(session, closing.FLOODING, now)
         seconds = wait / SECOND
         raise Refusal(
             "rate_limited",
@@ -166,11 +166,11 @@ class Hub:
             details={"retryAfter": seconds, "limit": self._rate.per_second, "code": "RATE_LIMIT_EXCEEDED"},
         )
 
-    def _answer(self, session: Session, request: Envelope, now: int) -> Wish | None:
+    def _answer(self, session: Session, request: Envelope, now: int) -> Effect | None:
         kind = request.type
         if kind not in COMMANDS:
             if kind == PING:
-                self.floor.push(session, len(PONG), (PONG,), now)
+                self.state.push(session, len(PONG), (PONG,), now)
                 return None
             raise Refusal(
                 "internal_error",
@@ -185,11 +185,11 @@ class Hub:
             command = session.dialect.read(request)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _invalid_payload(kind, error) from None
-        ask = Ask(session, request, command, now)
+        context = CommandContext(session, request, command, now)
         searched = SEARCHED.get(type(command))
-        if searched is not None and self._rate is not None and (more := searched(self.floor, ask) // SEARCHED_FOR_ONE):
+        if searched is not None and self._rate is not None and (more := searched(self.state, context) // SEARCHED_FOR_ONE):
             self._take(session, now, more)
-        return HANDLERS[type(command)](self.floor, ask)
+        return HANDLERS[type(command)](self.state, context)
 
     def _begin(self, session: Session, request: Envelope, now: int) -> None:
         """The first request of a session: hub:connect, or any other where nobody is asked for a token."""
@@ -205,7 +205,7 @@ class Hub:
         if found is not None and found.protocol_version is not None:
             session.dialect = ORIGINAL
         if not is_connect:
-            connection.begin(self.floor, session, request, now)
+            connection.begin(self.state, session, request, now)
 
     def _check_sender(self, session: Session, request: Envelope, now: int) -> None:
         actor, expires_at = session.actor, session.identity.expires_at
@@ -223,146 +223,146 @@ class Hub:
         if expires_at is not None and now >= expires_at and request.type not in {"hub:refresh_token", "hub:disconnect"}:
             raise connection.token_expired()
 
-    # --- what became of wishes ------------------------------------------------------------------------------------------------
+    # --- results of effects ----------------------------------------------------------------------------------------------------
 
-    def verified(self, session: Session, wish: Verify, identity: Identity, now: int) -> None:
+    def verified(self, session: Session, effect: Verify, identity: Identity, now: int) -> None:
         """It is known whose token it was."""
         if session.is_open:
-            connection.verified(self.floor, session, wish, identity, now)
+            connection.verified(self.state, session, effect, identity, now)
 
-    def unverified(self, session: Session, wish: Verify, refusal: Refusal, now: int) -> None:
+    def unverified(self, session: Session, effect: Verify, refusal: Refusal, now: int) -> None:
         """Nobody may come in with that token: a session that was not connected yet ends, others keep their old one."""
-        if wish.is_refresh:
+        if effect.is_refresh:
             code = refusal.code if refusal.retryable else "invalid_token"
             refusal = Refusal(
                 code, refusal.message, reason=refusal.reason, resolution=refusal.resolution, retryable=refusal.retryable
             )
         if session.state is State.CONNECTING:
-            self.expel(session, refusal, now, wish.request)
+            self.disconnect_session(session, refusal, now, effect.request)
         else:
-            self.floor.refuse(session, refusal, now, wish.request)
+            self.state.refuse(session, refusal, now, effect.request)
 
-    def expel(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
+    def disconnect_session(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
         """A session may not stay: it is told why, and ends."""
-        self.floor.refuse(session, refusal, now, request)
-        self.floor.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
+        self.state.refuse(session, refusal, now, request)
+        self.state.cut(session, closing.FAILED if refusal.retryable else closing.UNAUTHORIZED, now)
 
-    def appended(self, session: Session, wish: Append, position: Position, now: int) -> None:
+    def appended(self, session: Session, effect: Append, position: Position, now: int) -> None:
         """A message is safe in its log."""
-        publishing.appended(self.floor, session, wish, position, now)
+        publishing.appended(self.state, session, effect, position, now)
 
-    def lost(self, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
+    def lost(self, session: Session, effect: Append, refusal: Refusal, now: int) -> None:
         """A message did not get into its log."""
-        publishing.lost(self.floor, session, wish, refusal, now)
+        publishing.lost(self.state, session, effect, refusal, now)
 
-    def recovering(self, session: Session, wish: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
+    def recovering(self, session: Session, effect: Recover, part: Sequence[Message] | None, now: int, *, is_first: bool) -> None:
         """A part of what was missed; as the first, None when not all of it is kept."""
-        subscriptions.recovering(self.floor, session, wish, part, now, is_first=is_first)
+        subscriptions.recovering(self.state, session, effect, part, now, is_first=is_first)
 
     def recovered(self, session: Session, now: int) -> None:
         """There are no more parts."""
-        subscriptions.recovered(self.floor, session, now)
+        subscriptions.recovered(self.state, session, now)
 
-    def retained(self, session: Session, wish: Retain, now: int) -> bool:
+    def retained(self, session: Session, effect: Retain, now: int) -> bool:
         """A durable subscription stands; False when the session does not want it any more."""
-        return subscriptions.retained(self.floor, session, wish, now)
+        return subscriptions.retained(self.state, session, effect, now)
 
-    def unretained(self, session: Session, wish: Retain, refusal: Refusal, now: int) -> None:
+    def unretained(self, session: Session, effect: Retain, refusal: Refusal, now: int) -> None:
         """A durable subscription could not be made."""
-        subscriptions.unretained(self.floor, session, wish, refusal, now)
+        subscriptions.unretained(self.state, session, effect, refusal, now)
 
-    def released(self, session: Session, wish: Release, now: int) -> None:
+    def released(self, session: Session, effect: Release, now: int) -> None:
         """Durable subscriptions are over."""
-        self.floor.made.difference_update((wish.address, pattern) for pattern in wish.patterns)
-        if wish.request.type == "hub:unsubscribe":
-            subscriptions.unsubscribed(self.floor, session, wish.request, wish.patterns[0], now)
+        self.state.made.difference_update((effect.address, pattern) for pattern in effect.patterns)
+        if effect.request.type == "hub:unsubscribe":
+            subscriptions.unsubscribed(self.state, session, effect.request, effect.patterns[0], now)
         else:
-            registration.unregistered(self.floor, session, wish.request, wish.address, now)
+            registration.unregistered(self.state, session, effect.request, effect.address, now)
 
-    def unreleased(self, session: Session, wish: Release, refusal: Refusal, now: int) -> None:
+    def unreleased(self, session: Session, effect: Release, refusal: Refusal, now: int) -> None:
         """Durable subscriptions could not be ended: they go on, and may be ended later."""
-        self.resume(self.floor.made.intersection((wish.address, pattern) for pattern in wish.patterns))
-        self.floor.refuse(session, refusal, now, wish.request)
+        self.resume(self.state.made.intersection((effect.address, pattern) for pattern in effect.patterns))
+        self.state.refuse(session, refusal, now, effect.request)
 
     # --- what logs bring ------------------------------------------------------------------------------------------------------
 
     def resume(self, durable: Iterable[tuple[str, str]]) -> None:
         """Know of durable subscriptions that a log has, from earlier runs for one, by address and pattern."""
         for address, pattern in durable:
-            self.floor.made.add((address, pattern))
-            self.floor.durable.add(pattern, address)
+            self.state.made.add((address, pattern))
+            self.state.durable.add(pattern, address)
 
     def expired(self, address: str, pattern: str) -> None:
         """A durable subscription has ended that nobody came back for."""
-        self.floor.made.discard((address, pattern))
-        if (address, pattern) not in self.floor.making:  # else somebody comes back this very moment
-            self.floor.durable.remove(pattern, address)
+        self.state.made.discard((address, pattern))
+        if (address, pattern) not in self.state.making:  # else somebody comes back this very moment
+            self.state.durable.remove(pattern, address)
 
     def forward(self, binding: Binding, batch: Sequence[Message], now: int) -> None:
         """Send what is new in a log to those who subscribe, in its order."""
-        floor = self.floor
+        state = self.state
         for message in batch:
             if message.position is not None:
                 binding.next_offset = message.position.offset + 1
-            if binding is floor.everything and message.topic is not None:
-                floor.passed(message.topic)
+            if binding is state.everything and message.topic is not None:
+                state.passed(message.topic)
             if message.topic is not None and (message.expires_at is None or message.expires_at >= now):
-                if binding is floor.everything and message.position is not None:
-                    floor.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
-                floor.forward(message, floor.table.match(message.topic), now)
+                if binding is state.everything and message.position is not None:
+                    state.positions.note(message.topic, message.position)  # nothing else knows where such a topic is
+                state.forward(message, state.table.match(message.topic), now)
 
     def skipped(self, binding: Binding, now: int) -> None:
         """Messages left a log before they could be forwarded. Whoever may have missed one comes back, and is told `recovered`."""
-        if binding is self.floor.everything:
+        if binding is self.state.everything:
             # It is not known which are gone.
-            self.floor.under_way.clear()
-            self.floor.positions.clear()
-        for session in [*self.floor.sessions]:
+            self.state.under_way.clear()
+            self.state.positions.clear()
+        for session in [*self.state.sessions]:
             live = (name for name, one in session.subscriptions.items() if not one.durable)
             if any(overlaps(binding.pattern, name) for name in live):
-                self.floor.cut(session, closing.FAILED, now)
+                self.state.cut(session, closing.FAILED, now)
 
     def deliver(self, session: Session, pattern: str, batch: Sequence[Message], now: int) -> None:
         """Send messages of a durable subscription."""
-        subscriptions.deliver(self.floor, session, pattern, batch, now)
+        subscriptions.deliver(self.state, session, pattern, batch, now)
 
     # --- time -----------------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: int) -> None:
         """Do what has become due: registrations, tokens, timeouts, readers that do not read."""
-        floor, rules = self.floor, self.rules
-        floor.expire(now)
-        for session in [*floor.sessions]:
+        state, rules = self.state, self.rules
+        state.expire(now)
+        for session in [*state.sessions]:
             if session.state is State.CONNECTING:
                 if now - session.opened_at >= rules.connect_timeout:
-                    floor.cut(session, closing.NOT_CONNECTED, now)
+                    state.cut(session, closing.NOT_CONNECTED, now)
             elif session.is_open:
                 if now - session.heard_at >= rules.idle and not registration.is_lasting(session):
-                    floor.cut(session, closing.SILENT, now)
+                    state.cut(session, closing.SILENT, now)
                 elif session.outbox.is_stalled(now, rules.stall):
-                    floor.cut(session, closing.SLOW_READER, now)
+                    state.cut(session, closing.SLOW_READER, now)
                 else:
-                    connection.check_token(floor, session, now)
-        self.numbers.turn(now)
+                    connection.check_token(state, session, now)
+        self.metrics.turn(now)
 
     def stop(self, now: int) -> None:
         """Tell everybody that the server stops, and close them."""
-        sessions = [*self.floor.sessions]
+        sessions = [*self.state.sessions]
         for session in sessions:
-            self.floor.watchers.drop(session)  # who leaves has no use for the news that everybody else leaves
+            self.state.watchers.drop(session)  # who leaves has no use for the news that everybody else leaves
         for session in sessions:
-            self.floor.cut(session, closing.STOPPING, now)
+            self.state.cut(session, closing.STOPPING, now)
 
 
 def _envelope(text: str) -> Envelope:
     try:
         return decode_envelope(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        is_json = isinstance(error, msgspec.ValidationError)
+        reason = "invalid_envelope" if isinstance(error, msgspec.ValidationError) else "invalid_json"
         raise Refusal(
             "internal_error",
             "Invalid SharedMessage structure",
-            reason="invalid_envelope" if is_json else "invalid_json",
+            reason="too_deep" if isinstance(error, RecursionError) else reason,
             resolution="send a text frame with one JSON object that has a type and a payload",
             details={"problem": _problem(error)},
         ) from None
@@ -380,7 +380,9 @@ def _invalid_payload(kind: str, error: Exception) -> Refusal:
     """The words of the specification for the fields it speaks of, others for the rest."""
     problem = _problem(error)
     message, reason = f"the payload of {kind} is not as wanted: {problem}", "invalid_payload"
-    if problem.endswith("`$.topic`"):
+    if isinstance(error, RecursionError):
+        reason = "too_deep"
+    elif problem.endswith("`$.topic`"):
         message, reason = "topic is required", "invalid_topic"
     elif problem.endswith("`$.type`"):
         message, reason = "payload.type is required", "missing_type"

@@ -30,7 +30,7 @@ class Identity:
     expires_at: int | None = None
 
     @property
-    def breadth(self) -> int:
+    def pattern_count(self) -> int:
         """How many patterns a topic is held against to know whether it may be subscribed to; 1 when none is."""
         return max(len(self.subscribe or ()), 1)
 
@@ -58,11 +58,12 @@ class Identity:
         return self.publish is None
 
 
-ANYBODY = Identity()
+ANONYMOUS = Identity()
 """Where nobody is asked for a token."""
 
 
 LEEWAY = 30 * SECOND
+"""How much the clocks of the issuer and the hub may differ."""
 
 Instant = Annotated[float, Meta(ge=0, le=1e11)]
 """Up to the year 5138: an instant in milliseconds is refused, and not taken for a token that never expires."""
@@ -84,7 +85,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
+class TokenRequirements:
     """What is asked of a token."""
 
     issuer: str
@@ -111,7 +112,7 @@ def parse_claims(payload: bytes) -> Claims:
         ) from None
 
 
-def identity_of(claims: Claims, demands: Demands, now: int) -> Identity:
+def identity_of(claims: Claims, demands: TokenRequirements, now: int) -> Identity:
     """Whom these claims describe; a refusal when they are not for this hub, or not for this moment."""
     if claims.iss != demands.issuer:
         raise unauthorized(
@@ -135,8 +136,8 @@ def identity_of(claims: Claims, demands: Demands, now: int) -> Identity:
     )
 
 
-def _end(claims: Claims, demands: Demands, now: int) -> int:
-    """Until when the token counts, leeway included."""
+def _end(claims: Claims, demands: TokenRequirements, now: int) -> int:
+    """Until when the token counts. One that only the leeway lets in counts until the end of that."""
     expires, issued = _required(claims, "exp"), _required(claims, "iat")
     if now >= expires + LEEWAY:
         raise unauthorized("expired_token", "the token has expired", "bring a new one", expiredAt=expires // 1000)
@@ -150,7 +151,8 @@ def _end(claims: Claims, demands: Demands, now: int) -> int:
         raise unauthorized(
             "token_not_yet_valid", "the token is valid in the future only", "wait, or set the clocks of issuer and hub right"
         )
-    return min(expires, issued + demands.max_age) + LEEWAY
+    end = min(expires, issued + demands.max_age)
+    return end if now < end else end + LEEWAY
 
 
 def _required(claims: Claims, name: str) -> int:

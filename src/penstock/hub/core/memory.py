@@ -69,7 +69,7 @@ Key = tuple[str, str, str, int]
 
 
 @dataclass(slots=True)
-class Heard:
+class RecentPublish:
     """A publish, and who waits for its answer as long as there is none."""
 
     at: int
@@ -77,7 +77,7 @@ class Heard:
     waiting: list[tuple[Any, Envelope]] = field(default_factory=list)  # Any: sessions, which know this module's users
 
 
-class Seen:
+class RecentPublishes:
     """The ids of the last publishes, for a while."""
 
     __slots__ = ("_heard", "_max", "_span")
@@ -85,25 +85,25 @@ class Seen:
     def __init__(self, span: int, most: int) -> None:
         self._span = span
         self._max = most
-        self._heard: OrderedDict[Key, Heard] = OrderedDict()
+        self._heard: OrderedDict[Key, RecentPublish] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._heard)
 
-    def find(self, key: Key, now: int) -> Heard | None:
+    def find(self, key: Key, now: int) -> RecentPublish | None:
         """What became of a publish with this key, if it was heard not long ago."""
         heard = self._heard.get(key)
         return heard if heard is not None and 0 <= now - heard.at < self._span else None
 
-    def note(self, key: Key, now: int, answer: Published | None = None) -> Heard:
+    def note(self, key: Key, now: int, answer: Published | None = None) -> RecentPublish:
         """Remember a publish; the oldest is forgotten for it."""
-        heard = self._heard[key] = Heard(now, answer)
+        heard = self._heard[key] = RecentPublish(now, answer)
         self._heard.move_to_end(key)
         for old in self._old(now):
             del self._heard[old]
         return heard
 
-    def forget(self, key: Key) -> Heard | None:
+    def forget(self, key: Key) -> RecentPublish | None:
         """A publish failed: sent again, it is a new one."""
         return self._heard.pop(key, None)
 

@@ -498,8 +498,8 @@ decode_envelope = msgspec.json.Decoder(Envelope).decode
 
 # --- forwarded messages -------------------------------------------------------------------------------------------------------
 
-_AROUND = 512
-"""What a forwarded message has beside its data and its names, in bytes, at most."""
+_AROUND = 320
+"""What a forwarded message has beside its data and its names, in bytes: ids, times, a recipient with a long address."""
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):

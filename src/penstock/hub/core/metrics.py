@@ -11,7 +11,7 @@ GONE = "gone"
 """Why a connection was closed that ended by itself."""
 
 
-class Numbers:
+class HubMetrics:
     """Counters that only grow."""
 
     __slots__ = ("_since", "_start", "closed", "errors", "opened", "received", "recovered", "sent", "unrecovered")

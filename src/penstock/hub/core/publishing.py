@@ -27,7 +27,7 @@ from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registration import acting
 from penstock.hub.core.rules import MAX_DEPTH
 from penstock.hub.core.session import Session
-from penstock.hub.core.state import Ask, Floor
+from penstock.hub.core.state import CommandContext, HubState
 
 MAX_TYPE = 256
 RESERVED = "hub:"
@@ -38,10 +38,10 @@ NEVER_SEEN = "Actor not registered with Signal Hub"
 EXPIRED = "Actor registration expired"
 
 
-def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
-    """Forward at once, or wish for a place in the topic's log, from which it is forwarded."""
-    session, request, command, now = ask.session, ask.request, ask.command, ask.now
-    actor = acting(ask)
+def publish(state: HubState, context: CommandContext[Publish]) -> Append | None:
+    """Forward at once, or ask for a place in the topic's log, from which it is forwarded."""
+    session, request, command, now = context.session, context.request, context.command, context.now
+    actor = acting(context)
     topic, kind = checked_topic(command.topic), checked_type(command.type)
     if not session.identity.may_publish(topic):
         raise not_permitted("publish to", topic)
@@ -51,32 +51,32 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
     if given is not None:
         # Clients number their publishes anew with each session, so neither actor nor id tells a repeat from a new message.
         key = (actor.address, session.session_id, given, hash((topic, kind, data)))
-        heard = floor.seen.find(key, now)
+        heard = state.seen.find(key, now)
         if heard is not None:
             if heard.answer is None:
                 heard.waiting.append((session, request))
             else:
-                floor.reply(ask, heard.answer)
+                state.reply(context, heard.answer)
             return None
-    log = floor.log_of(topic)
+    log = state.log_of(topic)
     message = Message(
         type=kind,
         sender=actor.address,
         data=data,
-        message_id=given or floor.make_id(),
+        message_id=given or state.make_id(),
         published_at=now,
         expires_at=checked_expiry(request, now),
         topic=topic,
-        position=None if log is not None else floor.positions.next(topic),
+        position=None if log is not None else state.positions.next(topic),
     )
     if log is not None:
         if key is not None:
-            floor.seen.note(key, now).waiting.append((session, request))
+            state.seen.note(key, now).waiting.append((session, request))
         session.appends += 1
-        if log is floor.everything:
-            floor.under_way[topic] += 1
+        if log is state.everything:
+            state.under_way[topic] += 1
         return Append(request, log, message, key)
-    count = floor.forward(message, floor.table.match(topic), now)
+    count = state.forward(message, state.table.match(topic), now)
     answer = Published(
         topic,
         count,
@@ -86,37 +86,37 @@ def publish(floor: Floor, ask: Ask[Publish]) -> Append | None:
         position=UNSET if message.position is None else message.position,
     )
     if key is not None:
-        floor.seen.note(key, now, answer)
-    floor.reply(ask, answer)
+        state.seen.note(key, now, answer)
+    state.reply(context, answer)
     return None
 
 
-def appended(floor: Floor, session: Session, wish: Append, position: Position, now: int) -> None:
+def appended(state: HubState, session: Session, effect: Append, position: Position, now: int) -> None:
     """A message is safe in its log: say so to whoever sent it, and to whoever sent it again meanwhile."""
     session.appends -= 1
-    message = wish.message
+    message = effect.message
     topic = message.topic or ""
-    count = floor.table.count(topic) + floor.durable.count(topic)
+    count = state.table.count(topic) + state.durable.count(topic)
     answer = Published(topic, count, delivered=True, timestamp=now // 1000, message_id=message.message_id, position=position)
-    for waiting, request in _waiting(floor, session, wish):
-        floor.say(waiting, answer, now, request)
-    if wish.key is not None:
-        floor.seen.note(wish.key, now, answer)
+    for waiting, request in _waiting(state, session, effect):
+        state.say(waiting, answer, now, request)
+    if effect.key is not None:
+        state.seen.note(effect.key, now, answer)
 
 
-def lost(floor: Floor, session: Session, wish: Append, refusal: Refusal, now: int) -> None:
+def lost(state: HubState, session: Session, effect: Append, refusal: Refusal, now: int) -> None:
     """A message did not get into its log; sent again, it is a new one."""
     session.appends -= 1
-    if wish.binding is floor.everything and wish.message.topic is not None:
-        floor.passed(wish.message.topic)
-    for waiting, request in _waiting(floor, session, wish):
-        floor.refuse(waiting, refusal, now, request)
+    if effect.binding is state.everything and effect.message.topic is not None:
+        state.passed(effect.message.topic)
+    for waiting, request in _waiting(state, session, effect):
+        state.refuse(waiting, refusal, now, request)
 
 
-def _waiting(floor: Floor, session: Session, wish: Append) -> list[tuple[Session, Envelope]]:
+def _waiting(state: HubState, session: Session, effect: Append) -> list[tuple[Session, Envelope]]:
     """Who waits to hear what became of a message."""
-    heard = None if wish.key is None else floor.seen.forget(wish.key)
-    return [(session, wish.request)] if heard is None else heard.waiting
+    heard = None if effect.key is None else state.seen.forget(effect.key)
+    return [(session, effect.request)] if heard is None else heard.waiting
 
 
 def checked_type(kind: object) -> str:
@@ -193,10 +193,10 @@ def not_permitted(what: str, topic: str) -> Refusal:
     )
 
 
-def send(floor: Floor, ask: Ask[Send]) -> None:
+def send(state: HubState, context: CommandContext[Send]) -> None:
     """Hand a message to the connection of one actor."""
-    request, command, now = ask.request, ask.command, ask.now
-    actor = acting(ask)
+    request, command, now = context.request, context.command, context.now
+    actor = acting(context)
     kind, data = checked_type(command.type), checked_data(command.data)
     to = command.to or request.to
     if not to:
@@ -206,21 +206,21 @@ def send(floor: Floor, ask: Ask[Send]) -> None:
             reason="missing_to",
             resolution="send payload.to: the address of the actor that the message is for",
         )
-    if not ask.session.identity.may_send():
+    if not context.session.identity.may_send():
         raise Refusal(
             "unauthorized",
             "the token does not allow to send",
             reason="not_permitted",
             resolution="ask for a token that allows to publish",
         )
-    message = _message(floor, ask, actor.address, kind, data)
-    found = floor.registry.get(to, now)
+    message = _message(state, context, actor.address, kind, data)
+    found = state.registry.get(to, now)
     wants_answer = request.pattern != "tell"
     if found is None:
         if wants_answer:
-            floor.reply(ask, UnknownActor(to, EXPIRED if to in floor.registry else NEVER_SEEN))
+            state.reply(context, UnknownActor(to, EXPIRED if to in state.registry else NEVER_SEEN))
         return
-    is_delivered = floor.forward(message, (found.session,), now) == 1
+    is_delivered = state.forward(message, (found.session,), now) == 1
     if not is_delivered:
         raise Refusal(
             "internal_error",
@@ -230,13 +230,13 @@ def send(floor: Floor, ask: Ask[Send]) -> None:
             retryable=True,
         )
     if wants_answer:
-        floor.reply(ask, Delivered(message.message_id, delivered=True, timestamp=now // 1000))
+        state.reply(context, Delivered(message.message_id, delivered=True, timestamp=now // 1000))
 
 
-def broadcast(floor: Floor, ask: Ask[Broadcast]) -> None:
+def broadcast(state: HubState, context: CommandContext[Broadcast]) -> None:
     """Hand a message to the connections of all actors, or of those with a capability."""
-    session, request, command, now = ask.session, ask.request, ask.command, ask.now
-    actor = acting(ask)
+    session, request, command, now = context.session, context.request, context.command, context.now
+    actor = acting(context)
     kind, data = checked_type(command.type), checked_data(command.data)
     if not session.identity.may_broadcast():
         raise Refusal(
@@ -247,8 +247,8 @@ def broadcast(floor: Floor, ask: Ask[Broadcast]) -> None:
         )
     wanted = command.target_capability or _metadata(request).get("targetCapability")
     capability = wanted if isinstance(wanted, str) else None
-    most = floor.rules.max_broadcast
-    actors = (one for one in floor.registry.with_capability(capability, now) if not (command.exclude_self and one is actor))
+    most = state.rules.max_broadcast
+    actors = (one for one in state.registry.with_capability(capability, now) if not (command.exclude_self and one is actor))
     found = [*islice(actors, most + 1)]
     if len(found) > most:
         raise Refusal(
@@ -258,8 +258,8 @@ def broadcast(floor: Floor, ask: Ask[Broadcast]) -> None:
             resolution="name a targetCapability, or publish to a topic",
             details={"limit": most},
         )
-    message = _message(floor, ask, actor.address, kind, data)
-    count = floor.forward(message, [one.session for one in found], now)
+    message = _message(state, context, actor.address, kind, data)
+    count = state.forward(message, [one.session for one in found], now)
     done = BroadcastDone(
         message.message_id,
         delivered=True,
@@ -267,17 +267,19 @@ def broadcast(floor: Floor, ask: Ask[Broadcast]) -> None:
         delivered_count=count,
         failed_count=len(found) - count,
     )
-    floor.reply(ask, done)
+    state.reply(context, done)
 
 
-def _message(floor: Floor, ask: Ask[Send] | Ask[Broadcast], sender: str, kind: str, data: bytes) -> Message:
-    request, now = ask.request, ask.now
+def _message(
+    state: HubState, context: CommandContext[Send] | CommandContext[Broadcast], sender: str, kind: str, data: bytes
+) -> Message:
+    request, now = context.request, context.now
     said = {name: value for name, value in _metadata(request).items() if name not in STAMPED and name != "targetCapability"}
     return Message(
         type=kind,
         sender=sender,
         data=data,
-        message_id=request.message_id or floor.make_id(),
+        message_id=request.message_id or state.make_id(),
         published_at=now,
         expires_at=checked_expiry(request, now),
         metadata=msgspec.json.encode(said)[1:-1] if said else None,

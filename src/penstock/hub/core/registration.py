@@ -19,7 +19,7 @@ from penstock.hub.core.names import EVERYONE, HUB, is_address
 from penstock.hub.core.refusal import Code, Refusal
 from penstock.hub.core.registry import NEVER, Actor
 from penstock.hub.core.session import Session
-from penstock.hub.core.state import Ask, C, Floor
+from penstock.hub.core.state import C, CommandContext, HubState
 
 MAX_CLAIMED = 256
 """A longer `from` that is nobody's address is not remembered."""
@@ -27,18 +27,18 @@ MAX_CLAIMED = 256
 _REGISTER = "send hub:register with your actorAddress and capabilities first"
 
 
-def register(floor: Floor, ask: Ask[Register]) -> None:
+def register(state: HubState, context: CommandContext[Register]) -> None:
     """Be an actor. Another session that was this one is told and closed: the last registration counts."""
-    actor = _enter(floor, ask.session, ask.command, ask.now)
+    actor = _enter(state, context.session, context.command, context.now)
     if actor is not None:
-        floor.reply(ask, Registered(actor.address, actor.renewal_token, actor.expires_at // 1000, actor.version))
+        state.reply(context, Registered(actor.address, actor.renewal_token, actor.expires_at // 1000, actor.version))
 
 
-def join(floor: Floor, session: Session, claimed: str | None, now: int) -> None:
+def join(state: HubState, session: Session, claimed: str | None, now: int) -> None:
     """Be an actor without having asked to be, as long as the connection lasts: by the address that it claims if that is free."""
-    is_free = claimed is not None and is_address(claimed) and floor.registry.get(claimed, now) is None
-    address = claimed if claimed is not None and is_free else f"@(anonymous/{floor.make_id()})"
-    actor = _enter(floor, session, Register(address, ("anonymous",)), now)
+    is_free = claimed is not None and is_address(claimed) and state.registry.get(claimed, now) is None
+    address = claimed if claimed is not None and is_free else f"@(anonymous/{state.make_id()})"
+    actor = _enter(state, session, Register(address, ("anonymous",)), now)
     if actor is not None:
         actor.expires_at, actor.is_anonymous = NEVER, not is_free
         if claimed is not None and len(claimed) <= MAX_CLAIMED:
@@ -50,7 +50,7 @@ def is_lasting(session: Session) -> bool:
     return session.actor is not None and session.actor.expires_at == NEVER
 
 
-def _enter(floor: Floor, session: Session, command: Register, now: int) -> Actor[Session] | None:
+def _enter(state: HubState, session: Session, command: Register, now: int) -> Actor[Session] | None:
     """The session as an actor; None when it has come to its end meanwhile."""
     address = command.actor_address
     allowed = session.identity.address
@@ -65,7 +65,7 @@ def _enter(floor: Floor, session: Session, command: Register, now: int) -> Actor
         raise Refusal(
             "unauthorized", f"{address} is the hub's own address", reason="reserved_address", resolution="choose another address"
         )
-    floor.expire(now)  # whose time ran out has no address any more, and takes no room
+    state.expire(now)  # whose time ran out has no address any more, and takes no room
     if not session.is_open:
         return None  # its own time ran out, and it was too full to be told
     if session.actor is not None and session.actor.address != address:
@@ -75,18 +75,18 @@ def _enter(floor: Floor, session: Session, command: Register, now: int) -> Actor
             reason="already_registered",
             resolution="send hub:unregister first, or open another connection for the other actor",
         )
-    actor, displaced = floor.registry.register(command, session, token=f"renewal-{floor.make_id()}", now=now)
+    actor, displaced = state.registry.register(command, session, token=f"renewal-{state.make_id()}", now=now)
     if displaced is not None:
-        floor.cut(displaced.session, close_codes.REPLACED, now)
+        state.cut(displaced.session, close_codes.REPLACED, now)
     session.actor = actor
     session.rename(address)
     return actor
 
 
-def renew(floor: Floor, ask: Ask[Renew]) -> None:
+def renew(state: HubState, context: CommandContext[Renew]) -> None:
     """Last longer. Only the session that is registered may renew, and only itself."""
-    command, now = ask.command, ask.now
-    actor = acting(ask, "unknown_actor")
+    command, now = context.command, context.now
+    actor = acting(context, "unknown_actor")
     if command.actor_address not in {None, actor.address}:
         raise Refusal(
             "unauthorized",
@@ -94,14 +94,14 @@ def renew(floor: Floor, ask: Ask[Renew]) -> None:
             reason="wrong_actor",
             resolution=f"send {actor.address}, or leave the address out",
         )
-    actor = floor.registry.renew(command, actor.address, token=f"renewal-{floor.make_id()}", now=now)
-    floor.reply(ask, Renewed(actor.address, actor.expires_at // 1000, actor.renewal_token))
+    actor = state.registry.renew(command, actor.address, token=f"renewal-{state.make_id()}", now=now)
+    state.reply(context, Renewed(actor.address, actor.expires_at // 1000, actor.renewal_token))
 
 
-def unregister(floor: Floor, ask: Ask[Unregister]) -> Release | None:
+def unregister(state: HubState, context: CommandContext[Unregister]) -> Release | None:
     """Be nobody again. Durable subscriptions end for good, which takes a moment."""
-    session, request, command, now = ask.session, ask.request, ask.command, ask.now
-    actor = acting(ask)
+    session, request, command, now = context.session, context.request, context.command, context.now
+    actor = acting(context)
     if command.actor_address not in {None, actor.address}:
         raise Refusal(
             "unauthorized",
@@ -109,40 +109,40 @@ def unregister(floor: Floor, ask: Ask[Unregister]) -> Release | None:
             reason="wrong_actor",
             resolution=f"send {actor.address}, or leave the address out",
         )
-    durable = tuple(filter(session.identity.may_end, floor.durable.patterns_of(actor.address)))
-    floor.unregister(session, now)
+    durable = tuple(filter(session.identity.may_end, state.durable.patterns_of(actor.address)))
+    state.unregister(session, now)
     for pattern in durable:
-        floor.durable.remove(pattern, actor.address)
+        state.durable.remove(pattern, actor.address)
     if durable:
         return Release(request, actor.address, durable)
-    unregistered(floor, session, request, actor.address, now)
+    unregistered(state, session, request, actor.address, now)
     return None
 
 
-def unregistered(floor: Floor, session: Session, request: Envelope, address: str, now: int) -> None:
+def unregistered(state: HubState, session: Session, request: Envelope, address: str, now: int) -> None:
     """Say that it is done."""
-    floor.say(session, Unregistered(address, now // 1000), now, request)
+    state.say(session, Unregistered(address, now // 1000), now, request)
 
 
-def discover(floor: Floor, ask: Ask[Discover]) -> None:
+def discover(state: HubState, context: CommandContext[Discover]) -> None:
     """Say who fits."""
-    session, command, now = ask.session, ask.command, ask.now
-    found = floor.registry.discover(command, now, glob=session.dialect.has_globs)
-    floor.reply(ask, found)
+    session, command, now = context.session, context.command, context.now
+    found = state.registry.discover(command, now, glob=session.dialect.has_globs)
+    state.reply(context, found)
 
 
-def list_actors(floor: Floor, ask: Ask[ListActors]) -> None:
+def list_actors(state: HubState, context: CommandContext[ListActors]) -> None:
     """Say who is there."""
-    command, now = ask.command, ask.now
-    floor.reply(ask, floor.registry.list(command, now))
+    command, now = context.command, context.now
+    state.reply(context, state.registry.list(command, now))
 
 
-def acting(ask: Ask[C], code: Code = "unauthorized") -> Actor[Session]:
+def acting(context: CommandContext[C], code: Code = "unauthorized") -> Actor[Session]:
     """The actor that a session is, which whoever publishes, subscribes or sends has to be."""
-    actor = ask.session.actor
+    actor = context.session.actor
     if actor is None:
         raise Refusal(code, "this session is not registered", reason="not_registered", resolution=_REGISTER)
-    if ask.now >= actor.expires_at:
+    if context.now >= actor.expires_at:
         raise registration_expired(code)
     return actor
 

@@ -15,6 +15,14 @@ MAX_TTL = 60 * MINUTE
 MAX_TOPIC = 256
 MAX_DEPTH = 64
 """How deep the data of a message may be nested: far beyond use, far below what some client's parser bears."""
+READ_UNIT = 1024
+"""Bytes that one permit of `HubRules.read_rate` is for. A read takes at least one, and a fragment of a message takes one more."""
+
+
+def read_rate(bytes_per_second: int) -> RateLimit:
+    """A rate for reading a connection, with a burst of one second."""
+    units = max(bytes_per_second // READ_UNIT, 1)
+    return RateLimit(units, units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,8 @@ class HubRules:
     """How long a connection may take nothing of what waits for it."""
     rate: RateLimit | None = field(default_factory=lambda: RateLimit(1_000, 2_000))
     """Messages of one session; None for no limit."""
+    read_rate: RateLimit | None = field(default_factory=lambda: read_rate(8 * 1024 * 1024))
+    """How fast one connection is read, in `READ_UNIT` bytes; None for no limit. Beyond it, it is not read for a while."""
     flood: int = 1_000
     """How many more messages may be refused for their rate than are taken before the connection is closed."""
     anonymous: bool = False

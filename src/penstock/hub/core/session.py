@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.dialects import SPECIFIED, Dialect
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.messages import Message
 from penstock.hub.core.registry import Actor
 from penstock.hub.core.rules import HubRules
@@ -156,7 +156,7 @@ class Session:
         """That of the session it continues, if it does. Known to its client alone."""
         self.enter(State.CONNECTING)
         self.dialect: Dialect = SPECIFIED
-        self.identity: Identity = ANYBODY
+        self.identity: Identity = ANONYMOUS
         self.actor: Actor[Session] | None = None
         self.claimed: str | None = None
         """The `from` of a client that began without hub:connect. It may keep sending it, though it may be known by another."""

@@ -12,9 +12,9 @@ from penstock.hub.core import close_codes
 from penstock.hub.core.binding import Binding
 from penstock.hub.core.close_codes import Close
 from penstock.hub.core.dialects import Dialect, Parts
-from penstock.hub.core.memory import Positions, Seen
+from penstock.hub.core.memory import Positions, RecentPublishes
 from penstock.hub.core.messages import Command, Disconnecting, Envelope, Error, Message, PresenceNews, Reply, Unregistered
-from penstock.hub.core.metrics import Numbers
+from penstock.hub.core.metrics import HubMetrics
 from penstock.hub.core.names import covers, has_wildcard, overlaps
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.core.registry import Registry
@@ -25,7 +25,7 @@ from penstock.hub.core.topic_table import TopicTable
 C = TypeVar("C", bound=Command)
 
 
-class Ask(Struct, Generic[C]):
+class CommandContext(Struct, Generic[C]):
     """One request of one session."""
 
     session: Session
@@ -34,7 +34,7 @@ class Ask(Struct, Generic[C]):
     now: int
 
 
-WHY = {
+CLOSE_REASONS = {
     close_codes.REPLACED: "another connection registered the same actor",
     close_codes.STOPPING: "the server is stopping; come back in a moment",
     close_codes.UNAUTHORIZED: "the token is not valid any more",
@@ -42,7 +42,7 @@ WHY = {
 """What a session is told by hub:disconnect before the hub closes it."""
 
 
-class Floor:
+class HubState:
     """The state of a hub. Handlers read it freely; what concerns several parts of it at once is done by its methods."""
 
     def __init__(
@@ -77,10 +77,12 @@ class Floor:
         self.watchers: TopicTable[Session] = TopicTable()
         """Who is told who joins and leaves; only ever asked by the very name."""
         self.positions = Positions(epoch, rules.max_plain_topics)
-        self.seen = Seen(rules.remember, rules.max_remembered)
-        self.numbers = Numbers(now)
+        self.seen = RecentPublishes(rules.remember, rules.max_remembered)
+        self.metrics = HubMetrics(now)
         self.rested: list[tuple[Session, str]] = []
         """Durable subscriptions that are not to be delivered to a session any more. Whoever delivers takes and empties it."""
+        self.subscribed: list[tuple[str, str]] = []
+        """Address and pattern of new subscriptions, for the log of the server. Whoever writes that takes and empties it."""
         self.dirty: list[Session] = []
         """Sessions with something to write, or to be closed. Whoever writes takes the list and empties it."""
         self._leaving: list[Session] = []
@@ -130,14 +132,14 @@ class Floor:
             if text:
                 self.push(session, len(text), (text,), now)
 
-    def reply(self, ask: Ask[C], reply: Reply) -> None:
+    def reply(self, context: CommandContext[C], reply: Reply) -> None:
         """Answer a request."""
-        self.say(ask.session, reply, ask.now, ask.request, ask.command)
+        self.say(context.session, reply, context.now, context.request, context.command)
 
     def refuse(self, session: Session, refusal: Refusal, now: int, request: Envelope | None = None) -> None:
         """Say that something was not done."""
         if session.is_open:
-            self.numbers.errors[refusal.code] += 1
+            self.metrics.errors[refusal.code] += 1
             self.say(session, Error(refusal.code, refusal.message, refusal.resolution, refusal.details), now, request)
 
     def push(self, session: Session, length: int, parts: tuple[bytes, ...], now: int) -> bool:
@@ -145,7 +147,7 @@ class Floor:
         if not session.outbox.push(length, parts, now):
             self.cut(session, close_codes.SLOW_READER, now)
             return False
-        self.numbers.sent += 1
+        self.metrics.sent += 1
         session.sent += 1
         self.mark(session)
         return True
@@ -188,7 +190,7 @@ class Floor:
             if not (is_held or session.is_dirty):
                 session.is_dirty = True
                 dirty.append(session)
-        self.numbers.sent += count
+        self.metrics.sent += count
         return count
 
     # --- coming to an end -----------------------------------------------------------------------------------------------------
@@ -199,8 +201,8 @@ class Floor:
             return
         if close is close_codes.SLOW_READER:
             session.outbox.clear()  # it did not read what waited, and memory is what this is about
-        elif close in WHY:
-            self.say(session, Disconnecting(close.reason, WHY[close]), now)
+        elif close in CLOSE_REASONS:
+            self.say(session, Disconnecting(close.reason, CLOSE_REASONS[close]), now)
         self.leave(session, close, now)
 
     def leave(self, session: Session, close: Close, now: int) -> None:

@@ -83,7 +83,7 @@ REASONS: dict[str, str] = {
     "missing_type": "there is no payload.type",
     "invalid_type": "payload.type is too long",
     "reserved_type": "payload.type begins with hub:",
-    "too_deep": "payload.data, or metadata, is nested too deep",
+    "too_deep": "payload.data, or metadata, is nested too deep, or the whole message is",
     "huge_number": "payload.data, or metadata, has a number beyond what a double holds",
     "message_expired": "timestamp and ttl say that it is too late",
     "missing_to": "hub:send without a recipient",

@@ -16,7 +16,7 @@ PER_STEP = 50
 """How many are asked in a row, unless there are so many that all of them could not be asked within a period."""
 
 
-class Asked(Protocol):
+class HeartbeatPeer(Protocol):
     """A connection that can be asked."""
 
     due: float
@@ -28,24 +28,24 @@ class Asked(Protocol):
         """End the connection at once."""
 
 
-class Pulse:
+class HeartbeatScheduler:
     """Asks connections, the one that waited longest first."""
 
     def __init__(self, period_seconds: float) -> None:
         self._period = period_seconds
-        self._waiting: OrderedDict[Asked, None] = OrderedDict()
+        self._waiting: OrderedDict[HeartbeatPeer, None] = OrderedDict()
         """By when they are due: everyone who is asked goes to the end."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
-    def add(self, one: Asked) -> None:
+    def add(self, one: HeartbeatPeer) -> None:
         """Begin to ask a connection."""
         one.due = self._loop.time() + self._period
         self._waiting[one] = None
         if self._timer is None:
             self._timer = self._loop.call_at(one.due, self._step)
 
-    def discard(self, one: Asked) -> None:
+    def discard(self, one: HeartbeatPeer) -> None:
         """Ask it no more."""
         self._waiting.pop(one, None)
         if not self._waiting and self._timer is not None:
@@ -63,9 +63,9 @@ class Pulse:
         first = next(iter(self._waiting), None)
         self._timer = None if first is None else self._loop.call_at(max(first.due, now + STEP_SECONDS), self._step)
 
-    def _first(self, most: int, now: float) -> list[Asked]:
+    def _first(self, most: int, now: float) -> list[HeartbeatPeer]:
         """Those that are due, as many as may be asked in a row."""
-        found: list[Asked] = []
+        found: list[HeartbeatPeer] = []
         for one in self._waiting:
             if one.due > now or len(found) == most:
                 break

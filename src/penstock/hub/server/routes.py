@@ -9,16 +9,16 @@ from typing import Any, get_args
 import msgspec
 from aiohttp import web
 
-from penstock.http import Operation, Refusal, Reply, Request, Route, open_websocket
+from penstock.http import Operation, Refusal, Reply, Request, Route, accept_websocket
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.http.pages import page
 from penstock.hub.core.close_codes import CLOSES, SLOW_READER
 from penstock.hub.core.hub import Hub
 from penstock.hub.core.metrics import GONE
 from penstock.hub.core.refusal import Code
-from penstock.hub.ports import Feed
+from penstock.hub.ports import TopicLogs
 from penstock.hub.server.asyncapi import PATH, asyncapi, servers
-from penstock.hub.server.heartbeat import PERIOD_SECONDS, Pulse
+from penstock.hub.server.heartbeat import PERIOD_SECONDS, HeartbeatScheduler
 from penstock.hub.server.socket import HubSocket
 from penstock.hub.service import HubService
 
@@ -45,29 +45,26 @@ _OVERSIZED = _metric("messages_oversized_total", "Messages of services that were
 _MISSED = _metric("messages_missed_total", "Messages that left their log before they could be forwarded.")
 
 
-def hub_samples(hub: Hub, feed: Feed | None, *, refused: int) -> Iterator[Sample]:
-    """The numbers of a hub and of its logs. `refused` are connections that the door did not let in."""
-    numbers, floor = hub.numbers, hub.floor
-    yield Sample(_CONNECTIONS, (), len(floor.sessions))
-    yield Sample(_ACTORS, (), len(floor.registry))
-    yield Sample(_TOPICS, (), len(floor.table))
-    yield Sample(_OPENED, (), numbers.opened)
+def hub_samples(hub: Hub, feed: TopicLogs | None, *, refused: int) -> Iterator[Sample]:
+    """The numbers of a hub and of its logs. `refused` are connections that the API did not let in."""
+    metrics, state = hub.metrics, hub.state
+    yield Sample(_CONNECTIONS, (), len(state.sessions))
+    yield Sample(_ACTORS, (), len(state.registry))
+    yield Sample(_TOPICS, (), len(state.table))
+    yield Sample(_OPENED, (), metrics.opened)
     for reason in _REASONS:
-        yield Sample(_CLOSED, (reason,), numbers.closed[reason])
+        yield Sample(_CLOSED, (reason,), metrics.closed[reason])
     yield Sample(_REFUSED, (), refused)
-    yield Sample(_SLOW, (), numbers.closed[SLOW_READER.reason])
-    yield Sample(_RECEIVED, (), numbers.received)
-    yield Sample(_SENT, (), numbers.sent)
+    yield Sample(_SLOW, (), metrics.closed[SLOW_READER.reason])
+    yield Sample(_RECEIVED, (), metrics.received)
+    yield Sample(_SENT, (), metrics.sent)
     for code in _CODES:
-        yield Sample(_ERRORS, (code,), numbers.errors[code])
-    yield Sample(_RECOVERIES, ("true",), numbers.recovered)
-    yield Sample(_RECOVERIES, ("false",), numbers.unrecovered)
+        yield Sample(_ERRORS, (code,), metrics.errors[code])
+    yield Sample(_RECOVERIES, ("true",), metrics.recovered)
+    yield Sample(_RECOVERIES, ("false",), metrics.unrecovered)
     yield Sample(_OVERSIZED, (), 0 if feed is None else feed.oversized)
     yield Sample(_MISSED, (), 0 if feed is None else feed.missed)
 
-
-BEYOND = 4
-"""A frame above the limit is refused and the connection goes on; above this many times the limit it is not even read."""
 
 _ABOUT = """Realtime messages: frames are texts with one JSON object each.
 
@@ -77,7 +74,7 @@ publish to topics, and send to other actors. `/asyncapi.json` describes every me
 _TAGS = ("hub",)
 
 
-class HubDoor:
+class HubServer:
     """Lets clients in to a hub. Make it inside the running loop.
 
     `origins` are web origins whose pages may connect, `*` for all; a client that is silent for twice `ping_seconds` is gone.
@@ -87,7 +84,7 @@ class HubDoor:
         self._service = service
         self._origins = frozenset(origins)
         self._by_address: Counter[str] = Counter()
-        self._pulse = Pulse(ping_seconds)
+        self._heartbeats = HeartbeatScheduler(ping_seconds)
         self._refused = 0
         self._document: dict[str, Any] | None = None
 
@@ -123,9 +120,9 @@ class HubDoor:
             )
         self._by_address[address] += 1
         try:
-            websocket = await open_websocket(request, max_message_bytes=rules.max_message_bytes * BEYOND, is_minded=True)
-            await self._serve(HubSocket(request, websocket, rules.max_message_bytes))
-            return websocket
+            response = await accept_websocket(request)
+            await self._serve(HubSocket(request, rules.max_message_bytes, rules.read_rate))
+            return response
         finally:
             self._by_address[address] -= 1
             if not self._by_address[address]:
@@ -134,16 +131,16 @@ class HubDoor:
     async def describe(self, request: Request) -> web.StreamResponse:
         """What may be said, as AsyncAPI."""
         # Made once: that takes a while, and a client may call the server by any number of names.
-        document = self._document = self._document or asyncapi(self._service.hub.floor.version, "")
+        document = self._document = self._document or asyncapi(self._service.hub.state.version, "")
         here = {**document, "servers": servers(request.scheme, request.host)}
         return web.Response(body=msgspec.json.encode(here), content_type="application/json")
 
     async def _serve(self, socket: HubSocket) -> None:
-        self._pulse.add(socket)
+        self._heartbeats.add(socket)
         try:
             await self._service.serve(socket, socket)
         finally:
-            self._pulse.discard(socket)
+            self._heartbeats.discard(socket)
             socket.forget()
 
     def collect(self) -> Iterable[Sample]:

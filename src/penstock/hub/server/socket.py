@@ -1,25 +1,28 @@
-"""One WebSocket of the hub. aiohttp shakes hands and reads; what is written goes past it, many frames by one call."""
+"""One WebSocket of the hub: its frames are read and written here, many by one call; aiohttp only shakes hands."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Sequence
 from struct import Struct
 from typing import Self
 
-from aiohttp import WSMsgType, web
-
 from penstock.clock import monotonic
+from penstock.durations import SECOND
 from penstock.http import Request
 from penstock.http.connection import Connection
 from penstock.hub.core.close_codes import FLOODING, Close
-from penstock.hub.core.refusal import Refusal
+from penstock.hub.core.rules import READ_UNIT
+from penstock.hub.server.frames import CLOSE, PING, FrameReader
+from penstock.hub.server.frames import Frame as Read
 from penstock.hub.service import Frame
 from penstock.rate_limit import RateLimit
 
 FULL = 64 * 1024
-"""How many bytes the transport may hold before frames wait in the outbox, where they are counted."""
+"""How many bytes the transport may hold before frames wait in the outbox, where they are counted; and how many may arrive
+before the frames in them are handled."""
 UNSENT = 128 * 1024
 """How many bytes the system may hold beyond what is on its way to the client. By itself it takes megabytes for one that does not
 read: memory that no limit of ours counts, filled before any of ours is noticed."""
@@ -32,9 +35,7 @@ LEAVE_SECONDS = 60.0
 SIGNALS = RateLimit(10, burst=1000)
 """How many pings and pongs a client may send: far more than any has a use for."""
 TURN = 64
-"""How many of them are handled in a row before other clients have their turn."""
-MAX_UTF8 = 4
-"""Bytes of one character, at most."""
+"""How many frames of one client are read, or pings and pongs handled, in a row before other clients have their turn."""
 
 _TEXT, _CLOSE, _PING, _PONG = 0x81, 0x88, b"\x89\x00", 0x8A
 _SHORT = [bytes((_TEXT, length)) for length in range(126)]
@@ -46,24 +47,50 @@ _code = Struct("!H").pack
 class HubSocket:
     """What a `HubService` needs of a connection, and its frames: iterate over it to read them."""
 
-    __slots__ = ("_connection", "_cut", "_is_reading", "_max_bytes", "_request", "_signals", "_websocket", "due", "is_asked")
+    __slots__ = (
+        "_connection",
+        "_cut",
+        "_full_at",
+        "_held",
+        "_is_gone",
+        "_is_paused",
+        "_later",
+        "_rate",
+        "_reader",
+        "_ready",
+        "_request",
+        "_signals",
+        "_waiter",
+        "due",
+        "is_asked",
+    )
 
-    def __init__(self, request: Request, websocket: web.WebSocketResponse, max_message_bytes: int) -> None:
-        assert isinstance(request.protocol, Connection)  # the door makes no others
+    def __init__(self, request: Request, max_message_bytes: int, rate: RateLimit | None) -> None:
+        assert isinstance(request.protocol, Connection)  # the API makes no others
         self._connection: Connection = request.protocol
         self._connection.is_minded = True
         self._request = request
-        self._websocket = websocket
-        self._max_bytes = max_message_bytes
         self._cut: asyncio.TimerHandle | None = None
-        self._is_reading = False
         self._signals = 0
+        self._reader = FrameReader(max_message_bytes)
+        self._rate = rate
+        self._full_at = 0
+        """Of the rate."""
+        self._ready: deque[Read] = deque()
+        self._held = 0
+        """Bytes that arrived since all frames were last taken."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_paused = False
+        """Whether the connection is not read: until all frames are taken, and while `_later` runs."""
+        self._later: asyncio.TimerHandle | None = None
+        self._is_gone = False
         self.due = 0.0
-        """When it is next asked whether it is still there, and whether it has been asked before: see `Pulse`."""
+        """When it is next asked whether it is still there, and whether it has been asked before: see `HeartbeatScheduler`."""
         self.is_asked = False
         plain = None if request.transport is None else request.transport.get_extra_info("socket")
         if plain is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):  # not everywhere
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+        self._connection.set_parser(self)  # type: ignore[arg-type]  # it needs two methods of a parser, `feed_data` and `feed_eof`
 
     # --- writing --------------------------------------------------------------------------------------------------------------
 
@@ -96,6 +123,8 @@ class HubSocket:
         """Say why, after what the transport holds; the client's answer ends the connection, or a few seconds do."""
         if self._cut is None:
             self._say_close(_code(close.code) + close.reason.encode())
+            if self._reader.is_over:
+                self._end_writing()
             loop = asyncio.get_running_loop()
             if self._connection.writing_paused:
                 self._cut = loop.call_later(TAKE_SECONDS, self._look, self._unsent(), loop.time() + LEAVE_SECONDS)
@@ -124,15 +153,16 @@ class HubSocket:
     def ask(self) -> bool:
         """Send a ping; False when nothing was heard since the last one."""
         # One that is not being read waits for the hub, not the hub for it.
-        is_there = self._connection.is_heard or not self.is_asked or not self._is_reading
+        is_there = self._connection.is_heard or not self.is_asked or self._waiter is None or self._is_paused
         self.is_asked, self._connection.is_heard = True, False
         self._send(_PING)
         return is_there
 
     def forget(self) -> None:
         """The connection is over: leave no timer behind."""
-        if self._cut is not None:
-            self._cut.cancel()
+        for timer in (self._cut, self._later):
+            if timer is not None:
+                timer.cancel()
         self._connection.is_minded = False  # a client that does not take the last of it is for the port to cut
 
     def _say_close(self, payload: bytes) -> None:
@@ -143,6 +173,55 @@ class HubSocket:
         if self._cut is None and transport is not None and not transport.is_closing():  # nothing comes after a close
             transport.write(data)
 
+    # --- what arrives ---------------------------------------------------------------------------------------------------------
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Bytes have arrived. The result is for aiohttp: to go on."""
+        self._reader.feed(data)
+        self._held += len(data)
+        self._read(len(data) // READ_UNIT + 1)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """Nothing more arrives."""
+        self._is_gone = True
+        self._wake()
+
+    def _read(self, cost: int) -> None:
+        """Read some of what has arrived, and pause the connection if there is more, or if its client sends more than it may."""
+        reader, ready, wait = self._reader, self._ready, 0
+        fragments = reader.read(TURN, ready)
+        if self._rate is not None:
+            wait, self._full_at = self._rate.spend(self._full_at, monotonic(), cost + fragments)
+        if wait or reader.has_more or (self._held > FULL and ready):
+            if not self._is_paused:
+                self._is_paused = True
+                self._connection.pause_reading()
+            if self._later is None and (wait or not ready):
+                self._later = asyncio.get_running_loop().call_later(wait / SECOND, self._go_on)
+        elif self._is_paused and not ready:
+            self._is_paused = False
+            self._connection.resume_reading()
+        if ready:
+            self._wake()
+
+    def _go_on(self) -> None:
+        """The time is over for which the connection was paused."""
+        self._later = None
+        if not self._ready:
+            self._resume()
+
+    def _resume(self) -> None:
+        """All frames are taken: read what arrived after them, or else let more arrive."""
+        self._held = 0
+        if self._is_paused and self._later is None and not self._is_gone:
+            self._read(0)
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
     # --- reading --------------------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
@@ -151,57 +230,55 @@ class HubSocket:
     async def __anext__(self) -> Frame:
         signals = 0
         while True:
-            self._is_reading = True
-            message = await self._websocket.receive()
-            self._is_reading = False
-            kind, data = message.type, message.data
-            if kind is WSMsgType.TEXT:
-                size = self._size(data)
-                return data if size <= self._max_bytes else _too_large(size, self._max_bytes)
-            if kind is WSMsgType.BINARY:
-                return _BINARY
-            if kind is not WSMsgType.PING and kind is not WSMsgType.PONG:
-                self._finish(kind, data)
-                raise StopAsyncIteration
+            while not self._ready:
+                self._resume()
+                if not self._ready:
+                    await self._more()
+            frame = self._ready.popleft()
+            if isinstance(frame, str):
+                return frame
+            if not isinstance(frame, tuple):
+                if isinstance(frame, Close) and self._cut is not None:
+                    raise self._ended()  # it was told already that it is closed, and what it sends cannot be read any more
+                return frame
+            opcode, payload = frame
+            if opcode == CLOSE:
+                if self._cut is None:
+                    self._say_close(payload[:2])  # if it is not itself the answer to ours
+                raise self._ended()
             wait, self._signals = SIGNALS.take(self._signals, monotonic())
             if wait:
                 return FLOODING
-            if kind is WSMsgType.PING:
+            if opcode == PING:
                 if self.room() <= 0:
                     await self.drained()  # whoever pings and does not read what comes back has to wait for it
-                self._send(bytes((_PONG, len(data))) + data)
+                self._send(bytes((_PONG, len(payload))) + payload)
             signals += 1
             if signals % TURN == 0:
                 await asyncio.sleep(0)
 
-    def _size(self, text: str) -> int:
-        """The bytes of a frame, if it may be too large; of others, which need not be encoded again for it, its characters."""
-        length = len(text)
-        return length if text.isascii() or length * MAX_UTF8 <= self._max_bytes else len(text.encode())
+    async def _more(self) -> None:
+        """Return when there are frames; StopAsyncIteration when the connection is gone."""
+        if self._is_gone:
+            raise StopAsyncIteration
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
-    def _finish(self, kind: WSMsgType, data: object) -> None:
-        """The frames are over. A client's close is answered, if it is not itself the answer to ours."""
-        if kind is WSMsgType.CLOSE:
-            if self._cut is None:
-                self._say_close(_code(data) if isinstance(data, int) and data else b"")
-            transport = self._connection.transport
-            if transport is not None:
-                transport.close()
+    def _ended(self) -> StopAsyncIteration:
+        """End the connection once everything is written."""
+        transport = self._connection.transport
+        if transport is not None:
+            transport.close()
+        return StopAsyncIteration()
 
+    def _end_writing(self) -> None:
+        """Let the client see the close and then the end, while what it still sends is read and dropped.
 
-def _too_large(size: int, limit: int) -> Refusal:
-    return Refusal(
-        "message_too_large",
-        f"the frame has {size} bytes, at most {limit} are accepted",
-        reason="message_too_large",
-        resolution="send less at once, or raise the server's hub_max_message_bytes",
-        details={"size": size, "limit": limit},
-    )
-
-
-_BINARY = Refusal(
-    "internal_error",
-    "the frame is binary, wanted a text frame with a JSON object",
-    reason="binary_frame",
-    resolution="send JSON as text; put bytes into it as base64",
-)
+        To leave that unread would reset the connection, and the client might not get the close.
+        """
+        transport = self._connection.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()

@@ -25,7 +25,7 @@ TOPIC = "topic"
 QUEUE = "queue"
 SUBSCRIPTION = "subscription"
 
-MAX_DEPARTED = 100_000
+MAX_DELETED_RESOURCES = 100_000
 """How many deleted ones are remembered at the most; the oldest are forgotten first."""
 
 
@@ -82,10 +82,11 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
 
     def count_leased(self, event: events.Leased) -> None:
         """Count a delivery."""
-        self.delivered += len(event.offsets)
+        count = len(event.offsets)
+        self.delivered += count
         if event.attempts == 1 and type(event.published) is int:
-            self.waited += (event.at - event.published) * len(event.offsets)
-            self.first_deliveries += len(event.offsets)
+            self.waited += (event.at - event.published) * count
+            self.first_deliveries += count
         else:
             attempts, published = spread(event.attempts, event.count), spread(event.published, event.count)
             waits = [event.at - since for attempt, since in zip(attempts, published, strict=True) if attempt == 1]
@@ -99,13 +100,13 @@ class Counters(msgspec.Struct, array_like=True, gc=False):
     def _returned(self, event: events.Returned) -> None:
         self._failed(event.cause, event.count)
 
-    def _buried(self, event: events.Buried) -> None:
+    def _buried(self, event: events.DeadLettered) -> None:
         self._failed(event.cause, event.count)
         self.dead_lettered += event.count
         if event.reason == "ttl_expired":
             self.ttl_expired += event.count
 
-    def _stranded(self, event: events.Stranded) -> None:
+    def _stranded(self, event: events.DeadLetterFailed) -> None:
         self.dead_letter_failures += event.count
 
     def _dropped(self, event: events.Dropped) -> None:
@@ -132,8 +133,8 @@ _COUNTED: dict[type, Callable[[Counters, Any], None]] = {
     events.Leased: Counters.count_leased,
     events.Acked: Counters.count_acked,
     events.Returned: Counters._returned,
-    events.Buried: Counters._buried,
-    events.Stranded: Counters._stranded,
+    events.DeadLettered: Counters._buried,
+    events.DeadLetterFailed: Counters._stranded,
     events.Dropped: Counters._dropped,
     events.DeadRemoved: Counters._dead_removed,
 }
@@ -195,7 +196,7 @@ class Position(msgspec.Struct, array_like=True, frozen=True):
     expires_at: int | None = None
 
 
-class Departed(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class DeletedResource(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A topic, subscription or work queue that was deleted: what the events that speak of it need to be told by name."""
 
     kind: str
@@ -204,11 +205,11 @@ class Departed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     deleted_at: int
 
 
-def depart(departed: dict[int, Departed], number: int, gone: Departed) -> None:
+def depart(deleted_resources: dict[int, DeletedResource], number: int, gone: DeletedResource) -> None:
     """Remember a deleted one under its number."""
-    departed[number] = gone
-    if len(departed) > MAX_DEPARTED:
-        del departed[next(iter(departed))]
+    deleted_resources[number] = gone
+    if len(deleted_resources) > MAX_DELETED_RESOURCES:
+        del deleted_resources[next(iter(deleted_resources))]
 
 
 class State(msgspec.Struct, array_like=True):
@@ -219,8 +220,8 @@ class State(msgspec.Struct, array_like=True):
     queues: dict[int, QueueImage] = {}
     snapshots: dict[str, Position] = {}
     documents: dict[str, bytes] = {}
-    """What doors keep beside the streams: schemas, access policies."""
-    departed: dict[int, Departed] = {}
+    """What APIs keep beside the streams: schemas, access policies."""
+    deleted_resources: dict[int, DeletedResource] = {}
     """Those deleted ones of which the event log may still speak, in the order they went."""
 
     def replay(self, happened: Iterable[Event]) -> None:
@@ -249,7 +250,7 @@ class State(msgspec.Struct, array_like=True):
                 self.streams[event.stream].spec, self.streams[event.stream].retention = event.spec, event.retention
             case events.TopicDeleted():
                 stream = self.streams.pop(event.stream)
-                depart(self.departed, event.stream, Departed(TOPIC, stream.name, event.stream, event.at))
+                depart(self.deleted_resources, event.stream, DeletedResource(TOPIC, stream.name, event.stream, event.at))
                 for queue in self.queues.values():
                     if queue.stream == event.stream:
                         folds[queue.number] = _detached(queue)
@@ -264,7 +265,7 @@ class State(msgspec.Struct, array_like=True):
                 queue = self.queues.pop(event.queue)
                 del folds[event.queue]
                 kind = SUBSCRIPTION if queue.is_subscription else QUEUE
-                depart(self.departed, event.queue, Departed(kind, queue.name, queue.stream, event.at))
+                depart(self.deleted_resources, event.queue, DeletedResource(kind, queue.name, queue.stream, event.at))
                 if not queue.is_subscription:
                     del self.streams[queue.stream]
             case events.SnapshotTaken():
@@ -286,8 +287,8 @@ class State(msgspec.Struct, array_like=True):
                 | events.Acked()
                 | events.Returned()
                 | events.Extended()
-                | events.Buried()
-                | events.Stranded()
+                | events.DeadLettered()
+                | events.DeadLetterFailed()
                 | events.Dropped()
                 | events.Redriven()
                 | events.DeadRemoved()
@@ -324,8 +325,8 @@ QueueEvent = (
     | events.Acked
     | events.Returned
     | events.Extended
-    | events.Buried
-    | events.Stranded
+    | events.DeadLettered
+    | events.DeadLetterFailed
     | events.Dropped
     | events.Redriven
     | events.DeadRemoved
@@ -371,7 +372,7 @@ class Fold:
                 for offset, deadline in zip(event.offsets, spread(event.deadline, event.count), strict=True):
                     if offset in traces:
                         traces[offset].deadline = deadline
-            case events.Buried():
+            case events.DeadLettered():
                 self._settle(event.offsets)
                 if event.target is None:
                     for entry in entries(event):
@@ -402,7 +403,7 @@ class Fold:
                 image.paused = event.paused
             case events.ConsumerReleased():
                 image.consumers.pop(event.consumer, None)
-            case events.Stranded():
+            case events.DeadLetterFailed():
                 pass
             case _:
                 assert_never(event)
@@ -425,8 +426,8 @@ class Fold:
             self._fate[offset] = False
 
 
-def entries(event: events.Buried) -> Iterator[DeadLetterEntry]:
-    """The dead letters a burial makes."""
+def entries(event: events.DeadLettered) -> Iterator[DeadLetterEntry]:
+    """The dead letters that an event makes."""
     published, attempts = spread(event.published, event.count), spread(event.attempts, event.count)
     for offset, publish_at, attempt in zip(event.offsets, published, attempts, strict=True):
         yield DeadLetterEntry(offset, publish_at, event.reason, event.cause, event.at, attempt, event.error)

@@ -90,7 +90,7 @@ class Extended(_Many, tag=5):
     deadline: Column
 
 
-class Buried(_Many, tag=6):
+class DeadLettered(_Many, tag=6):
     """Messages were dead-lettered: to the queue's own list (`target` is None), or to a topic."""
 
     reason: str
@@ -100,7 +100,7 @@ class Buried(_Many, tag=6):
     error: str | None = None
 
 
-class Stranded(_Many, tag=7):
+class DeadLetterFailed(_Many, tag=7):
     """A message should have been dead-lettered, but nobody would receive it there; it stays."""
 
     attempts: Column
@@ -259,7 +259,7 @@ class SnapshotUpdated(_One, tag=23):
 
 
 class DocumentKept(_One, tag=24):
-    """A document of a door (a schema, an access policy) was stored under a name, in place of the one before."""
+    """A document of an API (a schema, an access policy) was stored under a name, in place of the one before."""
 
     name: str
     at: int
@@ -311,8 +311,8 @@ Event = (
     | Acked
     | Returned
     | Extended
-    | Buried
-    | Stranded
+    | DeadLettered
+    | DeadLetterFailed
     | Dropped
     | Redriven
     | DeadRemoved

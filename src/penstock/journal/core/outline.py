@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.journal.core import events
-from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, Departed, depart
+from penstock.journal.core.checkpoint import QUEUE, SUBSCRIPTION, TOPIC, DeletedResource, depart
 from penstock.journal.core.events import Event
 
 
@@ -44,7 +44,7 @@ class Outline(msgspec.Struct, array_like=True):
     queues: dict[int, QueueOutline] = {}
     snapshots: msgspec.Raw = msgspec.Raw()
     documents: msgspec.Raw = msgspec.Raw()
-    departed: dict[int, Departed] = {}
+    deleted_resources: dict[int, DeletedResource] = {}
 
     def follow(self, happened: Iterable[Event]) -> bool:
         """Add what happened since; returns whether something was made or deleted."""
@@ -62,7 +62,7 @@ class Outline(msgspec.Struct, array_like=True):
                     self.streams[event.stream] = StreamOutline(event.stream, TOPIC, event.name, event.at)
                 case events.TopicDeleted():
                     gone = self.streams.pop(event.stream)
-                    depart(self.departed, event.stream, Departed(TOPIC, gone.name, event.stream, event.at))
+                    depart(self.deleted_resources, event.stream, DeletedResource(TOPIC, gone.name, event.stream, event.at))
                 case events.QueueCreated():
                     self.queues[event.queue] = QueueOutline(event.queue, event.name, event.stream)
                     if event.queue == event.stream:
@@ -71,7 +71,7 @@ class Outline(msgspec.Struct, array_like=True):
                     queue = self.queues.pop(event.queue)
                     is_work_queue = self.streams.pop(event.queue, None) is not None
                     kind = QUEUE if is_work_queue else SUBSCRIPTION
-                    depart(self.departed, event.queue, Departed(kind, queue.name, queue.stream, event.at))
+                    depart(self.deleted_resources, event.queue, DeletedResource(kind, queue.name, queue.stream, event.at))
             has_new_names = True
         return has_new_names
 

@@ -1,4 +1,4 @@
-"""The log door: ranges of the log as Arrow, cursors, and staged writes, on the HTTP port."""
+"""The log API: ranges of the log as Arrow, cursors, and staged writes, on the HTTP port."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from penstock.http.monitoring.samples import Metric, Sample
 from penstock.http.routes import Handler
 from penstock.log.log import TOPIC, EventSpan, Spans
 from penstock.log.server import requests
-from penstock.log.server.cursors import CursorDoor
+from penstock.log.server.cursors import CursorApi
 from penstock.log.server.errors import log_route
-from penstock.log.server.reading import ARROW, Reads, dead_letter_rows, event_rows, in_arrow, message_rows
+from penstock.log.server.reading import ARROW, LogReads, dead_letter_rows, event_rows, in_arrow, message_rows
 from penstock.log.server.scope import Scope
-from penstock.log.server.writing import WriteDoor
+from penstock.log.server.writing import WriteApi
 from penstock.log.writes import Writes
 from penstock.values.projects import Projects
 
 TAGS = ("log",)
 BINARY = {"type": "string", "format": "binary"}
 
-_READS = Metric("penstock_log_reads", "gauge", "Reads of the log door that run.")
+_READS = Metric("penstock_log_reads", "gauge", "Reads of the log API that run.")
 _REFUSED = Metric("penstock_log_reads_refused_total", "counter", "Reads that were refused because too many ran.")
-_ROWS = Metric("penstock_log_read_rows_total", "counter", "Rows that the log door has sent.")
-_BYTES = Metric("penstock_log_read_bytes_total", "counter", "Bytes of Arrow that the log door has sent.")
+_ROWS = Metric("penstock_log_read_rows_total", "counter", "Rows that the log API has sent.")
+_BYTES = Metric("penstock_log_read_bytes_total", "counter", "Bytes of Arrow that the log API has sent.")
 _STAGED = Metric("penstock_log_staged_bytes", "gauge", "Bytes that are staged and wait for their commit.")
 _STAGED_ROWS = Metric("penstock_log_staged_rows_total", "counter", "Rows that were staged.")
 _COMMITTED_ROWS = Metric("penstock_log_committed_rows_total", "counter", "Staged rows that were published.")
@@ -41,29 +41,29 @@ _HOLDING = Metric("penstock_log_holding_cursors", "gauge", "Cursors for which re
 _SILENT = Metric("penstock_log_holding_silent_seconds", "gauge", "Since when the most silent one of them was not set.")
 
 
-class LogDoor:
+class LogApi:
     """Answers the paths under `/log`. Make it inside the running loop."""
 
     def __init__(self, aio: AsyncBroker, projects: Projects, writes: Writes) -> None:
         self._aio = aio
         self._broker = aio.broker
         self._projects = projects
-        self._reads = Reads()
-        self._cursors = CursorDoor(aio, self._scope)
+        self._reads = LogReads()
+        self._cursors = CursorApi(aio, self._scope)
         self._writes = writes
-        self._write_door = WriteDoor(writes, aio.broker, self._scope)
+        self._write_api = WriteApi(writes, aio.broker, self._scope)
 
     def close(self) -> None:
         """End its threads. Call it when the port is closed, which has cut the reads that ran."""
         self._reads.close()
-        self._write_door.close()
+        self._write_api.close()
 
     def collect(self) -> Iterator[Sample]:
-        """The numbers of the door, for `/metrics`."""
-        return samples(self._reads, self._write_door, self._writes, self._broker)
+        """The numbers of the API, for `/metrics`."""
+        return samples(self._reads, self._write_api, self._writes, self._broker)
 
     def routes(self) -> list[Route]:
-        """What the door serves."""
+        """What the API serves."""
         streams = _Question("Streams, and what can be read of them", requests.STREAMS, requests.StreamsAsked, _SPANS)
         messages = _Question("Messages of a range, as Arrow", requests.MESSAGES, requests.MessagesAsked, _ARROW)
         events = _Question("Events of a range, as Arrow", requests.EVENTS, requests.EventsAsked, _ARROW)
@@ -79,7 +79,7 @@ class LogDoor:
             limits.posted("/log/limits", self.limits),
             log_route("PUT", "/log/streams/{stream}", self.create, _CREATION),
             *self._cursors.routes(),
-            *self._write_door.routes(),
+            *self._write_api.routes(),
         ]
 
     async def streams(self, request: Request) -> web.StreamResponse:
@@ -169,15 +169,15 @@ class _Question(NamedTuple):
         return log_route("POST", path, handler, operation)
 
 
-def samples(reads: Reads, door: WriteDoor, writes: Writes, broker: Broker) -> Iterator[Sample]:
+def samples(reads: LogReads, write_api: WriteApi, writes: Writes, broker: Broker) -> Iterator[Sample]:
     """What is true now."""
     yield Sample(_READS, (), reads.running)
     yield Sample(_REFUSED, (), reads.refused)
     yield Sample(_ROWS, (), reads.rows)
     yield Sample(_BYTES, (), reads.bytes)
     yield Sample(_STAGED, (), writes.staging.bytes)
-    yield Sample(_STAGED_ROWS, (), door.staged_rows)
-    yield Sample(_COMMITTED_ROWS, (), door.committed_rows)
+    yield Sample(_STAGED_ROWS, (), write_api.staged_rows)
+    yield Sample(_COMMITTED_ROWS, (), write_api.committed_rows)
     holding = broker.cursors.holding().values()
     yield Sample(_HOLDING, (), len(holding))
     yield Sample(_SILENT, (), max(broker.clock.now() - min(holding), 0) / SECOND if holding else 0)

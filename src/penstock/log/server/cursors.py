@@ -9,7 +9,7 @@ from aiohttp import web
 
 from penstock.access import Right, Verb
 from penstock.broker.aio import AsyncBroker
-from penstock.broker.cursors import Holder
+from penstock.broker.cursors import CursorOwner
 from penstock.broker.log_view import kind_of
 from penstock.errors import CursorNotFound, InvalidArgument, PermissionDenied
 from penstock.http import Body, Operation, Parameter, Reply, Request, Route, json_response
@@ -23,7 +23,7 @@ from penstock.values.message import check_name
 _NAMED = (Parameter("cursor", "The cursor.", requests.Name, "path"), requests.PROJECT)
 
 
-class CursorDoor:
+class CursorApi:
     """Answers the paths of cursors. `scope` tells whom a request is from."""
 
     def __init__(self, aio: AsyncBroker, scope: Callable[[Request], Scope]) -> None:
@@ -105,7 +105,7 @@ def _name(scope: Scope, request: Request) -> str:
     return scope.stored(name)
 
 
-def _holder(scope: Scope) -> Holder:
+def _holder(scope: Scope) -> CursorOwner:
     """The caller. To make, move or let go of a cursor that holds is for tokens that may hold each of its streams."""
 
     def check_hold(streams: Iterable[str]) -> None:
@@ -118,7 +118,7 @@ def _holder(scope: Scope) -> Holder:
             if not may:
                 raise PermissionDenied(Verb.CONSUME.value, what)
 
-    return Holder(scope.principal.token_id, check_hold)
+    return CursorOwner(scope.principal.token_id, check_hold)
 
 
 def _stored(scope: Scope, stream: str) -> str:

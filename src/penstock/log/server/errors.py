@@ -1,4 +1,4 @@
-"""The errors of the log door: Google's body with the error's own fields, so that a client can raise the very same error."""
+"""The errors of the log API: Google's body with the error's own fields, so that a client can raise the very same error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Hand
 
 
 def log_route(method: str, path: str, handler: Handler, operation: Operation, *, max_bytes: int | None = None) -> Route:
-    """A route of this door. Whether the caller may is for its handler to ask, which knows the names."""
+    """A route of this API. Whether the caller may is for its handler to ask, which knows the names."""
     return Route(method, path, telling(handler), operation, LOG_ERRORS, max_bytes=max_bytes)
 
 

@@ -129,8 +129,8 @@ async def in_arrow(call: Callable[[], Awaitable[T]]) -> T:
         raise ArrowUnavailable("pyarrow is not installed there" if not has_arrow() else str(error)) from error
 
 
-class Reads:
-    """All reads of the door: their threads, and how many there may be."""
+class LogReads:
+    """All reads of the API: their threads, and how many there may be."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="penstock-log")

@@ -1,4 +1,4 @@
-"""What may be asked of the log door: the fields of each request, from the query of a GET or the body of a POST."""
+"""What may be asked of the log API: the fields of each request, from the query of a GET or the body of a POST."""
 
 from __future__ import annotations
 

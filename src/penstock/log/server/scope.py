@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.access import Action, Principal, Verb
 from penstock.broker.broker import Broker
-from penstock.broker.log_view import BrokerLog, Names, kind_of, not_found
+from penstock.broker.log_view import BrokerLog, LogNames, kind_of, not_found
 from penstock.errors import InvalidArgument, NotFound, StreamReplaced
 from penstock.journal.core.span import StreamSpan, stream_name
 from penstock.journal.journal import ReadableJournal
@@ -101,7 +101,7 @@ class Scope:
         """The offsets of the oldest event kept and of the next one to come: one log for all projects."""
         return self._whole.event_range()
 
-    def names(self) -> Names:
+    def names(self) -> LogNames:
         """What the numbers in the event log stand for, as far as the caller may know."""
         known = self._whole.names()
         if self.sees_all_events:
@@ -112,7 +112,7 @@ class Scope:
             if shown is not None:
                 streams[number] = shown
         queues = {number: self._projects.split(name)[1] for number, name in known.queues.items()}
-        return Names(streams, queues, known.stream_of)
+        return LogNames(streams, queues, known.stream_of)
 
     def shown(self, kind: str, stored: str, verb: Action | None = None) -> str | None:
         """The name in the log of what the broker calls so; None for what is of another project, or not for this caller."""

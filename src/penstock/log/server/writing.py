@@ -53,7 +53,7 @@ class StagedWriteInfo(msgspec.Struct):
     streams: list[str]
 
 
-class WriteDoor:
+class WriteApi:
     """Answers the paths of writes. `scope` tells whom a request is from."""
 
     def __init__(self, writes: Writes, broker: Broker, scope: Callable[[Request], Scope]) -> None:

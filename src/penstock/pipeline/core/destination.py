@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.errors import InvalidArgument
 from penstock.log.log import QUEUE, TOPIC, stream_name
-from penstock.pipeline.core.options import SINK_OPTIONS, Given
+from penstock.pipeline.core.options import SINK_OPTIONS, OptionReader
 
 JSON = "json"
 
@@ -50,7 +50,7 @@ class Destination:
 
 def destination(options: Mapping[str, str]) -> Destination:
     """The options of writing; InvalidArgument names the one that is wrong."""
-    given = Given(options, SINK_OPTIONS)
+    given = OptionReader(options, SINK_OPTIONS)
     if path := given.text("path"):
         raise InvalidArgument(
             f"path is {path!r}: a log is written to through its server",
@@ -70,7 +70,7 @@ def destination(options: Mapping[str, str]) -> Destination:
     )
 
 
-def _stream(given: Given) -> str | None:
+def _stream(given: OptionReader) -> str | None:
     match given.one_of("stream", "topic", "queue"):
         case "topic":
             return stream_name(TOPIC, given.text("topic") or "")
@@ -80,14 +80,14 @@ def _stream(given: Given) -> str | None:
             return given.text("stream")
 
 
-def _query(given: Given) -> str | None:
+def _query(given: OptionReader) -> str | None:
     query = given.text("query")
     if query is not None and not _QUERY.fullmatch(query):
         raise given.wrong("query", "up to 200 letters, digits and ._:=+@-, the first a letter or digit")
     return query
 
 
-def _batch(given: Given) -> int | None:
+def _batch(given: OptionReader) -> int | None:
     text = given.text("batch")
     if text is None:
         return None

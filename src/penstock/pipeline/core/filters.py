@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock.durations import FOREVER, instant
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 
 MANY = 256
 """More values than these are not looked for one by one."""
@@ -28,7 +28,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowFilter:
     """What rows must be like, as far as it is known: None, and the widest range, where nothing is said."""
 
     streams: frozenset[str] | None = None
@@ -53,10 +53,10 @@ class Wanted:
         )
 
 
-ANYTHING = Wanted()
+ANYTHING = RowFilter()
 
 
-def wanted(conditions: Iterable[Condition], *, is_messages: bool) -> Wanted:
+def wanted(conditions: Iterable[Condition], *, is_messages: bool) -> RowFilter:
     """What conditions, all of which must hold, say about rows. Of events, only the stream and the offset tell where they are."""
     readers = _MESSAGE_COLUMNS if is_messages else _EVENT_COLUMNS
     sets: dict[str, frozenset[Any]] = {}
@@ -78,7 +78,7 @@ def wanted(conditions: Iterable[Condition], *, is_messages: bool) -> Wanted:
             sets[column] = sets[column] & found if column in sets else found
     since, until = ranges["publish_time"]
     keys = sets.get("key")
-    return Wanted(
+    return RowFilter(
         streams=sets.get("stream"),
         keys=keys if keys is None or len(keys) <= MANY else None,
         offsets=sets.get("offset"),
@@ -89,9 +89,11 @@ def wanted(conditions: Iterable[Condition], *, is_messages: bool) -> Wanted:
     )
 
 
-def prune(pieces: Iterable[Piece], want: Wanted, *, since: Mapping[str, int], until: Mapping[str, int]) -> list[Piece]:
+def prune(
+    pieces: Iterable[OffsetRange], want: RowFilter, *, since: Mapping[str, int], until: Mapping[str, int]
+) -> list[OffsetRange]:
     """The parts of pieces that may hold wanted rows. `since`, `until`: the offsets of the wanted times, by stream, if any are."""
-    kept: list[Piece] = []
+    kept: list[OffsetRange] = []
     if want.is_nothing:
         return kept
     for piece in pieces:

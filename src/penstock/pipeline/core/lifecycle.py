@@ -9,8 +9,8 @@ when it is settled, and gives one row. Delivered again after that (a dead letter
 again and gives another row. A first attempt in the midst of a life, or another message id at the same offset (a topic made
 anew), ends the old life unseen: it is `open`.
 
-So that nothing is remembered for ever, `Lives.expire` lets go of lives without news: they give an `open` row. What comes for one
-after that is late: it gives a row of its own, marked `is_late`, which knows the end and not the beginning.
+So that memory stays bounded, `Lives.expire` drops lives without news: they give an `open` row. What comes for one after
+that is late: it gives a row of its own, marked `is_late`, which knows the end and not the beginning.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _Run(msgspec.Struct, array_like=True, gc=False):
     prefix: str
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _StoredLives(msgspec.Struct, array_like=True):
     """Lives as they are stored between two batches. The version is first, so that another format can be told from this one."""
 
     version: int
@@ -147,7 +147,7 @@ class _Kept(msgspec.Struct, array_like=True):
 
 _VERSION = 1
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_StoredLives).decode
 
 
 class Lives:
@@ -179,7 +179,7 @@ class Lives:
                 runs[-1].stop += 1
             else:
                 runs.append(_Run(offset, offset + 1, prefix))
-        return _encode(_Kept(_VERSION, self._lives, runs))
+        return _encode(_StoredLives(_VERSION, self._lives, runs))
 
     def fold(
         self, events: Iterable[Event | tuple[int, int, str, str | None, int, str | None, int, str | None, int, str]]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from penstock.errors import DataLoss, FailedPrecondition, InvalidArgument
 from penstock.log.log import EVENTS, Spans, StreamSpan
 from penstock.pipeline.core.options import LATEST, Bound, Kind, Point
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 
 _SHOWN = 5
 _REMEDY = (
@@ -58,7 +58,7 @@ def encode(offsets: Offsets) -> dict[str, list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostData:
     """Something that should have been read and is gone. `rows`: how many, when that is known."""
 
     stream: str
@@ -66,35 +66,35 @@ class Loss:
     rows: int | None = None
 
 
-def check(losses: Sequence[Loss], cause: Exception | None = None) -> None:
+def check(losses: Sequence[LostData], cause: Exception | None = None) -> None:
     """DataLoss that says what is gone, if anything is."""
     if losses:
         more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
         raise DataLoss("; ".join(loss.text for loss in losses[:_SHOWN]) + more, hint=_REMEDY) from cause
 
 
-def deleted(stream: str, position: Position) -> Loss:
+def deleted(stream: str, position: Position) -> LostData:
     """The loss of what a reader had not read of a stream that is no more."""
-    return Loss(stream, f"stream {stream!r} (number {position.number}) was deleted, and read up to offset {position.offset}")
+    return LostData(stream, f"stream {stream!r} (number {position.number}) was deleted, and read up to offset {position.offset}")
 
 
-def replaced(stream: str, position: Position, now: str) -> Loss:
+def replaced(stream: str, position: Position, now: str) -> LostData:
     """The loss of what a reader had not read of a stream that was deleted and made again."""
-    return Loss(
+    return LostData(
         stream,
         f"stream {stream!r} (number {position.number}) was deleted and made again, read up to offset {position.offset}: {now}",
     )
 
 
-def overtaken(stream: str, start: int, stop: int) -> Loss:
+def overtaken(stream: str, start: int, stop: int) -> LostData:
     """The loss of what retention removed."""
     rows = stop - start
-    return Loss(stream, f"offsets {start} to {stop - 1} of {stream!r} ({rows} rows) are gone: retention removed them", rows)
+    return LostData(stream, f"offsets {start} to {stop - 1} of {stream!r} ({rows} rows) are gone: retention removed them", rows)
 
 
-def beyond(stream: str, offset: int, latest: int) -> Loss:
+def beyond(stream: str, offset: int, latest: int) -> LostData:
     """The loss of what a log had and has no more, or never had."""
-    return Loss(
+    return LostData(
         stream,
         f"offset {offset} of {stream!r} is beyond its end, {latest}: it was never there, or the log is another one than before",
     )
@@ -118,7 +118,7 @@ def times(spans: Iterable[str], bound: Bound) -> dict[str, int]:
 
 def place(
     spans: Mapping[str, StreamSpan], bound: Bound, default: Point, found: Mapping[str, int]
-) -> tuple[dict[str, int], list[Loss]]:
+) -> tuple[dict[str, int], list[LostData]]:
     """The offset of a bound in every stream, inside what there is; and what there is not. `found`: the offsets of `times`."""
     if unknown := sorted(bound.by_stream.keys() - spans.keys()):
         known = ", ".join(sorted(spans)[:_SHOWN]) or "none"
@@ -144,10 +144,10 @@ def place(
     return offsets, losses
 
 
-def pieces_between(spans: Mapping[str, StreamSpan], starts: Mapping[str, int], stops: Mapping[str, int]) -> list[Piece]:
+def pieces_between(spans: Mapping[str, StreamSpan], starts: Mapping[str, int], stops: Mapping[str, int]) -> list[OffsetRange]:
     """The ranges of a batch read, by name; a stream whose begin is not before its end has none."""
     return [
-        Piece(stream, spans[stream].number, starts[stream], stops[stream])
+        OffsetRange(stream, spans[stream].number, starts[stream], stops[stream])
         for stream in sorted(spans)
         if starts[stream] < stops[stream]
     ]
@@ -163,7 +163,7 @@ class Backlog:
     starts: Offsets
     stops: Offsets
     kept: Offsets
-    losses: list[Loss]
+    losses: list[LostData]
 
     @property
     def rows(self) -> dict[str, int]:
@@ -191,7 +191,7 @@ def backlog(
     starts: Offsets = {}
     stops: Offsets = {}
     kept: Offsets = {}
-    losses: list[Loss] = []
+    losses: list[LostData] = []
     for stream, position in start.items():
         span = spans.get(stream)
         if span is None:
@@ -215,10 +215,10 @@ def backlog(
     return Backlog(starts, stops, kept, losses)
 
 
-def pieces_of(start: Offsets, end: Offsets) -> list[Piece]:
+def pieces_of(start: Offsets, end: Offsets) -> list[OffsetRange]:
     """The ranges between two positions of a checkpoint."""
     return [
-        Piece(stream, number, start[stream].offset, stop)
+        OffsetRange(stream, number, start[stream].offset, stop)
         for stream, (number, stop) in sorted(end.items())
         if stream in start and start[stream].number == number and start[stream].offset < stop
     ]

@@ -57,7 +57,7 @@ _SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 2
 _MAX = (1 << 63) - 1
 
 
-class Given:
+class OptionReader:
     """Options as Spark hands them over. `known` are those that may be asked for, as users write them."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
@@ -229,7 +229,7 @@ class SourceOptions:
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
     """The options of reading; InvalidArgument names the one that is wrong."""
-    given = Given(options, SOURCE_OPTIONS)
+    given = OptionReader(options, SOURCE_OPTIONS)
     storage = given.choice("storage", (LOG, LAKE, AUTO), LOG)
     if given.one_of("endpoint", "path") is None and storage != LAKE:
         raise InvalidArgument(
@@ -278,7 +278,7 @@ def schema_of(options: SourceOptions) -> str:
     return ", ".join(columns[name] for name in options.columns)
 
 
-def _subscription(given: Given, view: str) -> tuple[tuple[str, ...] | None, str | None]:
+def _subscription(given: OptionReader, view: str) -> tuple[tuple[str, ...] | None, str | None]:
     option, streams, pattern = (
         given.one_of("subscribe", "subscribePattern"),
         given.names("subscribe"),
@@ -302,7 +302,7 @@ def _subscription(given: Given, view: str) -> tuple[tuple[str, ...] | None, str 
     return streams, pattern
 
 
-def _columns(given: Given, view: str) -> tuple[str, ...]:
+def _columns(given: OptionReader, view: str) -> tuple[str, ...]:
     known, names, with_headers = column_names(view), given.names("columns"), given.flag("includeHeaders", default=True)
     if names is None:
         return known if with_headers else tuple(name for name in known if name != HEADERS)
@@ -315,7 +315,7 @@ def _columns(given: Given, view: str) -> tuple[str, ...]:
     return names
 
 
-def _bound(given: Given, offsets: str, timestamp: str, words: tuple[Point, ...]) -> Bound:
+def _bound(given: OptionReader, offsets: str, timestamp: str, words: tuple[Point, ...]) -> Bound:
     """What two options say of a begin or an end. `words`: the points that have a name there, first that of streams not named."""
     if given.one_of(offsets, timestamp) == timestamp:
         wanted = "an ISO 8601 time, milliseconds since 1970, or JSON with one for each stream"
@@ -336,7 +336,7 @@ def _bound(given: Given, offsets: str, timestamp: str, words: tuple[Point, ...])
     return _parsed(given, offsets, offset, others=words[0], wanted=wanted)
 
 
-def _parsed(given: Given, option: str, point: Callable[[object], Point], *, others: Point, wanted: str) -> Bound:
+def _parsed(given: OptionReader, option: str, point: Callable[[object], Point], *, others: Point, wanted: str) -> Bound:
     """The bound that an option's text is: a word, a number, or a JSON object by stream; `others` are those not named in it."""
     text = given.text(option)
     if text is None:

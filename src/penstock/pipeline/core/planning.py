@@ -11,7 +11,7 @@ LARGE_ROWS = 1_000_000
 """More rows are not read in one task: one that fails begins again."""
 
 
-class Piece(NamedTuple):
+class OffsetRange(NamedTuple):
     """The offsets from `start` up to, not including, `stop` of a stream, which is known by its name and its number."""
 
     stream: str
@@ -26,8 +26,8 @@ class Piece(NamedTuple):
 
 
 def plan(
-    pieces: Iterable[Piece], *, cores: int, min_partitions: int | None = None, max_rows: int | None = None
-) -> list[list[Piece]]:
+    pieces: Iterable[OffsetRange], *, cores: int, min_partitions: int | None = None, max_rows: int | None = None
+) -> list[list[OffsetRange]]:
     """The pieces cut into parts of as many rows as each other, one for each task; every offset is in exactly one.
 
     Large streams are cut, small ones are gathered. There are about as many parts as `cores`, fewer when there is little to read;
@@ -42,13 +42,13 @@ def plan(
     return _cut(pieces, [total * part // count for part in range(1, count + 1)])
 
 
-def _cut(pieces: Sequence[Piece], ends: Sequence[int]) -> list[list[Piece]]:
+def _cut(pieces: Sequence[OffsetRange], ends: Sequence[int]) -> list[list[OffsetRange]]:
     """Pieces laid end to end and cut at row numbers."""
-    parts: list[list[Piece]] = []
+    parts: list[list[OffsetRange]] = []
     waiting = iter(pieces)
     piece, at = next(waiting), 0
     for end in ends:
-        part: list[Piece] = []
+        part: list[OffsetRange] = []
         while at < end:
             if piece.start == piece.stop:
                 piece = next(waiting)

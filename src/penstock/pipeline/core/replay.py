@@ -70,7 +70,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ReplayExtent:
     """How much a replay is. `first` and `last` are publish times in microseconds; None when there is nothing."""
 
     rows: int

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.errors import InvalidArgument
-from penstock.pipeline.lake.compaction import TARGET_BYTES, CompactReport, Merge, compact_table, merge_files
+from penstock.pipeline.lake.compaction import TARGET_BYTES, CompactReport, FileMerge, compact_table, merge_files
 from penstock.pipeline.lake.files import HIDDEN
 from penstock.pipeline.lake.table import Lake
 
@@ -38,7 +38,7 @@ def compact(spark: SparkSession, lake: str, *, target_bytes: int = TARGET_BYTES,
     return report
 
 
-def _on_spark(spark: SparkSession, merges: Sequence[Merge]) -> Iterator[int]:
+def _on_spark(spark: SparkSession, merges: Sequence[FileMerge]) -> Iterator[int]:
     """One task for each merge."""
     if not merges:
         return iter(())
@@ -52,5 +52,5 @@ def _merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
     for batch in batches:
         for place, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             sources, target = json.loads(text)
-            rows = merge_files(Merge(tuple(map(tuple, sources)), target))
+            rows = merge_files(FileMerge(tuple(map(tuple, sources)), target))
             yield pa.RecordBatch.from_pydict({"place": pa.array([place], pa.int32()), "rows": pa.array([rows], pa.int64())})

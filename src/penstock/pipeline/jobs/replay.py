@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pa
 
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
-from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Extent, Replay
+from penstock.pipeline.core.replay import REPLAY, REPLAYED_FROM, Replay, ReplayExtent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def transform(messages: DataFrame, replay_id: str, *, speed: float | None = None
     return messages.select(*columns)
 
 
-def extent(messages: DataFrame) -> Extent:
+def extent(messages: DataFrame) -> ReplayExtent:
     """Count, and write nothing."""
     found = messages.agg(
         F.count("*").alias("rows"),
@@ -83,10 +83,10 @@ def extent(messages: DataFrame) -> Extent:
         F.unix_micros(F.max("publish_time")).alias("last"),
     ).first()
     assert found is not None, "an aggregate has one row"
-    return Extent(**{**found.asDict(), "bytes": found["bytes"] or 0})
+    return ReplayExtent(**{**found.asDict(), "bytes": found["bytes"] or 0})
 
 
-def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> Extent:
+def run(spark: SparkSession, target: Target, lake: str | None, replay: Replay, now: int) -> ReplayExtent:
     """Publish the range again; returns what was found. A replay id that was used before adds nothing."""
     if target.endpoint is None:
         raise InvalidArgument(

@@ -23,14 +23,14 @@ GROUP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class FileMerge:
     """Some files that are to become one. Each may be at several places, the likeliest first."""
 
     sources: tuple[tuple[str, ...], ...]
     target: str
 
 
-Merger = Callable[[Sequence[Merge]], Iterator[int]]
+Merger = Callable[[Sequence[FileMerge]], Iterator[int]]
 """Does merges, here or elsewhere; yields the number of rows of each, in order, as they are done."""
 
 
@@ -54,7 +54,7 @@ class CompactReport:
         )
 
 
-def merge_here(merges: Sequence[Merge]) -> Iterator[int]:
+def merge_here(merges: Sequence[FileMerge]) -> Iterator[int]:
     """Do them in this process, one after the other."""
     return map(merge_files, merges)
 
@@ -80,7 +80,8 @@ def compact_table(
     try:
         targets = [folder / f"{index}.zstd.parquet" for index in range(len(groups))]
         merges = [
-            Merge(tuple(_places(table, file) for file in group), str(path)) for group, path in zip(groups, targets, strict=True)
+            FileMerge(tuple(_places(table, file) for file in group), str(path))
+            for group, path in zip(groups, targets, strict=True)
         ]
         for group, path, rows in zip(groups, targets, merger(merges), strict=True):
             first, last = merged(group, rows)
@@ -97,7 +98,7 @@ def compact_table(
     return report
 
 
-def merge_files(merge: Merge) -> int:
+def merge_files(merge: FileMerge) -> int:
     """One file with the rows of several, in their order; returns how many rows."""
     writer: pq.ParquetWriter | None = None
     rows = 0
@@ -113,7 +114,7 @@ def merge_files(merge: Merge) -> int:
     return rows
 
 
-def _groups(merge: Merge) -> Iterator[pa.Table]:
+def _groups(merge: FileMerge) -> Iterator[pa.Table]:
     """The rows of all files, in parts that become row groups."""
     waiting: list[pa.RecordBatch] = []
     size = 0

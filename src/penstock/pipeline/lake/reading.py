@@ -17,7 +17,7 @@ from penstock.durations import to_datetime
 from penstock.errors import DataLoss, InvalidArgument, OutOfRange
 from penstock.log.log import EVENTS, StreamSpan
 from penstock.pipeline.core.manifest import File, runs
-from penstock.pipeline.core.planning import Piece
+from penstock.pipeline.core.planning import OffsetRange
 from penstock.pipeline.lake.table import Lake, Table
 
 BATCH_ROWS = 16_384
@@ -45,7 +45,7 @@ def archived(lake: str, view: str) -> list[StreamSpan]:
 def read(
     lake: str,
     view: str,
-    piece: Piece,
+    piece: OffsetRange,
     *,
     columns: Sequence[str],
     keys: Sequence[str] | None = None,
@@ -101,7 +101,7 @@ def _table(lake: str, view: str) -> Table:
 
 
 def _rows(
-    table: Table, file: File, piece: Piece, columns: Sequence[str], wanted: dict[str, Sequence[str]]
+    table: Table, file: File, piece: OffsetRange, columns: Sequence[str], wanted: dict[str, Sequence[str]]
 ) -> Iterator[pa.RecordBatch]:
     with open_file(table, file) as opened:
         stored = [name for name in {*columns, *wanted, "offset"} if name in opened.schema_arrow.names]
@@ -132,7 +132,7 @@ def _first_at(table: Table, file: File, column: str, time: int) -> int | None:
     return None
 
 
-def _groups(metadata: pq.FileMetaData, piece: Piece) -> list[int]:
+def _groups(metadata: pq.FileMetaData, piece: OffsetRange) -> list[int]:
     """The row groups that have some of the range."""
     place = next(index for index in range(metadata.num_columns) if metadata.schema.column(index).path == "offset")
     found = []
@@ -143,7 +143,7 @@ def _groups(metadata: pq.FileMetaData, piece: Piece) -> list[int]:
     return found
 
 
-def _within(batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
+def _within(batch: pa.RecordBatch, piece: OffsetRange) -> pa.RecordBatch:
     offsets = batch.column("offset")
     bounds = pc.min_max(offsets).as_py()
     if not batch.num_rows or (piece.start <= bounds["min"] and bounds["max"] < piece.stop):

@@ -5,6 +5,9 @@
                                                   └──a call fails──┘
 
 While it is half open one call at a time may go through and finds out. It is fed by outcomes: a target that refuses is up.
+
+A target may also ask for a pause (429, or `Retry-After` of a 503). No call is made until the pause is over; then one at a time,
+until the target answers anything but the request for another pause.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ FAILURES = 5
 OPEN_FOR = 5 * SECOND
 SUCCESSES = 3
 """In a row, to close it."""
+
+PROBE_WAIT = SECOND
+"""How long others wait while the first call after a pause is under way."""
 
 _ALL = (1 << WINDOW) - 1
 
@@ -38,12 +44,14 @@ class Breaker:
     __slots__ = (
         "_calls",
         "_is_probed",
+        "_is_resuming",
         "_open_until",
         "_passed",
         "_window",
         "epoch",
         "failed",
         "is_clean",
+        "paused_until",
         "rejected",
         "state",
         "succeeded",
@@ -58,6 +66,10 @@ class Breaker:
         """Counts the changes of its state: a call that began before the last one says nothing about the present state."""
         self.is_clean = False
         """Whether it is closed and all of the last calls succeeded: then one more changes nothing but the total."""
+        self.paused_until = 0
+        """Until when the target asked for no calls."""
+        self._is_resuming = False
+        """Whether no answer since the pause has shown that it is over."""
         self._window = 0
         """One bit for each of the last calls, 1 for a failure."""
         self._calls = 0
@@ -68,16 +80,29 @@ class Breaker:
     def may(self, now: int) -> int:
         """0 when a call may be made, whose outcome must then be recorded; else how long to wait before asking again."""
         self.used_at = now
-        if self.state is State.CLOSED:
+        if self.is_calm:
             return 0
-        if self.state is State.OPEN and now >= self._open_until:
+        if self.state is State.OPEN and now >= max(self._open_until, self.paused_until):
             self.state, self._passed, self._is_probed = State.HALF_OPEN, 0, False
             self.epoch += 1
-        if self.state is State.HALF_OPEN and not self._is_probed:
+        if self.state is not State.OPEN and now >= self.paused_until and not self._is_probed:
             self._is_probed = True
             return 0
         self.rejected += 1
-        return self._open_until - now if self.state is State.OPEN else OPEN_FOR
+        if self.state is State.OPEN or now < self.paused_until:
+            return max(self._open_until, self.paused_until) - now
+        return OPEN_FOR if self.state is State.HALF_OPEN else PROBE_WAIT
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether any number of calls may be made."""
+        return self.state is State.CLOSED and not self._is_resuming
+
+    def pause(self, until: int) -> None:
+        """The target asks for no calls until then. What is under way says nothing about the time after it."""
+        self.paused_until = max(self.paused_until, until)
+        self._is_resuming, self._is_probed, self.is_clean = True, False, False
+        self.epoch += 1
 
     def record(self, health: Health, now: int, epoch: int) -> bool:
         """Take in what a call said of the target, which was made in this `epoch`; True when the state has changed."""
@@ -88,7 +113,9 @@ class Breaker:
             self.failed += 1
         if epoch != self.epoch:
             return False
+        self._is_resuming = False
         if self.state is State.CLOSED:
+            self._is_probed = False
             return health is not Health.UNKNOWN and self._count(health, now)
         self._is_probed = False
         if health is Health.DOWN:
@@ -101,8 +128,10 @@ class Breaker:
         return False
 
     def reset(self) -> None:
-        """Close it, as if nothing had happened. The totals stay."""
+        """Close it and end a pause, as if nothing had happened. The totals stay."""
         self.state = State.CLOSED
+        self.paused_until = self._open_until = 0
+        self._is_resuming = False
         self.epoch += 1
         self._window = self._calls = self._passed = 0
         self._is_probed = self.is_clean = False

@@ -79,7 +79,7 @@ def parse_config(data: bytes | object, *, passed_over: list[str] | None = None) 
         queues=tuple(_queue(row, connections) for row in queues or ()), pools=tuple(_pool(row) for row in pools or ())
     )
     for table in (top, *(queues or ()), *(pools or ())):
-        table.tell_passed_over()
+        table.report_unknown_keys()
     _refuse_twice("processingPools", "code", [pool.code for pool in config.pools])
     _refuse_twice("queues", "queueUri", [queue.uri for queue in config.queues])
     _refuse_twice("queues", "queueName", [queue.name for queue in config.queues])
@@ -158,7 +158,7 @@ class _Table:
         self._known: set[str] = set()
         self._passed_over = passed_over
 
-    def tell_passed_over(self) -> None:
+    def report_unknown_keys(self) -> None:
         """Add the paths of the keys that nobody asked for."""
         if self._passed_over is not None:
             self._passed_over += [self._inner(str(key)) for key in self._fields if key not in self._known]

@@ -1,6 +1,6 @@
 """Message groups: what keeps the messages of a group in order.
 
-`Lane` holds the messages of one group in one pool; one at a time is processed.
+`GroupLane` holds the messages of one group in one pool; one at a time is processed.
 
     idle ──submit──> ready ──take──> busy ──finish──┬──> ready, or idle when nothing is left
                        ^                            └──> held: the first one waits for its next attempt, the others behind it
@@ -18,18 +18,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 
 
-class Lane:
+class GroupLane:
     """A group of a pool. The pool moves it between its states; nobody else touches it."""
 
-    __slots__ = ("away", "group", "idle_at", "is_busy", "is_held", "is_ready", "regular", "urgent", "urgents")
+    __slots__ = ("away", "group", "idle_at", "is_busy", "is_held", "is_ready", "is_strict", "regular", "urgent", "urgents")
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, *, is_strict: bool = True) -> None:
         self.group = group
-        self.regular: deque[Item] = deque()
-        self.urgent: deque[Item] | None = None
+        self.is_strict = is_strict
+        """Whether a message that failed holds back the others."""
+        self.regular: deque[RoutedMessage] = deque()
+        self.urgent: deque[RoutedMessage] | None = None
         """The upper tier; only where priority counts inside a group."""
         self.urgents = 0
         """How many urgent messages wait where it does not: for their sake the whole group goes first."""
@@ -45,11 +47,16 @@ class Lane:
         """Whether nothing waits."""
         return not self.regular and not self.urgent
 
-    def pop(self) -> Item:
+    @property
+    def first(self) -> RoutedMessage:
+        """The next message, which stays; only while one waits."""
+        return (self.urgent or self.regular)[0]
+
+    def pop(self) -> RoutedMessage:
         """The next message."""
         return self.urgent.popleft() if self.urgent else self.regular.popleft()
 
-    def remove(self, item: Item) -> bool:
+    def remove(self, item: RoutedMessage) -> bool:
         """Take a message out, wherever it stands; False when it does not wait here."""
         for row in (self.regular, self.urgent):
             if row and item in row:
@@ -57,7 +64,7 @@ class Lane:
                 return True
         return False
 
-    def clear(self) -> list[Item]:
+    def clear(self) -> list[RoutedMessage]:
         """Everything that waits, in order."""
         found = [*(self.urgent or ()), *self.regular]
         self.regular.clear()
@@ -66,18 +73,18 @@ class Lane:
             self.urgent.clear()
         return found
 
-    def cut(self, keep: int) -> list[Item]:
+    def cut(self, keep: int) -> list[RoutedMessage]:
         """Let go of all but the first so many that wait; returns those, in order. Not where priority counts inside a group."""
         rest = [self.regular.pop() for _ in range(len(self.regular) - keep)]
         rest.reverse()
         self.urgents -= sum(item.pointer.is_urgent for item in rest)
         return rest
 
-    def is_awaited(self, item: Item) -> bool:
+    def is_awaited(self, item: RoutedMessage) -> bool:
         """Whether a message is one that went back to its queue."""
         return self.away is not None and key_of(item) in self.away
 
-    def is_in_turn(self, item: Item, now: int, coming: set[str]) -> bool:
+    def is_in_turn(self, item: RoutedMessage, now: int, coming: set[str]) -> bool:
         """Whether a message that arrives may come in now.
 
         `coming` are the keys of those that were with it and come in before it; if it may, it becomes one of them.
@@ -95,23 +102,23 @@ class Lane:
         coming.add(key)
         return True
 
-    def came_back(self, item: Item) -> None:
+    def came_back(self, item: RoutedMessage) -> None:
         """A message is here again, and stays."""
         if self.away:
             self.away.pop(key_of(item), None)
 
-    def sent_back(self, item: Item, until: int) -> None:
+    def sent_back(self, item: RoutedMessage, until: int) -> None:
         """A message goes back to its queue, and is waited for until then. One that went back before keeps its place."""
         if self.away is None:
             self.away = {}
         self.away[key_of(item)] = until
 
-    def sent_back_first(self, items: Sequence[Item], until: int) -> None:
+    def sent_back_first(self, items: Sequence[RoutedMessage], until: int) -> None:
         """Messages that were here go back to their queue: they are waited for before those that never came in."""
         self.away = {**dict.fromkeys(map(key_of, items), until), **(self.away or {})}
 
 
-def key_of(item: Item) -> str:
+def key_of(item: RoutedMessage) -> str:
     """What tells a message from others of its group, also when it comes again, under whatever name of its queue."""
     return f"{item.pointer.message_id}\n{item.received.broker_id}"
 
@@ -156,7 +163,7 @@ class BatchGroups:
             self._failed.discard(key)
 
 
-Holds = Callable[[Item], bool]
+Holds = Callable[[RoutedMessage], bool]
 
 
 class GroupMoves:
@@ -168,23 +175,23 @@ class GroupMoves:
     __slots__ = ("_ahead", "_back")
 
     def __init__(self) -> None:
-        self._ahead: dict[tuple[str, str], list[Item]] = {}
+        self._ahead: dict[tuple[str, str], list[RoutedMessage]] = {}
         self._back: dict[tuple[str, str], dict[str, int]] = {}
         """Those of them that went back to their queue: they come in before what waits for them."""
 
     def __len__(self) -> int:
         return len(self._ahead)
 
-    def add(self, items: Iterable[Item]) -> None:
+    def add(self, items: Iterable[RoutedMessage]) -> None:
         """These stay where they are, and others of their groups go elsewhere from now on."""
         for item in items:
             self._ahead.setdefault(_key(item), []).append(item)
 
-    def is_behind(self, item: Item, holds: Holds) -> bool:
+    def is_behind(self, item: RoutedMessage, holds: Holds) -> bool:
         """Whether a message that arrives has to wait for others; `holds` tells what is in the router."""
         return any(map(holds, self._ahead.get(_key(item), ())))
 
-    def sent_back(self, item: Item, until: int) -> dict[str, int]:
+    def sent_back(self, item: RoutedMessage, until: int) -> dict[str, int]:
         """A message goes back to its queue: all of its group that were ahead and did so, and until when each is waited for.
 
         Nothing when it is not one of them.
@@ -202,5 +209,5 @@ class GroupMoves:
             self._back.pop(key, None)
 
 
-def _key(item: Item) -> tuple[str, str]:
+def _key(item: RoutedMessage) -> tuple[str, str]:
     return item.pointer.pool, item.pointer.group

@@ -23,7 +23,7 @@ from penstock.router.core.warnings import WarningRecord
 
 STALL: Final = 120 * SECOND
 """A pool that has messages to deliver and did not for so long is stalled."""
-WELL: Final = 0.90
+HEALTHY_SUCCESS_RATE: Final = 0.90
 """The success rate below which a pool or a queue is not well."""
 WARNINGS_COUNT_FOR: Final = THIRTY_MINUTES
 """How long a warning that nobody acknowledges bears upon the health."""
@@ -63,7 +63,7 @@ def _issues(snapshot: Snapshot, now: int) -> list[str]:
 
 def _is_stalled(pool: PoolState, now: int) -> bool:
     """Of a pool with something to do: whether none is being delivered, and that for long. One that never did has yet to begin."""
-    return not pool.active and 0 < pool.metrics.active_at < now - STALL
+    return not pool.active and 0 < pool.ended_at < now - STALL
 
 
 def _closed(snapshot: Snapshot, now: int) -> dict[str, str]:
@@ -128,8 +128,8 @@ class Overall(msgspec.Struct, frozen=True, kw_only=True):
 def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overall:
     """What an operator would say; `active` are the warnings of the last half hour that nobody has acknowledged."""
     closed = _closed(snapshot, now)
-    healthy_queues = sum(queue.name not in closed and is_queue_well(queue, now) for queue in snapshot.queues)
-    healthy_pools = sum(is_pool_well(pool, now) for pool in snapshot.pools)
+    healthy_queues = sum(queue.name not in closed and is_queue_healthy(queue, now) for queue in snapshot.queues)
+    healthy_pools = sum(is_pool_healthy(pool, now) for pool in snapshot.pools)
     healthy_consumers = sum(consumer.is_healthy(now) for consumer in snapshot.consumers)
     critical = sum(warning.severity is Severity.CRITICAL for warning in active)
     open_breakers = sum(breaker.state is State.OPEN for breaker in snapshot.breakers)
@@ -155,11 +155,11 @@ def overall(snapshot: Snapshot, active: list[WarningRecord], now: int) -> Overal
     )
 
 
-def is_queue_well(queue: QueueState, now: int) -> bool:
+def is_queue_healthy(queue: QueueState, now: int) -> bool:
     """Whether most of its messages of the last half hour could be consumed."""
-    return queue.metrics.numbers(THIRTY_MINUTES, now).success_rate >= WELL
+    return queue.metrics.numbers(THIRTY_MINUTES, now).success_rate >= HEALTHY_SUCCESS_RATE
 
 
-def is_pool_well(pool: PoolState, now: int) -> bool:
+def is_pool_healthy(pool: PoolState, now: int) -> bool:
     """Whether most of its messages of the last half hour could be delivered."""
-    return pool.metrics.numbers(THIRTY_MINUTES, now).success_rate >= WELL
+    return pool.metrics.numbers(THIRTY_MINUTES, now).success_rate >= HEALTHY_SUCCESS_RATE

@@ -31,7 +31,7 @@ class Pointer(msgspec.Struct, frozen=True, gc=False):
         return f"<{self.message_id} of group {self.group} for pool {self.pool}>"
 
 
-class Received(msgspec.Struct, gc=False, eq=False):
+class SourceMessage(msgspec.Struct, gc=False, eq=False):
     """A message as a source hands it out, to be given back to that source when it is settled."""
 
     broker_id: str
@@ -46,13 +46,13 @@ class Received(msgspec.Struct, gc=False, eq=False):
         return f"<{self.broker_id}, {len(self.body)} bytes>"  # its body may hold a token
 
 
-class Item(msgspec.Struct, gc=False, eq=False):
+class RoutedMessage(msgspec.Struct, gc=False, eq=False):
     """A message on its way through the router."""
 
     pointer: Pointer
     queue: str
     """The name of the queue it came from."""
-    received: Received
+    received: SourceMessage
     """The latest delivery by the source; an older one may no longer be settled."""
     origin: Any = None
     """Who took it from the queue and settles it there; the rules do not look at it."""
@@ -63,6 +63,8 @@ class Item(msgspec.Struct, gc=False, eq=False):
     """When its source handed it out, or was told that it is still worked on."""
     attempts: int = 0
     """How often its delivery was tried here; each time may take several calls."""
+    failures: int = 0
+    """How many of these attempts count towards `max_attempts`: those whose target did not only ask for a later one."""
     started_at: int = 0
     """When the attempt that runs was begun; 0 while it waits."""
     due: int = 0

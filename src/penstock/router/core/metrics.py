@@ -66,13 +66,16 @@ class History:
         return tuple(row) if len(row) == width else counters
 
 
-class PoolNumbers(msgspec.Struct, frozen=True):
+class PoolCounts(msgspec.Struct, frozen=True):
     """What happened in a pool within a span, or since it was made."""
 
     succeeded: int
     failed: int
     transient: int
+    throttled: int
+    """Attempts that the target answered with 429."""
     rate_limited: int
+    """Waits for the pool's own rate limit."""
     time: int
     """Microseconds of all attempts together."""
 
@@ -89,7 +92,7 @@ class PoolNumbers(msgspec.Struct, frozen=True):
     @property
     def attempts(self) -> int:
         """Deliveries that were tried."""
-        return self.succeeded + self.failed + self.transient + self.rate_limited
+        return self.succeeded + self.failed + self.transient + self.throttled
 
     @property
     def average_time(self) -> float:
@@ -103,13 +106,13 @@ class PoolMetrics:
     __slots__ = (
         "_history",
         "_until",
-        "active_at",
         "durations",
         "errors",
         "failed",
         "rate_limited",
         "submitted",
         "succeeded",
+        "throttled",
         "time",
         "transient",
     )
@@ -120,6 +123,7 @@ class PoolMetrics:
         self.succeeded = 0
         self.failed = 0
         self.transient = 0
+        self.throttled = 0
         self.rate_limited = 0
         self.time = 0
         """Microseconds of all attempts together."""
@@ -127,43 +131,46 @@ class PoolMetrics:
         """Attempts by how long they took; the last is for what is above all bounds."""
         self.errors: dict[str, int] = {}
         """Attempts that did not succeed, by what they came to."""
-        self.active_at = 0
-        """When an attempt last ended; 0: none did."""
-        self._history = History(5)
+        self._history = History(6)
         self._until = 0
 
     def finished(self, metric: Metric, duration: int, now: int) -> None:
         """An attempt ended, after so many microseconds."""
         if now >= self._until:
             self._until = self._history.keep(self._counters(), now)
-        self.active_at = now
         if metric is Metric.SUCCEEDED:
             self.succeeded += 1
         elif metric is Metric.TRANSIENT:
             self.transient += 1
         elif metric is Metric.FAILED:
             self.failed += 1
-        elif metric is Metric.RATE_LIMITED:
-            self.rate_limited += 1
+        elif metric is Metric.THROTTLED:
+            self.throttled += 1
         else:
             return  # no call was made: there is nothing to measure
         self.time += duration
         self.durations[bisect_left(BOUNDS, duration)] += 1
 
+    def limited(self, count: int, now: int) -> None:
+        """Messages had to wait for the pool's rate limit."""
+        if now >= self._until:
+            self._until = self._history.keep(self._counters(), now)
+        self.rate_limited += count
+
     def errored(self, kind: str) -> None:
         """An attempt did not succeed: `ERROR_PROCESS` and the like. Beside `finished`."""
         self.errors[kind] = self.errors.get(kind, 0) + 1
 
-    def numbers(self, span: int | None, now: int) -> PoolNumbers:
+    def numbers(self, span: int | None, now: int) -> PoolCounts:
         """What happened within the span, or ever."""
         counters = self._counters()
-        return PoolNumbers(*(counters if span is None else self._history.since(span, now, counters)))
+        return PoolCounts(*(counters if span is None else self._history.since(span, now, counters)))
 
-    def _counters(self) -> tuple[int, int, int, int, int]:
-        return self.succeeded, self.failed, self.transient, self.rate_limited, self.time
+    def _counters(self) -> tuple[int, int, int, int, int, int]:
+        return self.succeeded, self.failed, self.transient, self.throttled, self.rate_limited, self.time
 
 
-class QueueNumbers(msgspec.Struct, frozen=True):
+class QueueCounts(msgspec.Struct, frozen=True):
     """What happened to a queue's messages within a span, or since it was opened."""
 
     received: int
@@ -183,7 +190,7 @@ class QueueNumbers(msgspec.Struct, frozen=True):
         return self.consumed / settled if settled else 1.0
 
 
-class Found(msgspec.Struct, frozen=True):
+class QueueFinding(msgspec.Struct, frozen=True):
     """Something about a queue that is worth a warning; the warning's source is the queue."""
 
     category: Category
@@ -192,8 +199,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 # Their texts hold no numbers: equal ones are counted in one warning as long as the trouble lasts.
-_BACKLOG: Final = Found(Category.QUEUE_BACKLOG, Severity.WARN, f"more than {BACKLOG} messages wait in the queue")
-_GROWING: Final = Found(
+_BACKLOG: Final = QueueFinding(Category.QUEUE_BACKLOG, Severity.WARN, f"more than {BACKLOG} messages wait in the queue")
+_GROWING: Final = QueueFinding(
     Category.QUEUE_GROWING,
     Severity.WARN,
     f"the queue grew by {GROWTH} messages or more in each of the last {GROWTH_PERIODS} periods of 30 s",
@@ -214,6 +221,7 @@ class QueueMetrics:
         "_opened_at",
         "_received",
         "_until",
+        "dead",
         "not_visible",
         "pending",
     )
@@ -226,6 +234,8 @@ class QueueMetrics:
         self._history = History(4)
         self._until = 0
         self._opened_at = now
+        self.dead: dict[str, int] = {}
+        """Dead letters, by reason. They are also counted as consumed."""
         self.pending = 0
         """Messages that can be handed out, when the queue was last asked."""
         self.not_visible = 0
@@ -246,6 +256,10 @@ class QueueMetrics:
             self._until = self._history.keep(self._counters(), now)
         self._consumed += 1
 
+    def dead_lettered(self, reason: str) -> None:
+        """A message is kept as a dead letter. Beside `consumed`."""
+        self.dead[reason] = self.dead.get(reason, 0) + 1
+
     def failed(self, now: int) -> None:
         """A message was given back: it could not be delivered."""
         if now >= self._until:
@@ -258,7 +272,7 @@ class QueueMetrics:
             self._until = self._history.keep(self._counters(), now)
         self._deferred += count
 
-    def depth(self, pending: int, not_visible: int, now: int) -> list[Found]:
+    def depth(self, pending: int, not_visible: int, now: int) -> list[QueueFinding]:
         """The queue was asked how much it holds; what is worth a warning about that."""
         self.pending, self.not_visible = pending, not_visible
         found = [_BACKLOG] if pending > BACKLOG else []
@@ -270,13 +284,13 @@ class QueueMetrics:
                 found.append(_GROWING)
         return found
 
-    def numbers(self, span: int | None, now: int) -> QueueNumbers:
+    def numbers(self, span: int | None, now: int) -> QueueCounts:
         """What happened within the span, or ever."""
         counters, age = self._counters(), max(now - self._opened_at, SECOND)
         if span is None:
-            return QueueNumbers(*counters, counters[1] * SECOND / age)
+            return QueueCounts(*counters, counters[1] * SECOND / age)
         received, consumed, failed, deferred = self._history.since(span, now, counters)
-        return QueueNumbers(received, consumed, failed, deferred, consumed * SECOND / min(span, age))
+        return QueueCounts(received, consumed, failed, deferred, consumed * SECOND / min(span, age))
 
     def _counters(self) -> tuple[int, int, int, int]:
         return self._received, self._consumed, self._failed, self._deferred

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.durations import SECOND
-from penstock.http.client.answer import Answer, Failure, Trouble
+from penstock.http.client.answer import Answer, Failure, FailureKind
 
 DEFAULT_DELAY: Final = 30
 """Seconds until a message comes again, when nobody says otherwise."""
@@ -61,7 +61,7 @@ class Metric(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     TRANSIENT = "transient"
-    RATE_LIMITED = "rate_limited"
+    THROTTLED = "throttled"
     NONE = "none"
 
 
@@ -87,6 +87,10 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Seconds that the target asked for; 0: it did not ask."""
     is_retryable: bool = False
     """Whether the same attempt may call again."""
+    is_deferral: bool = False
+    """Whether the target, or its breaker, only asks for a later attempt: that does not count towards `max_attempts`."""
+    is_pause: bool = False
+    """Whether the target asks for no calls at all within `delay`."""
     warning: Severity | None = None
     error: str = ""
 
@@ -109,8 +113,8 @@ DELIVERED: Final = {
     status: Outcome(Result.SUCCESS, Disposition.DELIVERED, Health.UP, Metric.SUCCEEDED, status) for status in range(200, 300)
 }
 
-_CALLS_ONCE: Final = {Trouble.MALFORMED, Trouble.UNSUPPORTED, Trouble.NOT_ALLOWED}
-_NO_CONNECTION: Final = {Trouble.CONNECT_TIMEOUT, Trouble.UNREACHABLE, Trouble.UNRESOLVED, Trouble.BROKEN}
+_CALLS_ONCE: Final = {FailureKind.MALFORMED, FailureKind.UNSUPPORTED, FailureKind.NOT_ALLOWED}
+_NO_CONNECTION: Final = {FailureKind.CONNECT_TIMEOUT, FailureKind.UNREACHABLE, FailureKind.UNRESOLVED, FailureKind.BROKEN}
 
 
 def judge(found: Answer | Failure, now: Callable[[], int]) -> Outcome:
@@ -139,6 +143,7 @@ def _accepted(answer: Answer) -> Outcome:
         Metric.TRANSIENT,
         answer.status,
         _seconds(reply.delay_seconds),
+        is_deferral=True,
         error="the target did not acknowledge the message",
     )
 
@@ -157,12 +162,28 @@ def _refused(answer: Answer, now: Callable[[], int]) -> Outcome:
             Result.ERROR_PROCESS,
             Disposition.AGAIN,
             Health.UNKNOWN,
-            Metric.RATE_LIMITED,
+            Metric.THROTTLED,
             status,
             retry_after(answer.retry_after, now()),
+            is_deferral=True,
+            is_pause=True,
             error=error,
         )
-    if status == 501 or 300 <= status < 500:
+    if 300 <= status < 400:
+        error = f"{error}: redirects are not followed"
+        return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.UP, Metric.TRANSIENT, status, error=error)
+    if status == 503 and answer.retry_after:
+        return Outcome(
+            Result.ERROR_PROCESS,
+            Disposition.AGAIN,
+            Health.DOWN,
+            Metric.TRANSIENT,
+            status,
+            retry_after(answer.retry_after, now()),
+            is_pause=True,
+            error=error,
+        )
+    if status == 501 or 400 <= status < 500:
         severity = Severity.CRITICAL if status == 501 else Severity.ERROR
         return Outcome(
             Result.ERROR_CONFIG, Disposition.UNDELIVERABLE, Health.UP, Metric.FAILED, status, warning=severity, error=error
@@ -171,8 +192,8 @@ def _refused(answer: Answer, now: Callable[[], int]) -> Outcome:
 
 
 def _failed(failure: Failure) -> Outcome:
-    trouble, error = failure.trouble, failure.text or failure.trouble.value
-    if trouble in _CALLS_ONCE:
+    kind, error = failure.kind, failure.text or failure.kind.value
+    if kind in _CALLS_ONCE:
         return Outcome(
             Result.ERROR_CONFIG,
             Disposition.UNDELIVERABLE,
@@ -181,11 +202,11 @@ def _failed(failure: Failure) -> Outcome:
             warning=Severity.ERROR,
             error=error,
         )
-    if trouble is Trouble.CIRCUIT_OPEN:
-        return Outcome(Result.ERROR_CONNECTION, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, error=error)
-    if trouble is Trouble.CANCELLED:
-        return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, error=error)
-    if trouble in _NO_CONNECTION:
+    if kind is FailureKind.CIRCUIT_OPEN:
+        return Outcome(Result.ERROR_CONNECTION, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, is_deferral=True, error=error)
+    if kind is FailureKind.CANCELLED:
+        return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.UNKNOWN, Metric.NONE, is_deferral=True, error=error)
+    if kind in _NO_CONNECTION:
         return Outcome(Result.ERROR_CONNECTION, Disposition.AGAIN, Health.DOWN, Metric.FAILED, is_retryable=True, error=error)
     return Outcome(Result.ERROR_PROCESS, Disposition.AGAIN, Health.DOWN, Metric.TRANSIENT, is_retryable=True, error=error)
 

@@ -5,7 +5,8 @@ Groups without messages cost nothing but their entry, which goes after five idle
 
 Two orders. `strict`: a message that failed stays here, first in its group, until its next attempt; nothing of the group overtakes
 it. One with a long delay goes back to its queue with all of its group, and the group waits for it. `batch`: what failed goes back
-to its queue, and with it the rest of its batch and group; within a group, urgent messages come first.
+to its queue, and with it the rest of its batch and group; within a group, urgent messages come first. Messages without a group
+are in batch order also in a strict pool: nobody asked for their order, and one dead target must not stop them all.
 """
 
 from __future__ import annotations
@@ -17,37 +18,55 @@ from enum import Enum
 
 from penstock.durations import FOREVER, SECOND
 from penstock.errors import InvalidArgument
-from penstock.router.core.group import BatchGroups, Lane, key_of
-from penstock.router.core.message import Item
+from penstock.router.core.group import BatchGroups, GroupLane, key_of
+from penstock.router.core.message import DEFAULT_GROUP, RoutedMessage
 
 MINUTE = 60 * SECOND
+MAX_INSTANTS = 4_096
+"""Of how many instants in a minute a rate limit keeps the permits apart."""
 
 
 class RateLimit:
     """How often a pool may call, in calls per minute (specification 001, "Rate Limiting").
 
-    A bucket that holds the permits of one minute and fills evenly. It returns how long to wait, and never waits.
+    At most `per_minute` permits in any 60 seconds (decision 70). It returns how long to wait, and never waits.
     """
 
-    __slots__ = ("_due", "_slack", "_step", "per_minute")
+    __slots__ = ("_granted", "_in_window", "_slot", "per_minute")
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int, before: RateLimit | None = None) -> None:
+        """`before` is the limit that this one replaces: what was permitted by it counts."""
         if per_minute < 1:
             raise InvalidArgument.of("rate_per_minute", per_minute, "a whole number from 1 on", hint="leave it out for no limit")
         self.per_minute = per_minute
-        self._step = -(-MINUTE // per_minute)  # rounded up: never faster than asked
-        self._slack = (per_minute - 1) * self._step
-        self._due: int | None = None
-        """When the next permit would be due if none could be saved up; None before the first."""
+        self._granted: deque[list[int]] = deque() if before is None else before._granted
+        """Instants with the number of permits of each, oldest first; those of the last minute."""
+        self._in_window: int = 0 if before is None else before._in_window
+        self._slot = 1 if per_minute <= MAX_INSTANTS else MINUTE // MAX_INSTANTS
+        """Permits of so many microseconds are kept together, as if all were of the last of them: never more than asked."""
 
     def take(self, now: int) -> int:
         """Take a permit and return 0, or return the time until there is one."""
-        full = now - self._slack
-        due = full if self._due is None or self._due < full else self._due
-        if due > now:
-            return due - now
-        self._due = due + self._step
+        granted = self._granted
+        while granted and granted[0][0] <= now - MINUTE:
+            self._in_window -= granted.popleft()[1]
+        if self._in_window >= self.per_minute:
+            return granted[0][0] + MINUTE - now
+        at = now - now % self._slot + self._slot - 1
+        if granted and granted[-1][0] >= at:
+            granted[-1][1] += 1
+        else:
+            granted.append([at, 1])
+        self._in_window += 1
         return 0
+
+    def give_back(self) -> None:
+        """The last permit was not used."""
+        if self._granted:
+            self._in_window -= 1
+            self._granted[-1][1] -= 1
+            if not self._granted[-1][1]:
+                self._granted.pop()
 
 
 CAPACITY_FACTOR = 20
@@ -58,7 +77,7 @@ GRACE = 60 * SECOND
 """How much longer than its delay a message is waited for that went back to its queue."""
 
 
-class Fate(Enum):
+class RetryDecision(Enum):
     """What the pool does with a message that is to be tried again."""
 
     HELD = "held"
@@ -72,6 +91,8 @@ class Pool:
 
     __slots__ = (
         "_by_due",
+        "_is_strict",
+        "_limited",
         "_limited_until",
         "_number",
         "_regular",
@@ -87,6 +108,7 @@ class Pool:
         "is_draining",
         "lanes",
         "limit",
+        "limited",
         "passed_over",
         "queued",
     )
@@ -107,7 +129,7 @@ class Pool:
         self.capacity = capacity_of(concurrency)
         self.limit = RateLimit(rate_per_minute) if rate_per_minute else None
         self.hold_limit = hold_limit
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, GroupLane] = {}
         self.queued = 0
         """Messages that wait, those that are held among them."""
         self.active = 0
@@ -116,12 +138,17 @@ class Pool:
         self.away = 0
         """Groups that wait for messages which went back to their queue."""
         self.is_draining = False
-        self.batches = None if is_strict else BatchGroups()
-        self.passed_over: list[Item] = []
+        self.batches = BatchGroups()
+        self.limited = 0
+        """Messages that had to wait for a permit of the rate limit, so far."""
+        self._limited: RoutedMessage | None = None
+        """The one that waits at present."""
+        self._is_strict = is_strict
+        self.passed_over: list[RoutedMessage] = []
         """What `take` found to be of a batch and group that has failed: the caller sends them back and clears the list."""
-        self._regular: deque[Lane] = deque()
-        self._urgent: deque[Lane] = deque()
-        self._by_due: list[tuple[int, int, Lane]] = []
+        self._regular: deque[GroupLane] = deque()
+        self._urgent: deque[GroupLane] = deque()
+        self._by_due: list[tuple[int, int, GroupLane]] = []
         self._number = 0
         self._limited_until = FOREVER
 
@@ -133,13 +160,13 @@ class Pool:
         # What is held came from a worker, not through here: with that there may be more than its capacity.
         return 0 if self.is_draining else max(self.capacity - self.queued, 0)
 
-    def is_awaited(self, item: Item) -> bool:
+    def is_awaited(self, item: RoutedMessage) -> bool:
         """Whether a message went back to its queue from here, and its group waits for it."""
         lane = self.lanes.get(item.pointer.group)
         return lane is not None and lane.is_awaited(item)
 
-    def is_in_turn(self, item: Item, now: int, coming: set[str]) -> bool:
-        """Whether a message may come in, as far as the order of its group goes. `coming` is as for `Lane.is_in_turn`."""
+    def is_in_turn(self, item: RoutedMessage, now: int, coming: set[str]) -> bool:
+        """Whether a message may come in, as far as the order of its group goes. `coming` is as for `GroupLane.is_in_turn`."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.away:
             return True
@@ -147,29 +174,27 @@ class Pool:
         self.away -= not lane.away
         return is_in_turn
 
-    def must_wait(self, item: Item) -> bool:
+    def must_wait(self, item: RoutedMessage) -> bool:
         """Whether the group of a message waits for its first one, and enough of the pool is taken by such groups."""
         lane = self.lanes.get(item.pointer.group)
-        return lane is not None and lane.is_held and self.has_held_enough
+        return lane is not None and lane.is_held and self.is_hold_limit_reached
 
     @property
-    def has_held_enough(self) -> bool:
+    def is_hold_limit_reached(self) -> bool:
         """Whether half of the pool is taken by groups that have to wait: the other half is for those that can move."""
         return self.held >= max(self.capacity // 2, 1)
 
-    def submit(self, item: Item) -> bool:
+    def submit(self, item: RoutedMessage) -> bool:
         """Take a message in, last of its group; False when there is no room, or the pool is being drained."""
         if self.is_draining or self.queued >= self.capacity:
             return False
         pointer = item.pointer
-        lane = self.lanes.get(pointer.group)
-        if lane is None:
-            lane = self.lanes[pointer.group] = Lane(pointer.group)
-        elif lane.away:
+        lane = self._lane(pointer.group)
+        if lane.away:
             lane.came_back(item)
             self.away -= not lane.away
         self.queued += 1
-        if self.batches is not None:
+        if not lane.is_strict:
             self.batches.add(item.batch, pointer.group)
             if pointer.is_urgent:
                 if lane.urgent is None:
@@ -187,17 +212,21 @@ class Pool:
             self._make_ready(lane, is_urgent=pointer.is_urgent)
         return True
 
-    def submit_all(self, items: Sequence[Item]) -> int:
+    def submit_all(self, items: Sequence[RoutedMessage]) -> int:
         """Take messages in for which there is room; returns how many. As `submit` for each of them, which is slower."""
-        if self.batches is not None or self.is_draining or self.queued + len(items) > self.capacity:
+        if not self._is_strict or self.is_draining or self.queued + len(items) > self.capacity:
             return sum([self.submit(item) for item in items])
-        lanes, regular = self.lanes, self._regular
+        lanes, regular, grouped = self.lanes, self._regular, len(items)
         for item in items:
             pointer = item.pointer
             group = pointer.group
+            if group == DEFAULT_GROUP:
+                self.submit(item)
+                grouped -= 1
+                continue
             lane = lanes.get(group)
             if lane is None:
-                lane = lanes[group] = Lane(group)
+                lane = lanes[group] = GroupLane(group)
             elif lane.away:
                 lane.came_back(item)
                 self.away -= not lane.away
@@ -212,39 +241,35 @@ class Pool:
             elif not lane.is_ready:
                 lane.is_ready = True
                 regular.append(lane)
-        self.queued += len(items)
+        self.queued += grouped
         return len(items)
 
-    def sent_back(self, item: Item, until: int) -> None:
+    def sent_back(self, item: RoutedMessage, until: int) -> None:
         """A message could not come in and goes back to its queue: what comes after it in its group has to wait for it."""
-        if self.batches is not None:
-            return
-        lane = self.lanes.get(item.pointer.group)
-        if lane is None:
-            lane = self.lanes[item.pointer.group] = Lane(item.pointer.group)
-        self.away += not lane.away
-        lane.sent_back(item, until + GRACE)
+        if self.is_strict(item.pointer.group):
+            lane = self._lane(item.pointer.group)
+            self.away += not lane.away
+            lane.sent_back(item, until + GRACE)
 
     def awaited(self, now: int | None = None) -> dict[str, dict[str, int]]:
         """By group: which messages are waited for, and until when. With `now` also those that wait here and will go back."""
-        found = {
+        return {
             group: {**({} if now is None else dict.fromkeys(map(key_of, lane.regular), now + GRACE)), **(lane.away or {})}
             for group, lane in self.lanes.items()
-            if lane.away or (now is not None and lane.regular)
+            if lane.is_strict and (lane.away or (now is not None and lane.regular))
         }
-        return {} if self.batches is not None else found
 
     def wait_for(self, group: str, ahead: Mapping[str, int]) -> None:
         """Messages of a group are on their way that come before all others of it."""
-        lane = self.lanes.get(group)
-        if lane is None:
-            lane = self.lanes[group] = Lane(group)
+        if not self.is_strict(group):
+            return
+        lane = self._lane(group)
         self.away += not lane.away
         lane.away = {**ahead, **(lane.away or {})}
 
     # ── being worked on ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, now: int) -> Item | None:
+    def take(self, now: int) -> RoutedMessage | None:
         """The next message to work on; None when there is none, no worker is free, or it is too early.
 
         Each message taken must be given to `finish`.
@@ -262,10 +287,13 @@ class Pool:
             if not lane.is_ready:  # it stood in both rows, and came up in the other one
                 waiting.popleft()
                 continue
-            if self.batches is not None and self._pass_over(lane, self.batches):
+            if not lane.is_strict and self._pass_over(lane):
                 continue
             if self.limit is not None and (wait := self.limit.take(now)):
                 self._limited_until = now + wait
+                if (first := lane.first) is not self._limited:
+                    self._limited = first
+                    self.limited += 1
                 return None
             waiting.popleft()
             item = lane.pop()
@@ -275,12 +303,12 @@ class Pool:
             lane.is_busy = True
             self.queued -= 1
             self.active += 1
-            self._limited_until = FOREVER
+            self._limited_until, self._limited = FOREVER, None
             item.attempts += 1
             item.started_at = now
             return item
 
-    def finish(self, item: Item, now: int) -> None:
+    def finish(self, item: RoutedMessage, now: int) -> None:
         """A message is settled: it is done with, whatever came of it, and does not come again from here."""
         lane = self._ended(item)
         if lane is None:
@@ -293,20 +321,27 @@ class Pool:
             lane.is_ready = True
             self._regular.append(lane)
 
-    def retry(self, item: Item, delay: int, now: int) -> tuple[Fate, list[Item]]:
+    def retry(
+        self, item: RoutedMessage, delay: int, now: int, *, was_called: bool = True
+    ) -> tuple[RetryDecision, list[RoutedMessage]]:
         """A message failed and is to be tried again after a delay: what becomes of it, and what has to go back to its queue.
 
         In strict order those that go back go in this order: the message with all of its group, or, when it is held, what there is
-        no room for behind it. In batch order it is the message alone, and what follows it is passed over when its turn comes.
+        no room for behind it. In batch order it is the message alone, and what follows it is passed over when its turn comes;
+        but not what has no group, if no call was made: a target that is not called must not hold up what is for others.
         """
-        if self.batches is not None:
-            self.batches.fail(item.batch, item.pointer.group)
+        if not was_called and self.limit is not None:
+            self.limit.give_back()
+        group = item.pointer.group
+        if not self.is_strict(group):
+            if was_called or group != DEFAULT_GROUP:
+                self.batches.fail(item.batch, group)
             self.finish(item, now)
-            return Fate.SENT_BACK, [item]
+            return RetryDecision.SENT_BACK, [item]
         lane = self._ended(item)
         if self.is_draining or lane is None:
-            return Fate.SENT_BACK, [item]
-        if delay <= self.hold_limit and not self.has_held_enough:
+            return RetryDecision.SENT_BACK, [item]
+        if delay <= self.hold_limit and not self.is_hold_limit_reached:
             back = lane.cut(max(self.capacity // 2, 1) - self.held - 1)
             lane.regular.appendleft(item)
             lane.urgents += item.pointer.is_urgent
@@ -319,25 +354,25 @@ class Pool:
             if back:
                 self.away += not lane.away
                 lane.sent_back_first(back, item.due + GRACE)
-            return Fate.HELD, back
+            return RetryDecision.HELD, back
         back = [item, *lane.clear()]
         self.queued -= len(back) - 1
         self.away += not lane.away
         lane.sent_back_first(back, now + delay + GRACE)
         lane.idle_at = now
-        return Fate.SENT_BACK, back
+        return RetryDecision.SENT_BACK, back
 
-    def drop(self, item: Item, now: int) -> bool:
+    def drop(self, item: RoutedMessage, now: int) -> bool:
         """Take a message out that waits; False when it does not wait here. What is behind it moves up."""
         lane = self.lanes.get(item.pointer.group)
         if lane is None or not lane.remove(item):
             return False
         self.queued -= 1
         self.held -= lane.is_held
-        if self.batches is not None:
-            self.batches.done(item.batch, item.pointer.group)
-        else:
+        if lane.is_strict:
             lane.urgents -= item.pointer.is_urgent
+        else:
+            self.batches.done(item.batch, item.pointer.group)
         if item.due:
             item.due, lane.is_held = 0, False
             self.held -= len(lane.regular)
@@ -365,10 +400,10 @@ class Pool:
         self.concurrency = concurrency
         self.capacity = capacity_of(concurrency)
         if rate_per_minute != (self.limit.per_minute if self.limit is not None else None):
-            self.limit = RateLimit(rate_per_minute) if rate_per_minute else None
+            self.limit = RateLimit(rate_per_minute, self.limit) if rate_per_minute else None
             self._limited_until = FOREVER
 
-    def drain(self) -> list[Item]:
+    def drain(self) -> list[RoutedMessage]:
         """Take nothing more in; returns everything that waits, which goes back to its queue. What is worked on is finished."""
         self.is_draining = True
         found = [item for lane in self.lanes.values() for item in lane.clear()]
@@ -402,17 +437,28 @@ class Pool:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _make_ready(self, lane: Lane, *, is_urgent: bool) -> None:
+    def is_strict(self, group: str) -> bool:
+        """Whether a message of this group that failed holds back the others."""
+        return self._is_strict and group != DEFAULT_GROUP
+
+    def _lane(self, group: str) -> GroupLane:
+        lane = self.lanes.get(group)
+        if lane is None:
+            lane = self.lanes[group] = GroupLane(group, is_strict=self.is_strict(group))
+        return lane
+
+    def _make_ready(self, lane: GroupLane, *, is_urgent: bool) -> None:
         lane.is_ready = True
         (self._urgent if is_urgent else self._regular).append(lane)
 
-    def _ended(self, item: Item) -> Lane | None:
+    def _ended(self, item: RoutedMessage) -> GroupLane | None:
         """Free the worker of a message; its lane, if it is still there."""
         self.active -= 1
         item.started_at = 0
-        if self.batches is not None:
-            self.batches.done(item.batch, item.pointer.group)
-        lane = self.lanes.get(item.pointer.group)
+        group = item.pointer.group
+        if not self.is_strict(group):
+            self.batches.done(item.batch, group)
+        lane = self.lanes.get(group)
         if lane is not None:
             lane.is_busy = False
         return lane
@@ -426,10 +472,11 @@ class Pool:
             lane.regular[0].due = 0
             self._make_ready(lane, is_urgent=bool(lane.urgents))
 
-    def _pass_over(self, lane: Lane, batches: BatchGroups) -> bool:
+    def _pass_over(self, lane: GroupLane) -> bool:
         """Take messages out of a lane whose batch and group has failed; True when none is left."""
+        batches = self.batches
         while True:
-            first = (lane.urgent or lane.regular)[0]
+            first = lane.first
             if not batches.has_failed(first.batch, lane.group):
                 return False
             self.passed_over.append(lane.pop())

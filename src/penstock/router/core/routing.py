@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 from penstock.router.core.pool import Pool
-from penstock.router.core.tracker import Seen, Tracker
+from penstock.router.core.tracker import DuplicateKind, Tracker
 
 
 class Routing(msgspec.Struct, gc=False):
@@ -26,15 +26,15 @@ class Routing(msgspec.Struct, gc=False):
     """Those that have got messages, by code."""
     taken: dict[str, int] = {}
     """How many each of them has got."""
-    redelivered: list[Item] = []
+    redelivered: list[RoutedMessage] = []
     """Messages in the router that their queue handed out again, with their new delivery: to be kept away, they go on."""
-    requeued: list[Item] = []
+    requeued: list[RoutedMessage] = []
     """Messages that are in the router under another id of a queue: to be acked."""
-    repeated: list[Item] = []
+    repeated: list[RoutedMessage] = []
     """Messages that came twice within the batch: to be sent back."""
-    refused: list[tuple[Pool, Item]] = []
+    refused: list[tuple[Pool, RoutedMessage]] = []
     """Messages that could not go in, in order: to be sent back."""
-    waiting: list[tuple[Pool, Item]] = []
+    waiting: list[tuple[Pool, RoutedMessage]] = []
     """The same of groups whose first message waits for its next attempt: to be sent back for longer."""
     full: dict[str, int] = {}
     """By pool: how many messages it had no room for."""
@@ -42,7 +42,9 @@ class Routing(msgspec.Struct, gc=False):
     """By code: messages for a pool that is not there, which went to the default one."""
 
 
-def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], now: int) -> Routing:
+def route(
+    items: Sequence[RoutedMessage], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], now: int
+) -> Routing:
     """Route a batch of one queue: what can go in is tracked and in its pool; the rest is in what is returned."""
     routing = Routing()
     for pool, wanted in _by_pool(items, tracker, pools, default, routing):
@@ -65,25 +67,25 @@ def route(items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], de
 
 
 def _by_pool(
-    items: Sequence[Item], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], routing: Routing
-) -> list[tuple[Pool, list[Item]]]:
+    items: Sequence[RoutedMessage], tracker: Tracker, pools: Mapping[str, Pool], default: Callable[[], Pool], routing: Routing
+) -> list[tuple[Pool, list[RoutedMessage]]]:
     """Phase 1, and the pool of each message that is new."""
     fresh, known = tracker.fresh(items)
     for item, seen in [(item, tracker.seen(item)) for item in known]:  # all of them before the first is renewed
         assert seen is not None
-        if seen[0] is Seen.REDELIVERED:
+        if seen[0] is DuplicateKind.REDELIVERED:
             tracker.renew(seen[1], item)
             routing.redelivered.append(seen[1])
         else:
             routing.requeued.append(item)
-    codes: dict[str, list[Item]] = {}
+    codes: dict[str, list[RoutedMessage]] = {}
     for item in fresh:
         code = item.pointer.pool
         if code in codes:
             codes[code].append(item)
         else:
             codes[code] = [item]
-    found: dict[int, tuple[Pool, list[Item]]] = {}
+    found: dict[int, tuple[Pool, list[RoutedMessage]]] = {}
     for code, wanted in codes.items():
         pool = pools.get(code)
         if pool is None:
@@ -96,11 +98,11 @@ def _by_pool(
     return list(found.values())
 
 
-def _in_turn(pool: Pool, items: list[Item], routing: Routing, now: int) -> list[Item]:
+def _in_turn(pool: Pool, items: list[RoutedMessage], routing: Routing, now: int) -> list[RoutedMessage]:
     """Those whose group does not wait for an earlier message that went back to its queue, or has no room while it waits."""
-    if pool.away == 0 and not pool.has_held_enough:
+    if pool.away == 0 and not pool.is_hold_limit_reached:
         return items
-    chosen: list[Item] = []
+    chosen: list[RoutedMessage] = []
     behind: set[str] = set()
     coming: set[str] = set()
     for item in items:

@@ -31,6 +31,8 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     groups: int
     """Groups that hold messages."""
+    ended_at: int = 0
+    """When an attempt last ended; 0: none did."""
     metrics: PoolMetrics
     """The pool's own, still counting."""
     is_draining: bool = False
@@ -81,6 +83,8 @@ class BreakerState(msgspec.Struct, frozen=True, kw_only=True):
     """Calls in its window."""
     size: int
     """Calls that its window holds."""
+    paused_until: int = 0
+    """Until when the target asked for no calls; 0: it did not, or the time is over."""
 
 
 class StandbyState(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +126,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     in_flight: int
     """Messages in the router."""
+    default_pool_used: int = 0
+    """Messages that went to the default pool because their own is not there."""
     pools: list[PoolState]
     queues: list[QueueState]
     consumers: list[ConsumerState]
@@ -130,7 +136,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None: this router stands alone."""
 
 
-class Forced(msgspec.Struct, frozen=True):
+class ForcedAck(msgspec.Struct, frozen=True):
     """A message that an operator took out of the router."""
 
     message: InFlight
@@ -139,7 +145,7 @@ class Forced(msgspec.Struct, frozen=True):
     """Why its queue may not have heard of it; None: it was told."""
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentMessage(msgspec.Struct, frozen=True):
     """A message that was put on a queue."""
 
     broker_id: str

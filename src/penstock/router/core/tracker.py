@@ -14,17 +14,17 @@ from enum import Enum
 
 from penstock.durations import DAY
 from penstock.router.core.group import key_of
-from penstock.router.core.message import Item
+from penstock.router.core.message import RoutedMessage
 
 MOST = 100_000
 """Messages that `AttemptCounts` and `LateAcks` remember."""
-KEPT_FOR = DAY // 2
+RETENTION = DAY // 2
 """How long `LateAcks` remembers a message: no queue hides one for longer."""
 
-_NONE: Mapping[str, Item] = {}
+_NONE: Mapping[str, RoutedMessage] = {}
 
 
-class Seen(Enum):
+class DuplicateKind(Enum):
     """How a message that arrives is known already."""
 
     REDELIVERED = "redelivered"
@@ -39,31 +39,31 @@ class Tracker:
     __slots__ = ("_by_message", "_by_queue")
 
     def __init__(self) -> None:
-        self._by_queue: dict[str, dict[str, Item]] = {}
-        self._by_message: dict[str, Item] = {}
+        self._by_queue: dict[str, dict[str, RoutedMessage]] = {}
+        self._by_message: dict[str, RoutedMessage] = {}
 
     def __len__(self) -> int:
         return len(self._by_message)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[RoutedMessage]:
         return iter(self._by_message.values())
 
-    def seen(self, item: Item) -> tuple[Seen, Item] | None:
+    def seen(self, item: RoutedMessage) -> tuple[DuplicateKind, RoutedMessage] | None:
         """How a message that arrives is known already, and the one that is in the router; None for a new one."""
         same = self._by_queue.get(item.queue)
         if same is not None:
             found = same.get(item.received.broker_id or item.pointer.message_id)
             if found is not None:
-                return Seen.REDELIVERED, found
+                return DuplicateKind.REDELIVERED, found
         found = self._by_message.get(item.pointer.message_id)
         if found is None:
             return None
         first, second = found.received.broker_id, item.received.broker_id
         # A queue that was given another name meanwhile hands out the same message; where there is no id, it may be.
         is_same = first == second if first and second else found.queue == item.queue
-        return (Seen.REDELIVERED if is_same else Seen.REQUEUED), found
+        return (DuplicateKind.REDELIVERED if is_same else DuplicateKind.REQUEUED), found
 
-    def fresh(self, items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+    def fresh(self, items: Sequence[RoutedMessage]) -> tuple[Sequence[RoutedMessage], list[RoutedMessage]]:
         """Those messages of a batch of one queue that are not in the router, and the others."""
         by_message, of_queue = self._by_message, self._by_queue.get(items[0].queue, _NONE)
         if not by_message:
@@ -78,13 +78,13 @@ class Tracker:
         others = set(map(id, known))
         return [item for item in items if id(item) not in others], known
 
-    def track(self, items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+    def track(self, items: Sequence[RoutedMessage]) -> tuple[Sequence[RoutedMessage], list[RoutedMessage]]:
         """Remember messages of one queue; returns those that came in by it, and those that were in the router already."""
         by_message, queue = self._by_message, items[0].queue
         of_queue = self._by_queue.get(queue)
         if of_queue is None:
             of_queue = self._by_queue[queue] = {}
-        repeated: list[Item] = []
+        repeated: list[RoutedMessage] = []
         for item in items:
             message_id = item.pointer.message_id
             key = item.received.broker_id or message_id
@@ -96,7 +96,7 @@ class Tracker:
             return items, repeated
         return [item for item in items if by_message.get(item.pointer.message_id) is item], repeated
 
-    def renew(self, item: Item, again: Item) -> None:
+    def renew(self, item: RoutedMessage, again: RoutedMessage) -> None:
         """A message in the router was handed out again: from now on the new delivery counts, and who took it settles it."""
         same = self._by_queue[item.queue]
         message_id = item.pointer.message_id
@@ -108,7 +108,7 @@ class Tracker:
             self._by_queue.setdefault(again.queue, {})[new_key] = item
         item.received, item.queue, item.leased_at = again.received, again.queue, again.leased_at
 
-    def remove(self, item: Item) -> bool:
+    def remove(self, item: RoutedMessage) -> bool:
         """Forget a message; False when it is not in the router."""
         if self._by_message.get(item.pointer.message_id) is not item:  # as `holds`, which would cost a call for each message
             return False
@@ -121,16 +121,16 @@ class Tracker:
         for queue in [queue for queue, items in self._by_queue.items() if not items]:
             del self._by_queue[queue]
 
-    def holds(self, item: Item) -> bool:
+    def holds(self, item: RoutedMessage) -> bool:
         """Whether this very message is in the router."""
         return self._by_message.get(item.pointer.message_id) is item
 
-    def find(self, message_id: str) -> Item | None:
+    def find(self, message_id: str) -> RoutedMessage | None:
         """The message of this id, its own or its queue's, if it is in the router."""
         found = self._by_message.get(message_id)
         return found or next((same[message_id] for same in self._by_queue.values() if message_id in same), None)
 
-    def of_queue(self, queue: str) -> list[Item]:
+    def of_queue(self, queue: str) -> list[RoutedMessage]:
         """The messages that came from a queue, oldest first."""
         return list(self._by_queue.get(queue, {}).values())
 
@@ -139,24 +139,25 @@ class AttemptCounts:
     """Attempts by message. The oldest are forgotten when there are too many; all of them when the router ends."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._attempts: dict[str, int] = {}
+        self._attempts: dict[str, tuple[int, int]] = {}
+        """By key: attempts, and how many of them count."""
         self._most = most
 
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def keep(self, item: Item) -> None:
+    def keep(self, item: RoutedMessage) -> None:
         """Remember the attempts of a message that is requeued."""
         if item.attempts:
-            self._attempts[key_of(item)] = item.attempts
+            self._attempts[key_of(item)] = item.attempts, item.failures
             if len(self._attempts) > self._most:
                 del self._attempts[next(iter(self._attempts))]
 
-    def recall(self, items: Iterable[Item]) -> None:
+    def recall(self, items: Iterable[RoutedMessage]) -> None:
         """Restore the attempts of messages that were here before."""
         if self._attempts:
             for item in items:
-                item.attempts = self._attempts.pop(key_of(item), 0)
+                item.attempts, item.failures = self._attempts.pop(key_of(item), (0, 0))
 
 
 class LateAcks:
@@ -173,7 +174,7 @@ class LateAcks:
         """The ack of this message failed."""
         self._ids.pop(broker_id, None)
         self._ids[broker_id] = now
-        while len(self._ids) > self._most or next(iter(self._ids.values())) <= now - KEPT_FOR:
+        while len(self._ids) > self._most or next(iter(self._ids.values())) <= now - RETENTION:
             del self._ids[next(iter(self._ids))]
 
     def take(self, broker_id: str) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from penstock.durations import SECOND
 from penstock.router.core.outcome import Severity
 
-KEPT_FOR: Final = 8 * 3600 * SECOND
+RETENTION: Final = 8 * 3600 * SECOND
 MOST: Final = 1_000
 SAME_WITHIN: Final = 60 * SECOND
 MAX_TEXT: Final = 1_000
@@ -33,10 +33,6 @@ class Category(StrEnum):
     CONSUMER_RESTART = "CONSUMER_RESTART"
     CONSUMER_RESTART_FAILED = "CONSUMER_RESTART_FAILED"
     SHUTDOWN_CLEANUP_ERRORS = "SHUTDOWN_CLEANUP_ERRORS"
-    GROUP_THREAD_RESTART = "GROUP_THREAD_RESTART"
-    GROUP_THREAD_EXIT_WITH_MESSAGES = "GROUP_THREAD_EXIT_WITH_MESSAGES"
-    SEMAPHORE_RELEASE_FAILED = "SEMAPHORE_RELEASE_FAILED"
-    MEDIATOR_NULL_RESULT = "MEDIATOR_NULL_RESULT"
     PROCESSING = "PROCESSING"
     CONFIGURATION = "CONFIGURATION"
     QUEUE_BACKLOG = "QUEUE_BACKLOG"
@@ -151,7 +147,7 @@ class Warnings:
         return [warning for warning in reversed(self._kept.values()) if wanted(warning)]
 
     def _expire(self, now: int) -> None:
-        self._forget_until(now - KEPT_FOR)
+        self._forget_until(now - RETENTION)
 
     def _forget_until(self, instant: int) -> int:
         """Forget what was last given at this instant or before. They lie in that order, unless the clock was set back."""

@@ -9,15 +9,15 @@ from aiohttp import web
 from penstock.http import Operation, Reply, Request, Route
 from penstock.http.monitoring import Collector, monitoring_routes
 from penstock.http.pages import page
-from penstock.router.monitoring.health import Probes, joined, led, open_metrics
-from penstock.router.monitoring.messages import Flights, Sending
+from penstock.router.monitoring.health import HealthRoutes, joined, led, open_metrics
+from penstock.router.monitoring.messages import MessageRoutes, PublishRoutes
 from penstock.router.monitoring.metrics import router_collector
-from penstock.router.monitoring.pools import Parts
+from penstock.router.monitoring.pools import PoolRoutes
 from penstock.router.monitoring.requests import ROUTER_ERRORS, TAGS
-from penstock.router.monitoring.sandbox import Trying
-from penstock.router.monitoring.stats import Stats
+from penstock.router.monitoring.sandbox import SandboxRoutes
+from penstock.router.monitoring.stats import StatsRoutes
 from penstock.router.monitoring.view import RouterView
-from penstock.router.monitoring.warnings import Warned
+from penstock.router.monitoring.warnings import WarningRoutes
 
 
 def router_routes(
@@ -25,7 +25,7 @@ def router_routes(
 ) -> list[Route]:
     """The routes of a router that has a port of its own; `collectors` are numbers beside the router's, as of its process."""
     metrics = _metrics([*collectors, router_collector(view)], version)
-    return [*Probes(view).routes(), *_inner(view, is_development=is_development), *metrics]
+    return [*HealthRoutes(view).routes(), *_inner(view, is_development=is_development), *metrics]
 
 
 def routes_with_server(
@@ -35,7 +35,7 @@ def routes_with_server(
 
     `leads`: the server is there for the router's sake.
     """
-    ours, probes = router_routes(view, version=version, is_development=is_development), Probes(view)
+    ours, probes = router_routes(view, version=version, is_development=is_development), HealthRoutes(view)
     theirs = [*(led(server, probes) if leads else joined(server, probes))]
     taken = {(route.method, route.path) for route in theirs}
     return [*theirs, *(route for route in ours if (route.method, route.path) not in taken)]
@@ -44,14 +44,14 @@ def routes_with_server(
 def _inner(view: RouterView, *, is_development: bool) -> list[Route]:
     """What nobody else serves."""
     routes = [
-        *Stats(view).routes(),
-        *Parts(view).routes(),
-        *Flights(view).routes(),
-        *Warned(view).routes(),
-        *Sending(view).routes(),
+        *StatsRoutes(view).routes(),
+        *PoolRoutes(view).routes(),
+        *MessageRoutes(view).routes(),
+        *WarningRoutes(view).routes(),
+        *PublishRoutes(view).routes(),
         _dashboard(),
     ]
-    return [*routes, *Trying(view).routes()] if is_development else routes
+    return [*routes, *SandboxRoutes(view).routes()] if is_development else routes
 
 
 def _metrics(collectors: Sequence[Collector], version: str) -> list[Route]:

@@ -65,7 +65,7 @@ class MonitoringHealth(msgspec.Struct, rename="camel"):
     details: Details
 
 
-class Probes:
+class HealthRoutes:
     """Answers how a router is."""
 
     def __init__(self, view: RouterView) -> None:
@@ -146,7 +146,7 @@ class JoinedReadiness(Readiness):
     issues: list[str]
 
 
-def joined(server: Iterable[Route], probes: Probes) -> Iterator[Route]:
+def joined(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
     """The routes of a server that has a router."""
     for route in server:
         match route.method, route.path:
@@ -158,7 +158,7 @@ def joined(server: Iterable[Route], probes: Probes) -> Iterator[Route]:
                 yield route
 
 
-def led(server: Iterable[Route], probes: Probes) -> Iterator[Route]:
+def led(server: Iterable[Route], probes: HealthRoutes) -> Iterator[Route]:
     """The routes of a server that is there for its router; those that are the router's alone are left out."""
     for route in server:
         match route.method, route.path:

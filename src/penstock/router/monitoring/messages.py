@@ -24,7 +24,7 @@ BATCH_BYTES = 1024 * 1024
 FlightStatus = Literal["MEDIATING", "RETRY_BACKOFF", "TRACKED_IDLE"]
 
 
-class ListAsked(msgspec.Struct, rename="camel"):
+class ListQuery(msgspec.Struct, rename="camel"):
     """Which messages."""
 
     limit: Limit = 100
@@ -32,20 +32,20 @@ class ListAsked(msgspec.Struct, rename="camel"):
     pool_code: Text = ""
 
 
-class MediatingAsked(msgspec.Struct, rename="camel"):
+class MediatingQuery(msgspec.Struct, rename="camel"):
     """Which deliveries."""
 
     limit: Limit = 200
     pool_code: Text = ""
 
 
-class OneAsked(msgspec.Struct, rename="camel"):
+class MessageQuery(msgspec.Struct, rename="camel"):
     """Which message."""
 
     message_id: Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 
-class BatchAsked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class BatchCheckRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Which messages."""
 
     message_ids: Annotated[list[Text], Meta(max_length=MAX_BATCH)]
@@ -64,7 +64,7 @@ class FlightMessage(msgspec.Struct, rename="camel"):
     attempts: int
 
 
-class Checked(msgspec.Struct, rename="camel", omit_defaults=True):
+class CheckResult(msgspec.Struct, rename="camel", omit_defaults=True):
     """Whether a message is in the router, and where."""
 
     message_id: str
@@ -92,7 +92,7 @@ class Detail(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     mediating_elapsed_ms: int | None = None
 
 
-class Taken(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class ForcedAckResult(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """A message that was acked by force. The call that was under way, if one was, is not cut off."""
 
     message_id: str
@@ -117,7 +117,7 @@ class Mediating(msgspec.Struct, rename="camel"):
     elapsed_time_ms: int
 
 
-class Flights:
+class MessageRoutes:
     """Answers for messages in the router."""
 
     def __init__(self, view: RouterView) -> None:
@@ -131,14 +131,14 @@ class Flights:
         one = (Parameter("messageId", "The message, by its own id or its queue's.", Text, required=True),)
         return [
             reading(path, self.list, "Messages in the router, oldest first", list[FlightMessage], parameters=(limit, part, pool)),
-            reading(f"{path}/check", self.check, "Is a message in the router", Checked, parameters=one),
+            reading(f"{path}/check", self.check, "Is a message in the router", CheckResult, parameters=one),
             reading(f"{path}/detail", self.detail, "What a message is doing", Detail, parameters=one),
             reading(
                 f"{path}/check-batch",
                 self.check_batch,
                 "Which messages are in the router",
                 dict[str, bool],
-                body=BatchAsked,
+                body=BatchCheckRequest,
                 max_bytes=BATCH_BYTES,
             ),
             changing(
@@ -146,7 +146,7 @@ class Flights:
                 f"{path}/{{messageId}}/ack",
                 self.ack,
                 "Ack a message by force",
-                Taken,
+                ForcedAckResult,
                 about="It leaves the router and its queue, whatever becomes of a call that is under way.",
                 parameters=(Parameter("messageId", "The message, by its own id or its queue's.", where="path"),),
             ),
@@ -155,26 +155,26 @@ class Flights:
 
     async def list(self, request: Request) -> web.StreamResponse:
         """Messages, oldest first."""
-        asked, now = query(request, ListAsked), self._view.clock.now()
+        asked, now = query(request, ListQuery), self._view.clock.now()
         found = self._view.in_flight(asked.limit, message_id=asked.message_id, pool=asked.pool_code)
         return json_response([_shown(message, now) for message in found])
 
     async def check(self, request: Request) -> web.StreamResponse:
         """Whether a message is there."""
-        message_id = query(request, OneAsked).message_id
+        message_id = query(request, MessageQuery).message_id
         found = self._view.find(message_id)
         if found is None:
-            return json_response(Checked(message_id, in_pipeline=False))
-        return json_response(Checked(message_id, True, found.pool, found.queue))
+            return json_response(CheckResult(message_id, in_pipeline=False))
+        return json_response(CheckResult(message_id, True, found.pool, found.queue))
 
     async def check_batch(self, request: Request) -> web.StreamResponse:
         """Which of these are there."""
-        asked = await body(request, BatchAsked)
+        asked = await body(request, BatchCheckRequest)
         return json_response({message_id: self._view.find(message_id) is not None for message_id in asked.message_ids})
 
     async def detail(self, request: Request) -> web.StreamResponse:
         """What a message is doing."""
-        message_id = query(request, OneAsked).message_id
+        message_id = query(request, MessageQuery).message_id
         found = self._view.find(message_id)
         if found is None:
             return json_response(Detail(message_id=message_id, in_pipeline=False))
@@ -188,7 +188,7 @@ class Flights:
             raise MessageNotFound(message_id)
         message = forced.message
         return json_response(
-            Taken(
+            ForcedAckResult(
                 message_id=message.message_id,
                 removed=True,
                 broker_acked=forced.error is None,
@@ -202,7 +202,7 @@ class Flights:
 
     async def mediating(self, request: Request) -> web.StreamResponse:
         """Deliveries, the longest first."""
-        asked, now = query(request, MediatingAsked), self._view.clock.now()
+        asked, now = query(request, MediatingQuery), self._view.clock.now()
         found = self._view.in_flight(asked.limit, pool=asked.pool_code, is_running=True)
         return json_response([_mediating(message, now) for message in sorted(found, key=lambda each: each.started_at)])
 
@@ -260,7 +260,7 @@ def _detail(message: InFlight, now: int) -> Detail:
 Word = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 
-class MessageAsked(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class PublishMessageRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A message. Without an id it gets one; its queue is the one that is called like its pool, or the first."""
 
     id: Word | None = None
@@ -283,7 +283,7 @@ class Published(msgspec.Struct):
     queue_identifier: str
 
 
-class Sending:
+class PublishRoutes:
     """Answers `POST /messages`."""
 
     def __init__(self, view: RouterView) -> None:
@@ -292,12 +292,14 @@ class Sending:
     def routes(self) -> list[Route]:
         """What is served."""
         return [
-            changing("POST", "/messages", self.publish, "Put a message on a queue", Published, body=MessageAsked, status=201),
+            changing(
+                "POST", "/messages", self.publish, "Put a message on a queue", Published, body=PublishMessageRequest, status=201
+            ),
         ]
 
     async def publish(self, request: Request) -> web.StreamResponse:
         """Put a message on the queue called like its pool, or the first."""
-        asked = await body(request, MessageAsked)
+        asked = await body(request, PublishMessageRequest)
         message_id = asked.id or secrets.token_hex(16)
         group = asked.message_group_id or DEFAULT_GROUP
         names = {queue.name for queue in self._view.snapshot().queues}
@@ -305,7 +307,7 @@ class Sending:
         return json_response(Published(message_id, sent.broker_id, asked.pool_code, sent.queue), 201)
 
 
-def _pointer(message_id: str, asked: MessageAsked) -> bytes:
+def _pointer(message_id: str, asked: PublishMessageRequest) -> bytes:
     """The message as a queue holds it; what was not given is not in it."""
     fields: dict[str, object] = {
         "id": message_id,

@@ -14,7 +14,7 @@ from penstock.router.core.snapshot import BreakerState, PoolState, QueueState
 from penstock.router.monitoring.view import RouterView
 
 SLICE = 64
-BREATH_SECONDS = 0.0005
+YIELD_SECONDS = 0.0005
 """After each slice of pools the collecting thread stands aside, or the event loop would wait for the interpreter."""
 
 _SECONDS = tuple(bound / SECOND for bound in BOUNDS)
@@ -29,18 +29,22 @@ def _pool(name: str, help_: str, *labels: str) -> Metric:
     return _metric(f"flowcatalyst_pool_{name}", help_, "pool", *labels)
 
 
-def _queue(name: str, help_: str) -> Metric:
-    return _metric(f"flowcatalyst_queue_{name}", help_, "queue")
+def _queue(name: str, help_: str, *labels: str) -> Metric:
+    return _metric(f"flowcatalyst_queue_{name}", help_, "queue", *labels)
 
 
 _AVAILABLE = _metric("flowcatalyst_broker_available", "1 while every queue is connected, 0 while one is not.")
 _POOLS = _metric("flowcatalyst_queuemanager_pools_active", "Process pools.")
+_DEFAULT_POOL = _metric(
+    "flowcatalyst_queuemanager_default_pool_usage_total", "Messages that went to the default pool because theirs is not there."
+)
 _IN_PIPELINE = _metric("fc_in_pipeline_messages", "Messages in the router.")
 
 _SUBMITTED = _pool("messages_submitted_total", "Messages that the pool took.")
 _SUCCEEDED = _pool("messages_succeeded_total", "Messages that were delivered.")
 _FAILED = _pool("messages_failed_total", "Deliveries that failed.")
-_LIMITED = _pool("messages_ratelimited_total", "Deliveries that the target put off because of its rate.")
+_LIMITED = _pool("messages_ratelimited_total", "Waits for the pool's own rate limit.")
+_THROTTLED = _pool("messages_throttled_total", "Attempts that the target answered with 429.")
 _TRANSIENT = _pool("messages_transient_total", "Deliveries that are tried again.")
 _ERRORS = _pool("errors_total", "Attempts that did not succeed, by what they came to.", "errorType")
 _DURATION = _pool("processing_duration_seconds", "How long attempts took.")
@@ -53,13 +57,14 @@ _FC_SIZE = _metric("fc_pool_queue_size", "Messages that wait in the pool.", "poo
 _FC_ACTIVE = _metric("fc_pool_active_workers", "Deliveries that are being tried.", "pool")
 _FC_GROUPS = _metric("fc_pool_message_groups", "Groups that hold messages.", "pool")
 _FC_PROCESSED = _metric("fc_messages_processed_total", "Messages that came to an end.", "pool", "success")
-_FC_LIMITED = _metric("fc_rate_limit_exceeded_total", "Deliveries that the target put off because of its rate.", "pool")
+_FC_LIMITED = _metric("fc_rate_limit_exceeded_total", "Waits for the pool's own rate limit.", "pool")
 _FC_DURATION = _metric("fc_mediation_duration_seconds", "How long attempts took.", "pool")
 
 _RECEIVED = _queue("messages_received_total", "Messages that came from the queue.")
 _CONSUMED = _queue("messages_consumed_total", "Messages that were acked at the queue.")
 _GIVEN_BACK = _queue("messages_failed_total", "Messages given back because they could not be delivered.")
 _DEFERRED = _queue("messages_deferred_total", "Messages given back because there was no room, or a target asked for it.")
+_DEAD = _queue("messages_dead_lettered_total", "Messages that are kept as dead letters, by reason.", "reason")
 _DEPTH = _queue("depth", "Messages in the queue.")
 _PENDING = _queue("pending", "Messages that can be handed out.")
 _NOT_VISIBLE = _queue("not_visible", "Messages that are handed out, or have to wait.")
@@ -80,12 +85,13 @@ def router_collector(view: RouterView) -> Collector:
         snapshot, now = view.snapshot(), view.clock.now()
         yield Sample(_AVAILABLE, (), int(all(queue.is_connected for queue in snapshot.queues)))
         yield Sample(_POOLS, (), sum(not pool.is_draining for pool in snapshot.pools))
+        yield Sample(_DEFAULT_POOL, (), snapshot.default_pool_used)
         yield Sample(_IN_PIPELINE, (), snapshot.in_flight)
         pause = threading.Event()
         for position, pool in enumerate(snapshot.pools, 1):
             yield from _of_pool(pool)
             if position % SLICE == 0:
-                pause.wait(BREATH_SECONDS)
+                pause.wait(YIELD_SECONDS)
         for queue in snapshot.queues:
             yield from _of_queue(queue, now)
         for breaker in snapshot.breakers:
@@ -101,6 +107,7 @@ def _of_pool(pool: PoolState) -> Iterator[Sample]:
     yield Sample(_SUCCEEDED, label, metrics.succeeded)
     yield Sample(_FAILED, label, metrics.failed)
     yield Sample(_LIMITED, label, metrics.rate_limited)
+    yield Sample(_THROTTLED, label, metrics.throttled)
     yield Sample(_TRANSIENT, label, metrics.transient)
     for kind, count in [*metrics.errors.items()]:
         yield Sample(_ERRORS, (pool.code, kind), count)
@@ -125,6 +132,8 @@ def _of_queue(queue: QueueState, now: int) -> Iterator[Sample]:
     yield Sample(_CONSUMED, label, numbers.consumed)
     yield Sample(_GIVEN_BACK, label, numbers.failed)
     yield Sample(_DEFERRED, label, numbers.deferred)
+    for reason, count in [*metrics.dead.items()]:
+        yield Sample(_DEAD, (queue.name, reason), count)
     yield Sample(_DEPTH, label, metrics.pending + metrics.not_visible)
     yield Sample(_PENDING, label, metrics.pending)
     yield Sample(_NOT_VISIBLE, label, metrics.not_visible)

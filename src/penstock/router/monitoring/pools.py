@@ -20,7 +20,10 @@ from penstock.router.monitoring.view import RouterView
 
 
 class Breaker(msgspec.Struct, rename="camel"):
-    """A circuit breaker; `failureRate` is that of the buffered calls, from 0 to 1."""
+    """A circuit breaker; `failureRate` is that of the buffered calls, from 0 to 1.
+
+    Until `pausedUntil` the target asked for no calls.
+    """
 
     name: str
     state: State
@@ -30,6 +33,7 @@ class Breaker(msgspec.Struct, rename="camel"):
     failure_rate: float
     buffered_calls: int
     buffer_size: int
+    paused_until: datetime | None
 
 
 class NamedState(msgspec.Struct):
@@ -54,7 +58,7 @@ class AllReset(msgspec.Struct):
     reset: int
 
 
-class PoolAsked(msgspec.Struct, forbid_unknown_fields=True):
+class PoolChangeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What to change. A concurrency of 0, or none, leaves it; a rate of 0 lifts the limit, none leaves it."""
 
     concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
@@ -136,7 +140,7 @@ class Reloaded(msgspec.Struct):
     changed: bool
 
 
-class Parts:
+class PoolRoutes:
     """Answers for the router's parts."""
 
     def __init__(self, view: RouterView) -> None:
@@ -160,7 +164,7 @@ class Parts:
                 PoolChanged,
                 about="Until the configuration says something else.",
                 parameters=code,
-                body=PoolAsked,
+                body=PoolChangeRequest,
             ),
             reading("/monitoring/consumer-health", self.consumers, "Poll loops", Consumers),
             reading("/monitoring/standby-status", self.standby, "Primary or standby", Standby),
@@ -195,7 +199,7 @@ class Parts:
 
     async def change_pool(self, request: Request) -> web.StreamResponse:
         """Change a pool."""
-        code, asked = request.match_info["code"], await body(request, PoolAsked)
+        code, asked = request.match_info["code"], await body(request, PoolChangeRequest)
         changed = await self._view.update_pool(code, asked.concurrency or None, asked.rate_limit_per_minute)
         return json_response(PoolChanged(True, code, PoolValues(changed.concurrency, changed.rate_per_minute)))
 
@@ -240,11 +244,12 @@ def _breaker(found: BreakerState) -> Breaker:
         found.failure_rate,
         found.buffered,
         found.size,
+        to_datetime(found.paused_until) if found.paused_until else None,
     )
 
 
 def _consumer(found: ConsumerState, now: int) -> Consumer:
-    age = now - found.polled_at if found.polled_at else -1
+    age = max(now - found.polled_at, 0) if found.polled_at else -1
     return Consumer(
         f"{found.queue}#{found.instance_id}",
         found.queue,

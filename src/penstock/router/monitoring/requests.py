@@ -1,4 +1,4 @@
-"""How a route of this door is made: who may call it, what may be asked, and what an error looks like."""
+"""How a route of this API is made: who may call it, what may be asked, and what an error looks like."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SPANS: dict[Window, int | None] = {
 }
 
 
-class WindowAsked(msgspec.Struct):
+class WindowQuery(msgspec.Struct):
     """Which time the totals are of; `refresh` asks the queues first how much they hold."""
 
     time_window: Window = "all"

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Unavailable
 from penstock.http import Operation, Parameter, Reply, Request, Route, json_response
 from penstock.router.monitoring.requests import ROUTER_ERRORS, SMALL, Handler, Text, body, changing, query
 from penstock.router.monitoring.view import RouterView
@@ -23,6 +23,8 @@ TAGS = ("trying it out",)
 MAX_SEEDS = 10_000
 FAST_SECONDS, SLOW_SECONDS = 0.1, 60.0
 MAX_DELAY_MS = 600_000
+START_SECONDS, LOOK_SECONDS = 10, 0.02
+"""How long seeds wait for the first configuration, and how often they look for it."""
 GROUPS = 8
 
 _LEVELS = ("high", "medium", "low")
@@ -47,7 +49,7 @@ LOCAL_CONFIG = {
 """Queues of this very process, and pools for them."""
 
 
-class SeedsAsked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class SeedRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """How many messages, for which queue and target (each a word, or a name or URL of your own), and in how many groups."""
 
     count: Annotated[int, Meta(ge=1, le=MAX_SEEDS)] = 10
@@ -85,13 +87,13 @@ class Throughput(msgspec.Struct, rename="camel"):
     throughput_per_second: float
 
 
-class DelayAsked(msgspec.Struct, rename="camel"):
+class DelayQuery(msgspec.Struct, rename="camel"):
     """How long to wait."""
 
     delay_ms: Annotated[int, Meta(ge=0, le=MAX_DELAY_MS)] = 100
 
 
-class Trying:
+class SandboxRoutes:
     """Answers while a router is tried out. Whoever calls its targets needs no token: it is a router."""
 
     def __init__(self, view: RouterView, chance: Random | None = None) -> None:
@@ -115,7 +117,7 @@ class Trying:
             ("server-error", self.fail, "500"),
         ]
         return [
-            changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedsAsked),
+            changing("POST", "/api/seed/messages", self.seed, "Send messages to try with", Seeded, body=SeedRequest),
             _open("GET", "/api/config", self.config, "A configuration to try with", dict[str, Any]),
             *(_open("POST", f"/api/test/{name}", handler, f"A target: {does}", Answer) for name, handler, does in targets),
             _open("GET", "/api/test/stats", self.tested, "Requests to these targets", Total),
@@ -132,7 +134,8 @@ class Trying:
 
     async def seed(self, request: Request) -> web.StreamResponse:
         """Send messages, one after the other: their order in a group is theirs in the queue."""
-        asked, origin = await body(request, SeedsAsked), f"{request.scheme}://{request.host}"
+        asked, origin = await body(request, SeedRequest), f"{request.scheme}://{request.host}"
+        await self._configured(request)
         snapshot = self._view.snapshot()
         names, pools = [queue.name for queue in snapshot.queues], [pool.code for pool in snapshot.pools]
         redriven = {f"router.{name}" for name in names}  # what comes there comes from another one's dead letters
@@ -155,6 +158,14 @@ class Trying:
                 raise NotFound(f"queue {level}")
             await self._view.send(queue, msgspec.json.encode(pointer), group)
         return json_response(Seeded("success", asked.count, asked.count))
+
+    async def _configured(self, request: Request) -> None:
+        """Wait for the first configuration of a router that has just been started: before it there are no queues."""
+        until = monotonic() + START_SECONDS * SECOND
+        while not self._view.snapshot().is_ready:
+            if monotonic() >= until or request.stopping.is_set():
+                raise Unavailable("the router has no configuration yet", hint="its log has the reason; try again later")
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _pool(self, level: str, pools: list[str]) -> str:
         """The pool of a seed: that of its level, or any that the router has."""
@@ -205,7 +216,7 @@ class Trying:
 
     async def measure_slowly(self, request: Request) -> web.StreamResponse:
         """After a while."""
-        delay = query(request, DelayAsked).delay_ms
+        delay = query(request, DelayQuery).delay_ms
         self._measured += 1
         await _wait(request, delay / 1000)
         return json_response(Answer(True, ""))

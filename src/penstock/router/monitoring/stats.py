@@ -8,7 +8,7 @@ from aiohttp import web
 from penstock.http import Parameter, Request, Route, json_response
 from penstock.router.core.metrics import FIVE_MINUTES, THIRTY_MINUTES
 from penstock.router.core.snapshot import PoolState, QueueState
-from penstock.router.monitoring.requests import WINDOW, WindowAsked, query, reading
+from penstock.router.monitoring.requests import WINDOW, WindowQuery, query, reading
 from penstock.router.monitoring.view import RouterView
 
 
@@ -19,12 +19,18 @@ def _camel(name: str) -> str:
 
 
 class PoolStats(msgspec.Struct, kw_only=True, rename=_camel):
-    """A process pool. `totalProcessed` is what succeeded and what failed; what is tried again is neither."""
+    """A process pool. `totalProcessed` is what succeeded and what failed.
+
+    Attempts that are repeated (`totalTransient`), or that the target answered with 429 (`totalThrottled`), are neither.
+    `totalRateLimited` counts waits for the pool's own limit.
+    """
 
     pool_code: str
     total_processed: int
     total_succeeded: int
     total_failed: int
+    total_transient: int
+    total_throttled: int
     total_rate_limited: int
     success_rate: float
     active_workers: int
@@ -46,7 +52,10 @@ class PoolStats(msgspec.Struct, kw_only=True, rename=_camel):
 
 
 class QueueStats(msgspec.Struct, kw_only=True, rename=_camel):
-    """A queue. `currentSize` is everything in it, `throughput` messages consumed in a second."""
+    """A queue. `currentSize` is everything in it, `throughput` messages consumed in a second.
+
+    Dead letters also count as consumed; `totalDeadLettered` is since the start.
+    """
 
     name: str
     total_messages: int
@@ -66,9 +75,10 @@ class QueueStats(msgspec.Struct, kw_only=True, rename=_camel):
     total_failed_30min: int
     success_rate_30min: float
     total_deferred: int
+    total_dead_lettered: int
 
 
-class Stats:
+class StatsRoutes:
     """Answers what happened."""
 
     def __init__(self, view: RouterView) -> None:
@@ -86,12 +96,12 @@ class Stats:
 
     async def pools(self, request: Request) -> web.StreamResponse:
         """Every pool."""
-        span, now = query(request, WindowAsked).span, self._view.clock.now()
+        span, now = query(request, WindowQuery).span, self._view.clock.now()
         return json_response({pool.code: pool_stats(pool, span, now) for pool in self._view.snapshot().pools})
 
     async def queues(self, request: Request) -> web.StreamResponse:
         """Every queue."""
-        asked = query(request, WindowAsked)
+        asked = query(request, WindowQuery)
         if asked.refresh:
             await self._view.refresh_depths()
         now = self._view.clock.now()
@@ -107,6 +117,8 @@ def pool_stats(pool: PoolState, span: int | None, now: int) -> PoolStats:
         total_processed=total.processed,
         total_succeeded=total.succeeded,
         total_failed=total.failed,
+        total_transient=total.transient,
+        total_throttled=total.throttled,
         total_rate_limited=total.rate_limited,
         success_rate=total.success_rate,
         active_workers=pool.active,
@@ -151,4 +163,5 @@ def queue_stats(queue: QueueState, span: int | None, now: int) -> QueueStats:
         total_failed_30min=half_hour.failed,
         success_rate_30min=half_hour.success_rate,
         total_deferred=total.deferred,
+        total_dead_lettered=sum(metrics.dead.values()),
     )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.router.core.config import PoolConfig
-from penstock.router.core.snapshot import Forced, InFlight, Sent, Snapshot
+from penstock.router.core.snapshot import ForcedAck, InFlight, SentMessage, Snapshot
 from penstock.router.core.warnings import Warnings
 
 
@@ -36,7 +36,7 @@ class RouterView(Protocol):
     def find(self, message_id: str) -> InFlight | None:
         """The message with this id, its own or its queue's, if it is in the router."""
 
-    async def force_ack(self, message_id: str) -> Forced | None:
+    async def force_ack(self, message_id: str) -> ForcedAck | None:
         """Ack a message that is in the router, whatever becomes of its call; None when it is not there."""
 
     async def update_pool(self, code: str, concurrency: int | None, rate_per_minute: int | None) -> PoolConfig:
@@ -51,7 +51,7 @@ class RouterView(Protocol):
     async def refresh_depths(self) -> None:
         """Ask every queue how much it holds."""
 
-    async def send(self, queue: str | None, body: bytes, group: str) -> Sent:
+    async def send(self, queue: str | None, body: bytes, group: str) -> SentMessage:
         """Put a message on a queue: the named one (its name or its URI), or without a name the first.
 
         NotFound for an unknown queue, FailedPrecondition when there is none, Unimplemented for one of a kind that cannot be

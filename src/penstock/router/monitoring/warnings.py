@@ -22,7 +22,7 @@ Hours = Annotated[float, Meta(ge=0, le=1_000_000)]
 _SEVERITIES = {**{severity.value: severity for severity in Severity}, "WARNING": Severity.WARN}
 
 
-class Shown(msgspec.Struct):
+class WarningView(msgspec.Struct):
     """A warning. `count` equal ones were given, the last at `timestamp`."""
 
     id: str
@@ -59,13 +59,13 @@ class Cleared(msgspec.Struct):
     cleared: int
 
 
-class OldAsked(msgspec.Struct):
+class ClearOldQuery(msgspec.Struct):
     """How old a warning is that is to be forgotten."""
 
     hours: Hours = 24
 
 
-class ListAsked(msgspec.Struct):
+class ListQuery(msgspec.Struct):
     """Which warnings; those that somebody acknowledged are left out with `acknowledged=false`."""
 
     severity: str | None = None
@@ -73,7 +73,7 @@ class ListAsked(msgspec.Struct):
     acknowledged: bool | None = None
 
 
-class Warned:
+class WarningRoutes:
     """Answers for warnings."""
 
     def __init__(self, view: RouterView) -> None:
@@ -81,7 +81,7 @@ class Warned:
 
     def routes(self) -> list[Route]:
         """What is served."""
-        shown = list[Shown]
+        shown = list[WarningView]
         severity = (Parameter("severity", "INFO, WARN, ERROR or CRITICAL.", where="path"),)
         one = (Parameter("id", "The warning.", where="path"),)
         hours = (Parameter("hours", "Those that are older.", Hours),)
@@ -122,7 +122,7 @@ class Warned:
 
     async def list(self, request: Request) -> web.StreamResponse:
         """All, or those that are asked for."""
-        asked = query(request, ListAsked)
+        asked = query(request, ListQuery)
         found = self._view.warnings.all(self._view.clock.now())
         if asked.severity is not None:
             severity = _severity(asked.severity)
@@ -184,7 +184,7 @@ class Warned:
             raise Refusal(404, "Warning not found", reason="warning_not_found", hint="it may have expired, or was forgotten")
 
     def _clear_old(self, request: Request) -> int:
-        return self._view.warnings.clear_older(query(request, OldAsked).hours, self._view.clock.now())
+        return self._view.warnings.clear_older(query(request, ClearOldQuery).hours, self._view.clock.now())
 
 
 def _severity(text: str) -> Severity:
@@ -198,8 +198,8 @@ def _listed(warnings: Iterable[WarningRecord]) -> web.Response:
     return json_response([_shown(warning) for warning in warnings])
 
 
-def _shown(warning: WarningRecord) -> Shown:
-    return Shown(
+def _shown(warning: WarningRecord) -> WarningView:
+    return WarningView(
         warning.warning_id,
         warning.category,
         warning.severity,

@@ -40,10 +40,10 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.outcome import MAX_DELAY
 from penstock.router.core.tracker import LateAcks
-from penstock.router.source import Depth, SourceContext
+from penstock.router.source import QueueDepth, SourceContext
 from penstock.router.sources.stomp import (
     Frame,
     Login,
@@ -167,7 +167,7 @@ _NOT_COPIED: Final = {
 }
 
 
-def copied(received: Received, head: str, due: int, now: int) -> dict[str, str]:
+def copied(received: SourceMessage, head: str, due: int, now: int) -> dict[str, str]:
     """Return the headers of the copy that ActiveMQ's scheduler keeps until it is due: those of the message, and ours."""
     original = headers(head)
     fields = {name: value for name, value in original.items() if name not in _NOT_COPIED}
@@ -182,7 +182,7 @@ def copied(received: Received, head: str, due: int, now: int) -> dict[str, str]:
     }
 
 
-def recognize(received: Received, head: str, now: int) -> int:
+def recognize(received: SourceMessage, head: str, now: int) -> int:
     """Give a copy the id and the count of its message. Returns when it is due if nobody scheduled it; 0 otherwise."""
     found = headers(head)
     if original := found.get(ID):
@@ -199,7 +199,7 @@ def _number(found: dict[str, str], name: str, otherwise: int) -> int:
 
 IDLE: Final = 1.0
 """Seconds without a poll after which the subscription is given up."""
-DRY: Final = 0.01
+MORE_AFTER_SECONDS: Final = 0.01
 """Seconds that a poll waits before it makes the server look for more."""
 FLUSH_LIMIT: Final = 10.0
 SHORT_DELAY: Final = 60
@@ -251,8 +251,8 @@ class ActiveMqSource:
         self._life = next(_numbers)
         self._arrived = 0
         self._subscription: str | None = None
-        self._ready: deque[Received] = deque()
-        self._returned: list[tuple[int, Received]] = []
+        self._ready: deque[SourceMessage] = deque()
+        self._returned: list[tuple[int, SourceMessage]] = []
         self._held: dict[str, _Receipt] = {}
         self._kept: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         """Messages that wait here, until when, and what will wake them."""
@@ -294,7 +294,7 @@ class ActiveMqSource:
         """Whether it is connected."""
         return self._connection is not None and self._connection.is_open
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """What was pushed, or will be while the poll waits."""
         if self._stopped.is_set():
             return []
@@ -321,7 +321,7 @@ class ActiveMqSource:
         poll: asyncio.Future[None] = loop.create_future()
         self._polls.append(poll)
         over = loop.call_later(wait, lambda: None if poll.done() else poll.set_result(None))
-        dry = loop.call_later(DRY, self._nudge) if self._may_have_more and (self._held or self._kept) else None
+        dry = loop.call_later(MORE_AFTER_SECONDS, self._nudge) if self._may_have_more and (self._held or self._kept) else None
         try:
             await poll
         finally:
@@ -330,9 +330,9 @@ class ActiveMqSource:
                 dry.cancel()
             self._polls.remove(poll)
 
-    def _hand_out(self, want: int) -> list[Received]:
+    def _hand_out(self, want: int) -> list[SourceMessage]:
         ready, returned, held = self._ready, self._returned, self._held
-        found: list[Received] = []
+        found: list[SourceMessage] = []
         while len(found) < want and (ready or returned):
             received = heappop(returned)[1] if returned else ready.popleft()
             receipt: _Receipt = received.receipt
@@ -352,7 +352,7 @@ class ActiveMqSource:
                     poll.set_result(None)
                     return
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """Tell the server, together with the others of this turn; a delivery of an earlier connection when it comes again."""
         receipt: _Receipt = received.receipt
         held = self._held.pop(receipt.message_id, None)
@@ -361,7 +361,7 @@ class ActiveMqSource:
         elif receipt.life != self._life:
             self._late_acks.add(receipt.message_id, self._clock.now())
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """Keep it here and hand it out again, or have the server schedule a copy."""
         receipt: _Receipt = received.receipt
         held = self._held.pop(receipt.message_id, None)
@@ -370,7 +370,7 @@ class ActiveMqSource:
             if due and receipt.life != self._life:
                 self._owed[receipt.message_id] = due
             return
-        again = Received(received.broker_id, received.body, held, received.count + 1)
+        again = SourceMessage(received.broker_id, received.body, held, received.count + 1)
         if not due:
             self._return(again)
         elif self._may_move and delay > SHORT_DELAY:
@@ -378,7 +378,7 @@ class ActiveMqSource:
         else:
             self._keep(again, due)
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """Nothing to do: a message is ours as long as we are connected."""
 
     def set_lease(self, seconds: int) -> None:
@@ -407,7 +407,7 @@ class ActiveMqSource:
             raise FailedPrecondition(f"ActiveMQ does not let the queue {self._address.queue!r} be written to: {problem}")
         return broker_id
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """ActiveMQ does not say by STOMP."""
         return None
 
@@ -507,7 +507,7 @@ class ActiveMqSource:
                 raise NotStomp("a message without an id came from the server")
             self._arrived += 1
             receipt = _Receipt(self._life, self._arrived, message_id, ack, head)
-            received = Received(unescape(message_id), body, receipt, 2 if "\nredelivered:" in head else 1)
+            received = SourceMessage(unescape(message_id), body, receipt, 2 if "\nredelivered:" in head else 1)
             if MARK in head or self._owed:
                 self._take_again(received)
             else:
@@ -515,7 +515,7 @@ class ActiveMqSource:
         self._may_have_more = True
         self._wake()
 
-    def _take_again(self, received: Received) -> None:
+    def _take_again(self, received: SourceMessage) -> None:
         """A message that was nacked: it may be a copy, and may come too early."""
         receipt: _Receipt = received.receipt
         now = self._clock.now()
@@ -527,21 +527,21 @@ class ActiveMqSource:
         else:
             self._ready.append(received)
 
-    def _keep(self, received: Received, due: int) -> None:
+    def _keep(self, received: SourceMessage, due: int) -> None:
         """Hand it out when it is due; the server thinks that it is worked on."""
         wait = max(due - self._clock.now(), 0) / SECOND
         timer = asyncio.get_running_loop().call_later(wait, self._release, received)
         self._kept[received.receipt.message_id] = due, timer
 
-    def _release(self, received: Received) -> None:
+    def _release(self, received: SourceMessage) -> None:
         del self._kept[received.receipt.message_id]
         self._return(received)
 
-    def _return(self, received: Received) -> None:
+    def _return(self, received: SourceMessage) -> None:
         heappush(self._returned, (received.receipt.place, received))
         self._wake()
 
-    def _move(self, received: Received, due: int) -> None:
+    def _move(self, received: SourceMessage, due: int) -> None:
         """Have the server keep a copy until it is due."""
         assert self._connection is not None
         receipt: _Receipt = received.receipt
@@ -553,7 +553,7 @@ class ActiveMqSource:
         self._moving[receipt.message_id] = due
         self._connection.write(frame("SEND", fields, received.body))
 
-    def _moved(self, received: Received, due: int, problem: str | None) -> None:
+    def _moved(self, received: SourceMessage, due: int, problem: str | None) -> None:
         if not self.is_healthy:
             return  # nobody knows: `_lost` remembers it
         del self._moving[received.receipt.message_id]

@@ -22,9 +22,9 @@ from penstock.durations import SECOND
 from penstock.errors import AlreadyExists, BrokerClosed, FailedPrecondition, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig, shown_uri
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.tracker import LateAcks
-from penstock.router.source import Depth, Source
+from penstock.router.source import QueueDepth, Source
 from penstock.router.sources.penstock import Kind
 from penstock.values.lease import Lease
 from penstock.values.message import plain_text
@@ -51,7 +51,7 @@ def consumer_name(config: QueueConfig) -> str:
 
 
 class BrokerQueues:
-    """The queues of a broker in this process (`LocalQueues`). `rules` are what the Pub/Sub door made of its subscriptions."""
+    """The queues of a broker in this process (`LocalQueues`). `rules` are those of the Google Pub/Sub API's subscriptions."""
 
     def __init__(self, aio: AsyncBroker, *, projects: Projects | None = None, rules: DeliveryRules | None = None) -> None:
         self.aio = aio
@@ -95,8 +95,8 @@ class LocalSource(AsyncConsumer):
         self._is_replaced = False
         """Whether a queue of this name was deleted, whose messages may still be held."""
         self._is_due = False
-        self._acks: list[Received] = []
-        self._verdicts: dict[tuple[str, int], list[Received]] = {}
+        self._acks: list[SourceMessage] = []
+        self._verdicts: dict[tuple[str, int], list[SourceMessage]] = {}
         """Nacks and extensions, by how long."""
         self._late_acks = LateAcks()
         self._use = ExitStack()
@@ -135,7 +135,7 @@ class LocalSource(AsyncConsumer):
         """Whether it is started; the broker is in the same process."""
         return self._is_started
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """What there is, or what comes within the time."""
         until = monotonic() + int(wait * SECOND)
         while self._is_started:
@@ -153,24 +153,24 @@ class LocalSource(AsyncConsumer):
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """The message is done with."""
         self._acks.append(received)
         if not self._is_due:
             self._soon()
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """Back to the queue. With no delay nobody has tried it, so no try is counted."""
         self._verdicts.setdefault(("nack", delay), []).append(received)
         if not self._is_due:
             self._soon()
 
-    def refuse(self, received: Received, delay: int) -> None:
+    def refuse(self, received: SourceMessage, delay: int) -> None:
         """Back to the queue in a while, and no try is counted: it is held until then."""
         self.extend(received, delay + self.ack_deadline // SECOND)
         asyncio.get_running_loop().call_later(delay, self.nack, received, 0)
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """Another deadline."""
         self._verdicts.setdefault(("extend", seconds), []).append(received)
         if not self._is_due:
@@ -186,11 +186,11 @@ class LocalSource(AsyncConsumer):
             self._carry_out()
             await self._aio.durable()
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """How much is in the queue."""
         self._aio.advance()
         counts = self.counts()
-        return Depth(counts.ready, counts.in_flight + counts.delayed)
+        return QueueDepth(counts.ready, counts.in_flight + counts.delayed)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,16 +202,16 @@ class LocalSource(AsyncConsumer):
         self._is_replaced = self._is_replaced or bool(before)
         self._queues.numbers[self._alias] = (self.number, self.queue.stream)
 
-    def _received(self, leases: list[Lease]) -> Sequence[Received]:
+    def _received(self, leases: list[Lease]) -> Sequence[SourceMessage]:
         """These leases as messages, but for those that were acknowledged before."""
         stream = f"{self.queue.stream:06x}"
         found = [
-            Received(f"{lease.message.publish_at:014x}{stream}{lease.offset:010x}", lease.message.data, lease, lease.attempt)
+            SourceMessage(f"{lease.message.publish_at:014x}{stream}{lease.offset:010x}", lease.message.data, lease, lease.attempt)
             for lease in leases
         ]
         if not len(self._late_acks):
             return found
-        news: list[Received] = []
+        news: list[SourceMessage] = []
         for received in found:
             (self.ack if self._late_acks.take(received.broker_id) else news.append)(received)
         return news
@@ -245,7 +245,7 @@ class LocalSource(AsyncConsumer):
                 # when this router starts again and knows nothing of it.
                 self.settle(self._current(told), new_deadline(seconds * SECOND))
 
-    def _current(self, told: Sequence[Received]) -> list[Lease]:
+    def _current(self, told: Sequence[SourceMessage]) -> list[Lease]:
         """The leases of these messages, but for those of a queue of the same name that was deleted since."""
         if not self._is_replaced:
             return [received.receipt for received in told]
@@ -266,12 +266,12 @@ class LocalWorkSource(LocalSource):
 class LocalQueueSource(LocalWorkSource):
     """A work queue that keeps dead letters of its own, and is made when there is none."""
 
-    async def bury(self, received: Received, reason: str, error: str) -> None:
+    async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
         """Move the message to the queue's dead letters."""
         self._carry_out()
         self._aio.advance()
         leases = self._current([received])
-        if not leases or self.settle(leases, dead_letter(reason, plain_text(error[:MAX_ERROR]))):
+        if not leases or self.settle(leases, dead_letter(reason, plain_text(error[:MAX_ERROR]), attempts or None)):
             raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it is redelivered")
         await self._aio.durable()
 

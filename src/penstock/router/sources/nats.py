@@ -18,9 +18,9 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.tracker import LateAcks
-from penstock.router.source import Depth, Source, SourceContext
+from penstock.router.source import QueueDepth, Source, SourceContext
 from penstock.router.sources.nats_connection import NatsConnection, NoResponders, parse_address
 from penstock.router.sources.nats_jetstream import (
     NANOSECONDS,
@@ -80,8 +80,8 @@ class NatsSource:
         self._is_heard = False
         """Whether something came, or was asked for, since the last look."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._buffer: list[Received] = []
-        self._waiters: dict[asyncio.Future[list[Received]], int] = {}
+        self._buffer: list[SourceMessage] = []
+        self._waiters: dict[asyncio.Future[list[SourceMessage]], int] = {}
         self._gathering = 0
         """While what an earlier life left comes: how many messages. Nothing is handed out until they can be put in order."""
         self._gathered: asyncio.Event
@@ -254,7 +254,7 @@ class NatsSource:
         self._credit = 0
         self._gathered.set()
         now = self._clock.now()
-        for key in self._outbox.doubted():
+        for key in self._outbox.unconfirmed_acks():
             self._late_acks.add(key, now)
         for waiter in self._waiters:
             if not waiter.done():
@@ -272,7 +272,7 @@ class NatsSource:
 
     # ── handing out ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """Up to `want` messages in the stream's order, as soon as there is one; nothing after `wait` seconds."""
         if not self._life:
             return []
@@ -283,7 +283,7 @@ class NatsSource:
         if self._buffer and self._is_recovered:
             self._is_polled = True
             return self._take(want)
-        waiter: asyncio.Future[list[Received]] = self._loop.create_future()
+        waiter: asyncio.Future[list[SourceMessage]] = self._loop.create_future()
         self._waiters[waiter] = want
         self._is_polled = True
         self._ask()
@@ -308,7 +308,7 @@ class NatsSource:
         if not self._link and not self._is_stopping:
             raise Unavailable(str(problem) if problem else f"no connection to NATS at {self._address!r}") from problem
 
-    def _take(self, want: int) -> list[Received]:
+    def _take(self, want: int) -> list[SourceMessage]:
         taken = self._buffer[:want]
         del self._buffer[:want]
         return taken
@@ -347,7 +347,7 @@ class NatsSource:
             count, sequence = reply.split(b".")[6:8]
         broker_id = self._id_prefix + sequence.decode()
         self._open[broker_id] = reply
-        received = Received(broker_id, body, reply, int(count))
+        received = SourceMessage(broker_id, body, reply, int(count))
         if self._late_acks and self._late_acks.take(delivery_of(reply).key):
             self.ack(received)
         else:
@@ -415,7 +415,7 @@ class NatsSource:
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """The message is done with."""
         reply = self._open.get(received.broker_id)
         # An older delivery of this message will do, but not a message of a stream that had the same name and number.
@@ -423,13 +423,13 @@ class NatsSource:
             del self._open[received.broker_id]
             self._outbox.ack(reply)
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """The message is to be handed out again after so many seconds; 0: at once, before what was never handed out."""
         if self._open.get(received.broker_id) == received.receipt:
             del self._open[received.broker_id]
             self._outbox.nak(received.receipt, delay)
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """The message is still worked on: its lease runs for so many seconds from now, or for longer."""
         if self._open.get(received.broker_id) == received.receipt:
             is_longer = self.lease_seconds is not None and seconds > self.lease_seconds
@@ -455,12 +455,12 @@ class NatsSource:
             raise Unavailable(f"no connection to NATS at {self._address!r}")
         return f"{self._id_prefix}{await self._jetstream.publish(body)}"
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """How much is in the queue, of what this consumer takes."""
         if not self._link:
             return None
         info = await self._jetstream.info()
-        return Depth(info.num_pending, info.num_ack_pending)
+        return QueueDepth(info.num_pending, info.num_ack_pending)
 
     def _soon(self) -> None:
         self._loop.call_soon(self._send)
@@ -471,12 +471,12 @@ class NatsSource:
             self._link.write(commands)
 
 
-def _end(waiter: asyncio.Future[list[Received]]) -> None:
+def _end(waiter: asyncio.Future[list[SourceMessage]]) -> None:
     if not waiter.done():
         waiter.set_result([])
 
 
-def _place(received: Received) -> int:
+def _place(received: SourceMessage) -> int:
     return delivery_of(received.receipt).sequence
 
 

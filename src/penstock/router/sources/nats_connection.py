@@ -1,6 +1,7 @@
 """One connection to a NATS server: the wire format, subscriptions, requests. It knows neither JetStream nor reconnecting.
 
-The URI of a consumer is `nats://[user:password@|token@]host[:4222][,host…]/STREAM/CONSUMER[?subject=orders.>][&ca=FILE]`.
+The URI of a consumer is `nats://[user:password@|token@]host[:4222][,host…]/STREAM/CONSUMER[?subject=orders.>][&ca=FILE]`, with
+`&nkey=FILE` or `&creds=FILE` where users have keys.
 
 Lean on purpose: a message costs about two microseconds here. A read's bytes are cut up by `find` and slices, a subscription's
 messages go straight to its handler, and the consumer is notified once for each read, when all of it is passed on.
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from penstock.errors import FailedPrecondition, InvalidArgument, Unavailable
+from penstock.router.sources.nats_keys import signed
 
 PORT = 4222
 WANTED = "nats://[user:password@]host[:4222]/STREAM/CONSUMER[?subject=orders.>]"
@@ -46,6 +48,10 @@ class NatsAddress(msgspec.Struct, frozen=True):
     """Whether only an encrypted connection will do. One is also made where the server asks for it."""
     ca: str = ""
     """A file of certificates to trust; "": those that the machine trusts."""
+    nkey: str = ""
+    """A file with the seed of a user."""
+    creds: str = ""
+    """A file with the JWT and the seed of a user."""
 
     def __repr__(self) -> str:
         hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.servers)
@@ -69,8 +75,11 @@ def parse_address(uri: str) -> NatsAddress:
         if not _NAME.fullmatch(name):
             raise InvalidArgument.of(f"the {kind} in the queue's URI", name, "a name without blanks and . * > / \\", hint=WANTED)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := options.keys() - {"subject", "ca"}:
-        raise InvalidArgument.of("an option in the queue's URI", min(unknown), "subject or ca", hint=WANTED)
+    if unknown := options.keys() - {"subject", "ca", "nkey", "creds"}:
+        raise InvalidArgument.of("an option in the queue's URI", min(unknown), "subject, ca, nkey or creds", hint=WANTED)
+    ways = [bool(who), *(name in options for name in ("nkey", "creds"))]
+    if sum(ways) > 1:
+        raise InvalidArgument.of("the queue's URI", plain, "one of user and password, a token, nkey and creds", hint=WANTED)
     subject = options.get("subject", "")
     if "subject" in options and not _is_subject(subject):
         raise InvalidArgument.of("the subject in the queue's URI", subject, "words with dots between them, * and > among them")
@@ -84,6 +93,8 @@ def parse_address(uri: str) -> NatsAddress:
         "" if colon else unquote(user),
         parts.scheme == "tls",
         options.get("ca", ""),
+        options.get("nkey", ""),
+        options.get("creds", ""),
     )
 
 
@@ -122,6 +133,7 @@ class NoResponders(Exception):
 class _Info(msgspec.Struct):
     tls_required: bool = False
     tls_available: bool = False
+    nonce: str = ""
 
 
 _info = msgspec.json.Decoder(_Info).decode
@@ -190,6 +202,8 @@ class NatsConnection(asyncio.Protocol):
                 greeting["auth_token"] = address.token
             elif address.user:
                 greeting |= {"user": address.user, "pass": address.password}
+            elif address.nkey or address.creds:
+                greeting |= signed(info.nonce, nkey=address.nkey, creds=address.creds)
             connection.write(b"CONNECT %b\r\n" % msgspec.json.encode(greeting))
             await connection.ping()
         except BaseException:
@@ -197,7 +211,7 @@ class NatsConnection(asyncio.Protocol):
             if connection.problem.lower().startswith(REFUSED):
                 raise FailedPrecondition(
                     f"NATS at {address!r} refuses these credentials: {connection.problem}",
-                    hint="look at the user and the password, or the token, in the queue's URI",
+                    hint="look at the user and the password, the token, or the key file in the queue's URI",
                 ) from None
             raise
         connection._subscribe_inbox()

@@ -366,7 +366,7 @@ class Outbox:
         self._leases, self._naks, self._acks = [], [], []
         return commands
 
-    def doubted(self) -> Iterator[str]:
+    def unconfirmed_acks(self) -> Iterator[str]:
         """Keys of messages that were acked lately: the connection is lost, the server may not know it."""
         while self._acked:
             yield delivery_of(self._acked.popleft()).key

@@ -24,9 +24,9 @@ from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, PenstockError, ServerUnreachable, Unavailable
 from penstock.ids import message_id
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.tracker import LateAcks
-from penstock.router.source import Depth, Source
+from penstock.router.source import QueueDepth, Source
 from penstock.router.sources.local import MAX_ERROR, SETTINGS, consumer_name
 from penstock.router.sources.penstock import Kind
 from penstock.values.queue import NewMessage
@@ -42,7 +42,7 @@ GIVE_UP_SECONDS = 5.0
 """How long a connection is looked for before a poll says that there is none."""
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 5.0
-UNSURE_SECONDS = 10
+UNCONFIRMED_SECONDS = 10
 """How long ago an ack was confirmed that a crash of the server can undo: far more than it takes to be on disk."""
 
 
@@ -73,11 +73,11 @@ class RemoteSource:
         self._consumer = consumer_name(config)
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
-        self._came: deque[Received] = deque()
+        self._came: deque[SourceMessage] = deque()
         """For the next poll."""
         self._since = 0
         """When the oldest of them came."""
-        self._held: dict[int, Received] = {}
+        self._held: dict[int, SourceMessage] = {}
         """What is handed out, by the offset of its message: its latest delivery."""
         self._parked: dict[int, tuple[int, int]] = {}
         """What was nacked with a delay, by offset: its delivery, and until when its lease holds it. A message that has to wait is
@@ -148,7 +148,7 @@ class RemoteSource:
         """Whether the stream is open."""
         return self._channel is not None
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
         """What came, or what comes within the time."""
         until = monotonic() + int(wait * SECOND)
         while self._link is not None:
@@ -165,7 +165,7 @@ class RemoteSource:
 
     # ── settling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """The message is done with, whichever of its deliveries this is."""
         held = self._held.pop(frames.offset_of(received.receipt), None)
         if held is not None:
@@ -176,7 +176,7 @@ class RemoteSource:
                 self._late_acks.add(held.broker_id, monotonic())
             self._soon()
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """Back to the queue. With no delay nobody has tried it, so no try is counted."""
         if self._holds(received):
             offset = frames.offset_of(received.receipt)
@@ -189,7 +189,7 @@ class RemoteSource:
                 self._return_unseen()
             self._soon()
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """Another deadline."""
         if self._holds(received):
             self._deadlines.setdefault(seconds, []).append(received.receipt)
@@ -206,7 +206,7 @@ class RemoteSource:
         while (teller := self._teller) is not None and not teller.done():
             await asyncio.wait([teller])
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """How much is in the queue; what lies here for the next poll was handed to nobody."""
         link = self._link
         if link is None:
@@ -217,7 +217,7 @@ class RemoteSource:
         else:
             stats = await link.call(Operations.subscription_stats, self._name)
             ready, hidden = stats.ready, stats.in_flight + stats.delayed
-        return Depth(ready + len(self._came), hidden - len(self._came))
+        return QueueDepth(ready + len(self._came), hidden - len(self._came))
 
     # ── as a receiver ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,7 +230,7 @@ class RemoteSource:
             message = delivery.message
             self._parked.pop(delivery.offset, None)
             self._came.append(
-                Received(
+                SourceMessage(
                     message_id(message.publish_at, stream, delivery.offset),
                     message.data,
                     frames.receipt(delivery.offset, delivery.attempt, delivery.epoch),
@@ -238,7 +238,7 @@ class RemoteSource:
                 )
             )
         if len(self._late_acks):
-            self._sift()
+            self._without_settled()
         if self._is_returning:
             self._return_unseen()
             self._soon()
@@ -322,7 +322,7 @@ class RemoteSource:
             if not arrived.done():
                 arrived.set_result(None)
 
-    def _handed_out(self, want: int) -> list[Received]:
+    def _handed_out(self, want: int) -> list[SourceMessage]:
         found = [self._came.popleft() for _ in range(min(want, len(self._came)))]
         for received in found:
             self._held[frames.offset_of(received.receipt)] = received
@@ -341,12 +341,12 @@ class RemoteSource:
         self._parked[offset] = receipt, now + (delay + self._lease) * SECOND
         self._deadlines.setdefault(delay, []).append(receipt)
 
-    def _holds(self, received: Received) -> bool:
+    def _holds(self, received: SourceMessage) -> bool:
         """Whether this is the latest delivery of a message that is handed out."""
         held = self._held.get(frames.offset_of(received.receipt))
         return held is not None and held.receipt == received.receipt
 
-    def _sift(self) -> None:
+    def _without_settled(self) -> None:
         """Ack again what came again though it is done with."""
         came, self._came = self._came, deque()
         for received in came:
@@ -359,9 +359,9 @@ class RemoteSource:
     def _watch(self) -> None:
         """Look after what nobody polls for."""
         if self._came and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._lease / 4, self._tire)
+            self._timer = asyncio.get_running_loop().call_later(self._lease / 4, self._release_idle)
 
-    def _tire(self) -> None:
+    def _release_idle(self) -> None:
         """Give back what nobody has polled for."""
         self._timer = None
         if self._link is None or not self._came:
@@ -426,10 +426,10 @@ class RemoteSource:
             if receipt in late:
                 self._late_acks.add(name, now)
         if late:
-            self._sift()
+            self._without_settled()
         if ids:
             self._recent.append((now, ids))
-        while self._recent and self._recent[0][0] < now - UNSURE_SECONDS * SECOND:
+        while self._recent and self._recent[0][0] < now - UNCONFIRMED_SECONDS * SECOND:
             self._recent.popleft()
 
 
@@ -445,12 +445,13 @@ class RemoteQueueSource(RemoteSource):
         except ServerUnreachable as error:
             raise Unavailable(str(error)) from None
 
-    async def bury(self, received: Received, reason: str, error: str) -> None:
-        """Move the message to the queue's dead letters; the reason is told with the error."""
+    async def dead_letter(self, received: SourceMessage, reason: str, error: str, attempts: int) -> None:
+        """Move the message to the queue's dead letters; the error text has the reason and the attempts of this router."""
         channel, receipt = await self._connected(), received.receipt
         if channel is None or not self._holds(received):
             raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
-        text = f"{reason}: {error}" if error else reason
+        told = f"{reason} after {attempts} attempts" if attempts > 1 else reason
+        text = f"{told}: {error}" if error else told
         if await channel.confirm([], [Nack(receipt, requeue=False, error=text[:MAX_ERROR])], []):
             raise FailedPrecondition(f"the message {received.broker_id} is not held any more: it comes again")
         self._held.pop(frames.offset_of(receipt), None)

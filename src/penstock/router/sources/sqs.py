@@ -6,8 +6,8 @@
     extend  the same; SQS lets nobody hold a message for more than 12 hours in all
 
 The groups of a FIFO queue are the queue's own order: it hands nothing out of a group while something of it is handed out. The
-group by which the router orders is in the message's body. A long poll that `stop` cuts may have been answered at that moment:
-such a message comes again when its lease ends.
+group by which the router orders is in the message's body. SQS continues a long poll whose caller is gone, and may deliver
+messages to it: they stay hidden until their lease ends. So the router awaits its polls before it stops (`polls_at_server`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from penstock.clock import Clock
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, PenstockError, Unavailable
 from penstock.router.core.config import QueueConfig
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.core.tracker import LateAcks
-from penstock.router.source import Depth, SourceContext
+from penstock.router.source import QueueDepth, SourceContext
 from penstock.router.sources.sqs_api import BUSY, Refusal, SqsApi, address_of
 
 BATCH = 10
@@ -166,7 +166,8 @@ def open_source(config: QueueConfig, context: SourceContext) -> SqsSource:
     if not 1 <= config.visibility_timeout <= MAX_VISIBILITY:
         raise InvalidArgument.of("visibilityTimeout", config.visibility_timeout, f"1 to {MAX_VISIBILITY} seconds")
     address = address_of(config.uri, context.environment)
-    return SqsSource(SqsApi(address, context.environment, context.clock), config, context.clock)
+    api = SqsApi(address, context.environment, context.clock)
+    return SqsSource(api, config, context.clock, max_messages=context.sqs_max_messages, wait_seconds=context.sqs_wait_seconds)
 
 
 class _Message(msgspec.Struct, rename="pascal", gc=False):
@@ -214,16 +215,28 @@ class _Held(msgspec.Struct, gc=False):
 class SqsSource:
     """One SQS queue."""
 
-    def __init__(self, api: SqsApi, config: QueueConfig, clock: Clock) -> None:
+    polls_at_server = True
+
+    def __init__(
+        self,
+        api: SqsApi,
+        config: QueueConfig,
+        clock: Clock,
+        *,
+        max_messages: int = BATCH,
+        wait_seconds: int = POLL_SECONDS,
+    ) -> None:
         self.lease_seconds: float | None = float(config.visibility_timeout)
         self._api = api
         self._name = config.name
         self._visibility = config.visibility_timeout
         self._is_fifo = api.address.is_fifo
         self._clock = clock
+        self._max_messages = max_messages
+        self._wait_seconds = wait_seconds
         self._is_running = False
         self._is_healthy = False
-        self._polls: set[asyncio.Task[list[Received]]] = set()
+        self._polls: set[asyncio.Task[list[SourceMessage]]] = set()
         self._pauses: deque[float] = deque()  # one for each partial batch: the moment before which its poller does not ask again
         self._unanswered: list[str] = []
         self._held: dict[str, _Held] = {}  # in the order in which they were received
@@ -262,11 +275,12 @@ class SqsSource:
         """Whether the last call found the server."""
         return self._is_healthy
 
-    async def poll(self, want: int, wait: float) -> Sequence[Received]:
-        """Up to `want` messages, at most 10; nothing after `wait` seconds, rounded up to whole ones, at most 20."""
+    async def poll(self, want: int, wait: float) -> Sequence[SourceMessage]:
+        """Up to `want` messages, at most `max_messages`; none after `wait` seconds, rounded up, at most `wait_seconds`."""
         if not self._is_running or want < 1:
             return ()
-        poll = asyncio.get_running_loop().create_task(self._poll(min(want, BATCH), math.ceil(max(0, min(wait, POLL_SECONDS)))))
+        seconds = math.ceil(max(0, min(wait, self._wait_seconds)))
+        poll = asyncio.get_running_loop().create_task(self._poll(min(want, self._max_messages), seconds))
         self._polls.add(poll)
         try:
             received = await poll
@@ -282,7 +296,7 @@ class SqsSource:
             self._polls.discard(poll)
         return received if self._is_running else ()  # stopping gives back what came at the last moment
 
-    def ack(self, received: Received) -> None:
+    def ack(self, received: SourceMessage) -> None:
         """Delete the message."""
         broker_id = received.broker_id
         held = self._held.pop(broker_id, None)
@@ -292,12 +306,12 @@ class SqsSource:
         self._changes.drop(broker_id)
         self._deletes.put(Entry(broker_id, received.receipt if held is None else held.receipt))
 
-    def nack(self, received: Received, delay: int) -> None:
+    def nack(self, received: SourceMessage, delay: int) -> None:
         """Make the message visible after so many seconds, 12 hours at most."""
         held = self._held.pop(received.broker_id, None)
         self._set_visibility(received, held, max(0, min(delay, _longest(held))))
 
-    def extend(self, received: Received, seconds: int) -> None:
+    def extend(self, received: SourceMessage, seconds: int) -> None:
         """Keep the message hidden for so many seconds from now, as far as SQS lets it be."""
         held = self._held.get(received.broker_id)
         if (limit := _longest(held)) > 0:
@@ -311,11 +325,11 @@ class SqsSource:
         """Return when everything told so far is carried out, or given up."""
         await asyncio.gather(self._deletes.flush(), self._changes.flush())
 
-    async def depth(self) -> Depth | None:
+    async def depth(self) -> QueueDepth | None:
         """What SQS says it holds: about."""
         found = await self._attributes(*_DEPTH)
         visible, not_visible, delayed = (int(found.get(name, 0)) for name in _DEPTH)
-        return Depth(visible, not_visible + delayed)
+        return QueueDepth(visible, not_visible + delayed)
 
     async def send(self, body: bytes, group: str) -> str:
         """Put a message on the queue; of a FIFO queue in the group, so that SQS keeps the order of the router."""
@@ -326,7 +340,7 @@ class SqsSource:
             parameters["MessageDeduplicationId"] = token_hex()
         return _read(_sent, await self._call("SendMessage", **parameters)).message_id
 
-    def _set_visibility(self, received: Received, held: _Held | None, seconds: int) -> None:
+    def _set_visibility(self, received: SourceMessage, held: _Held | None, seconds: int) -> None:
         if self._is_running:
             receipt = received.receipt if held is None else held.receipt
             self._changes.put(Entry(received.broker_id, receipt, seconds))
@@ -346,7 +360,7 @@ class SqsSource:
         self._is_healthy = True
         return answer
 
-    async def _poll(self, want: int, wait: int) -> list[Received]:
+    async def _poll(self, want: int, wait: int) -> list[SourceMessage]:
         loop = asyncio.get_running_loop()
         if self._pauses:
             await asyncio.sleep(self._pauses.popleft() - loop.time())
@@ -363,7 +377,7 @@ class SqsSource:
             self._held.pop(broker_id, None)
             self._held[broker_id] = _Held(receipt, now)
             count = int(message.attributes.get("ApproximateReceiveCount", 1))
-            received.append(Received(broker_id, message.body.encode(), receipt, count))
+            received.append(SourceMessage(broker_id, message.body.encode(), receipt, count))
         return received
 
     async def _receive(self, want: int, wait: int) -> list[_Message]:

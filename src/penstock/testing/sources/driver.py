@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import Unavailable
-from penstock.router.core.message import Received
+from penstock.router.core.message import SourceMessage
 from penstock.router.source import Source
 
 SHORT: Final = 2
@@ -55,9 +55,9 @@ class Abilities:
     most_held: int = MANY
     """How many messages may be handed out at a time."""
     keeps_dead: bool = False
-    """The source fulfils `KeepsDead`."""
+    """The source fulfils `KeepsDeadLetters`."""
     takes_messages: bool = True
-    """The source fulfils `TakesMessages`."""
+    """The source fulfils `AcceptsMessages`."""
 
 
 class SourceDriver(Protocol):
@@ -125,7 +125,7 @@ async def started(driver: SourceDriver, lease_seconds: int = LONG) -> AsyncItera
         await source.stop()
 
 
-async def some(source: Source, want: int, patience: float = PATIENCE) -> Sequence[Received]:
+async def some(source: Source, want: int, patience: float = PATIENCE) -> Sequence[SourceMessage]:
     """At least one message, and at most so many, of a server that may have to be found again first."""
     until = monotonic() + int(patience * SECOND)
     while monotonic() < until:
@@ -137,9 +137,9 @@ async def some(source: Source, want: int, patience: float = PATIENCE) -> Sequenc
     raise AssertionError(f"broken promise: a message is handed out within {patience:.0f} s")
 
 
-async def take(source: Source, count: int, patience: float = PATIENCE) -> list[Received]:
+async def take(source: Source, count: int, patience: float = PATIENCE) -> list[SourceMessage]:
     """Exactly so many messages, with as many polls as it takes."""
-    taken: list[Received] = []
+    taken: list[SourceMessage] = []
     while len(taken) < count:
         taken += await some(source, count - len(taken), patience)
     return taken
@@ -153,14 +153,14 @@ async def emptied(driver: SourceDriver) -> None:
     equal(left, 0, "nothing is left in the queue")
 
 
-def same_again(driver: SourceDriver, first: Received, again: Received, *, is_counted: bool = True) -> None:
+def same_again(driver: SourceDriver, first: SourceMessage, again: SourceMessage, *, is_counted: bool = True) -> None:
     """The second is the first one, handed out once more. Where nobody tried it, the source may leave it uncounted."""
     equal((again.broker_id, again.body), (first.broker_id, first.body), "the same message comes again, with the same id")
     if driver.can.counts and is_counted:
         equal(again.count, first.count + 1, "the delivery is counted")
 
 
-def same_bodies(driver: SourceDriver, seen: Iterable[Received], wanted: Sequence[bytes], promise: str) -> None:
+def same_bodies(driver: SourceDriver, seen: Iterable[SourceMessage], wanted: Sequence[bytes], promise: str) -> None:
     """These messages came, and in this order where the server keeps one."""
     found = [received.body for received in seen]
     equal(found if driver.can.keeps_order else sorted(found), [*wanted] if driver.can.keeps_order else sorted(wanted), promise)

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
-from penstock.router.core.message import Received
-from penstock.router.source import Depth
+from penstock.router.core.message import SourceMessage
+from penstock.router.source import QueueDepth
 from penstock.testing.sources.driver import (
     MANY,
     PATIENCE,
@@ -31,7 +31,7 @@ async def everything_is_handed_out_once_and_in_order(driver: SourceDriver) -> No
     sent = bodies(500)
     await driver.send(sent)
     async with started(driver) as source:
-        seen: list[Received] = []
+        seen: list[SourceMessage] = []
         while len(seen) < len(sent):
             batch = await some(source, 50)
             seen += batch
@@ -49,7 +49,7 @@ async def a_poll_hands_out_no_more_than_it_was_asked_for(driver: SourceDriver) -
     sent = bodies(7)
     await driver.send(sent)
     async with started(driver) as source:
-        seen: list[Received] = []
+        seen: list[SourceMessage] = []
         while len(seen) < len(sent):
             batch = await some(source, 2)
             holds(len(batch) <= 2, "a poll for 2 gives at most 2")
@@ -87,7 +87,7 @@ async def pollers_at_the_same_time_share_the_messages(driver: SourceDriver) -> N
     sent = bodies(300)
     await driver.send(sent)
     async with started(driver) as source:
-        seen: list[Received] = []
+        seen: list[SourceMessage] = []
 
         async def take() -> None:
             while len(seen) < len(sent):
@@ -102,7 +102,7 @@ async def polls_that_are_cancelled_lose_nothing(driver: SourceDriver) -> None:
     """What arrived for them is handed to the next polls, in order."""
     sent = bodies(60)
     async with started(driver) as source:
-        seen: list[Received] = []
+        seen: list[SourceMessage] = []
         for first in range(0, len(sent), 6):
             polls = [asyncio.ensure_future(source.poll(2, PATIENCE)) for _ in range(3)]
             await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def bodies_come_as_they_were_sent(driver: SourceDriver) -> None:
 async def what_is_sent_through_a_source_is_handed_out(driver: SourceDriver) -> None:
     """In the order of its group, and under the id that sending it returned."""
     async with started(driver) as source:
-        send: Callable[[bytes, str], Awaitable[str]] = source.send  # type: ignore[attr-defined]  # of `TakesMessages`
+        send: Callable[[bytes, str], Awaitable[str]] = source.send  # type: ignore[attr-defined]  # of `AcceptsMessages`
         sent = bodies(5)
         ids = [await send(body, "a group, of any text: \u00fc") for body in sent]
         seen = await take(source, len(sent))
@@ -176,8 +176,8 @@ async def the_depth_is_known_or_said_to_be_unknown(driver: SourceDriver) -> None
         held = await take(source, 4)
         depth = await source.depth()
         until = monotonic() + int(PATIENCE * SECOND)
-        while depth is not None and depth != Depth(6, 4) and monotonic() < until:
+        while depth is not None and depth != QueueDepth(6, 4) and monotonic() < until:
             await asyncio.sleep(0.05)
             depth = await source.depth()
-        holds(depth is None or depth == Depth(6, 4), f"6 wait and 4 are handed out, but {depth} is what it says")
+        holds(depth is None or depth == QueueDepth(6, 4), f"6 wait and 4 are handed out, but {depth} is what it says")
         equal(len(held), 4, "4 are handed out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.clock import monotonic
-from penstock.router.source import KeepsDead
+from penstock.router.source import KeepsDeadLetters
 from penstock.testing.sources.driver import (
     EARLY,
     PATIENCE,
@@ -184,7 +184,7 @@ async def what_is_buried_is_not_handed_out_again(driver: SourceDriver) -> None:
     await driver.send(sent)
     async with started(driver) as source:
         held = await take(source, 4)
-        await cast(KeepsDead, source).bury(held[1], "malformed", "no id")
+        await cast(KeepsDeadLetters, source).dead_letter(held[1], "malformed", "no id", 0)
         for received in (held[0], held[2], held[3]):
             source.ack(received)
         await source.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.core.clock_watch import ClockWatch, Jump
+from penstock.broker.core.clock_watch import ClockJump, ClockWatch
 from penstock.durations import DAY, SECOND
 
 NOW = 1_000 * DAY
@@ -15,7 +15,7 @@ def test_time_that_passes_is_no_jump_nor_is_a_step_of_a_day() -> None:
     assert not watch.look(NOW + 31 * DAY, 30 * DAY)
     assert not watch.look(NOW + 32 * DAY, 30 * DAY)
     assert watch.look(NOW + 33 * DAY + 1, 30 * DAY)
-    assert watch.jump == Jump(NOW + 32 * DAY, NOW + 33 * DAY + 1 + HOUR)
+    assert watch.jump == ClockJump(NOW + 32 * DAY, NOW + 33 * DAY + 1 + HOUR)
 
 
 def test_a_jump_lasts_for_an_hour_of_the_steady_clock() -> None:
@@ -31,7 +31,7 @@ def test_a_second_jump_starts_the_hour_again_and_keeps_the_last_plausible_time()
     watch = ClockWatch(NOW, 0, NOW, None)
     watch.look(NOW + 2 * DAY, 0)
     assert watch.look(NOW + 9 * DAY, HOUR // 2)
-    assert watch.jump == Jump(NOW, NOW + 9 * DAY + HOUR)
+    assert watch.jump == ClockJump(NOW, NOW + 9 * DAY + HOUR)
     assert not watch.look(NOW + 9 * DAY + HOUR // 2, HOUR)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidArgument
-from penstock.http.client.allowed_addresses import Reach
+from penstock.http.client.allowed_addresses import AllowedAddresses
 
 PUBLIC = [
     "1.1.1.1",
@@ -137,26 +137,26 @@ def test_the_table_is_long_enough() -> None:
 def test_a_public_address_may_be_called(subtests: pytest.Subtests) -> None:
     for address in PUBLIC:
         with subtests.test(address=address):
-            assert Reach().may_connect("hooks.example", address, 443)
+            assert AllowedAddresses().may_connect("hooks.example", address, 443)
 
 
 def test_any_other_address_may_be_called_only_if_the_operator_says_so(subtests: pytest.Subtests) -> None:
     for address in ADDRESSES_INSIDE:
         with subtests.test(address=address):
             for allow in ((), ("other.example", "*.example.com", "198.51.100.77", "fd77::/16", "hooks.example:444")):
-                assert not Reach(allow).may_connect("hooks.example", address, 443)
-                assert not Reach(allow).may_connect(address, address, 443)
+                assert not AllowedAddresses(allow).may_connect("hooks.example", address, 443)
+                assert not AllowedAddresses(allow).may_connect(address, address, 443)
             for name in ("hooks.example", "*.example", "h*.example", "hooks.example:443", "HOOKS.example"):
-                assert Reach([name]).may_connect("hooks.example", address, 443)
-            assert Reach(["0.0.0.0/0", "::/0"]).may_connect("hooks.example", address, 443)
-            assert not Reach(["0.0.0.0/0:80", "[::/0]:80"]).may_connect("hooks.example", address, 443)
+                assert AllowedAddresses([name]).may_connect("hooks.example", address, 443)
+            assert AllowedAddresses(["0.0.0.0/0", "::/0"]).may_connect("hooks.example", address, 443)
+            assert not AllowedAddresses(["0.0.0.0/0:80", "[::/0]:80"]).may_connect("hooks.example", address, 443)
 
 
 def test_what_is_no_address_is_never_connected_to(subtests: pytest.Subtests) -> None:
     for text in NO_ADDRESSES:
         with subtests.test(ascii(text)[:50]):
-            assert not Reach().may_connect("hooks.example", text, 443)
-            assert not Reach(["0.0.0.0/0", "::/0", "*.example", "localhost"]).may_connect("hooks.example", text, 443)
+            assert not AllowedAddresses().may_connect("hooks.example", text, 443)
+            assert not AllowedAddresses(["0.0.0.0/0", "::/0", "*.example", "localhost"]).may_connect("hooks.example", text, 443)
 
 
 NETWORKS = [
@@ -212,7 +212,7 @@ def test_a_network_is_open_whatever_name_leads_there(subtests: pytest.Subtests) 
     for pattern, address, port, is_open in NETWORKS:
         with subtests.test(pattern=pattern, address=address):
             for host in ("hooks.example", address, "", "\\"):
-                assert Reach(["other.example", pattern]).may_connect(host, address, port) is is_open
+                assert AllowedAddresses(["other.example", pattern]).may_connect(host, address, port) is is_open
 
 
 NAMES = [
@@ -249,7 +249,7 @@ def test_a_name_that_was_allowed_may_lead_anywhere(subtests: pytest.Subtests) ->
     for pattern, host, port, is_open in NAMES:
         with subtests.test(pattern=pattern, host=host):
             for address in ("127.0.0.1", "169.254.169.254", "fd00::1"):
-                assert Reach(["other.example", pattern]).may_connect(host, address, port) is is_open
+                assert AllowedAddresses(["other.example", pattern]).may_connect(host, address, port) is is_open
 
 
 BAD: list[tuple[Any, str]] = [
@@ -308,11 +308,11 @@ def test_a_pattern_that_cannot_be_meant_is_refused_with_what_was_wanted(subtests
     for pattern, wanted in BAD:
         with subtests.test(ascii(pattern)[:50]):
             with pytest.raises(InvalidArgument, match="allow_targets is ") as refused:
-                Reach(["fine.example", pattern])
+                AllowedAddresses(["fine.example", pattern])
 
             assert f"wanted {wanted}" in str(refused.value).replace("the first address of the network: ", "")
             assert refused.value.hint
 
 
 def test_a_pattern_full_of_stars_takes_no_time() -> None:
-    assert not Reach(["*a" * 100 + ".internal"]).may_connect("a" * 5000, "127.0.0.1", 80)
+    assert not AllowedAddresses(["*a" * 100 + ".internal"]).may_connect("a" * 5000, "127.0.0.1", 80)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.access import Keyring, Principal, Verb
 from penstock.hub.broker.tokens import KeyringVerifier, TokenIdentity
-from penstock.hub.core.identity import ANYBODY, Identity
+from penstock.hub.core.identity import ANONYMOUS, Identity
 from penstock.hub.core.refusal import Refusal
 from penstock.testing import ManualClock
 
@@ -109,7 +109,7 @@ def test_who_was_let_in_stays_until_the_token_is_revoked(tmp_path: Path) -> None
         verifier.check(page)
     assert (refused.value.code, refused.value.reason, refused.value.retryable) == ("unauthorized", "invalid_token", False)
     verifier.check(stays)
-    verifier.check(ANYBODY)  # who has not shown a token yet
+    verifier.check(ANONYMOUS)  # who has not shown a token yet
 
     (tmp_path / "tokens.json").write_text("{")
     clock.advance(2)
@@ -128,4 +128,4 @@ def test_a_damaged_file_of_tokens_is_a_reason_to_come_again(tmp_path: Path) -> N
 
 
 def test_it_is_known_how_many_names_a_topic_is_held_against() -> None:
-    assert [identity(*names).breadth for names in ((), ("a",), ("a", "b*"))] == [1, 1, 2]
+    assert [identity(*names).pattern_count for names in ((), ("a",), ("a", "b*"))] == [1, 1, 2]

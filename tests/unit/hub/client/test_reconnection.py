@@ -6,13 +6,21 @@ import pytest
 
 from penstock.durations import SECOND
 from penstock.errors import FailedPrecondition, PenstockError, Unauthenticated
-from penstock.hub.client.core.reconnection import FORGOTTEN, MAXIMUM, SETTLED, Pace, Returning, close_of, final_error
+from penstock.hub.client.core.reconnection import (
+    FORGOTTEN,
+    MAXIMUM,
+    SETTLED,
+    ReconnectDelays,
+    RequestPacing,
+    close_of,
+    final_error,
+)
 from penstock.hub.core import close_codes
 from penstock.hub.core.close_codes import CLOSES, Close
 
 
 def test_the_first_try_is_at_once_and_each_later_one_waits_twice_as_long_up_to_half_a_minute() -> None:
-    returning = Returning()
+    returning = ReconnectDelays()
 
     waits = [returning.wait(0, 0.0) for _ in range(8)]
 
@@ -20,7 +28,7 @@ def test_the_first_try_is_at_once_and_each_later_one_waits_twice_as_long_up_to_h
 
 
 def test_chance_takes_off_up_to_a_half() -> None:
-    returning = Returning()
+    returning = ReconnectDelays()
     returning.wait(0, 0.0)
 
     assert returning.wait(0, 1.0) == SECOND // 2
@@ -28,7 +36,7 @@ def test_chance_takes_off_up_to_a_half() -> None:
 
 
 def test_a_connection_that_lasted_makes_the_next_failure_a_first_one() -> None:
-    returning = Returning()
+    returning = ReconnectDelays()
     for _ in range(6):
         returning.wait(0, 0.0)
 
@@ -37,7 +45,7 @@ def test_a_connection_that_lasted_makes_the_next_failure_a_first_one() -> None:
 
 
 def test_a_thousand_failures_wait_no_longer_than_the_longest() -> None:
-    returning = Returning()
+    returning = ReconnectDelays()
 
     assert max(returning.wait(0, 0.0) for _ in range(1_000)) == MAXIMUM
 
@@ -90,13 +98,13 @@ MILLISECOND = SECOND // 1_000
 
 
 def test_nobody_waits_before_anybody_was_refused() -> None:
-    pace = Pace()
+    pace = RequestPacing()
 
     assert [pace.turn(0) for _ in range(1_000)] == [0] * 1_000
 
 
 def test_those_that_were_refused_together_come_back_one_after_another() -> None:
-    pace = Pace()
+    pace = RequestPacing()
     for _ in range(3):
         pace.refused(now=0, retry_after=5 * MILLISECOND, gap=MILLISECOND)
 
@@ -104,7 +112,7 @@ def test_those_that_were_refused_together_come_back_one_after_another() -> None:
 
 
 def test_a_refusal_on_the_way_moves_nobody_forward() -> None:
-    pace = Pace()
+    pace = RequestPacing()
     pace.refused(now=0, retry_after=0, gap=10 * MILLISECOND)
     pace.turn(0)
     pace.turn(0)
@@ -115,7 +123,7 @@ def test_a_refusal_on_the_way_moves_nobody_forward() -> None:
 
 
 def test_a_client_that_had_nothing_to_say_for_a_while_is_free_again() -> None:
-    pace = Pace()
+    pace = RequestPacing()
     pace.refused(now=0, retry_after=0, gap=MILLISECOND)
     pace.turn(0)
 

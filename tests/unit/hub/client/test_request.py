@@ -12,7 +12,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.hub.client.request import TooFast, error_of
+from penstock.hub.client.request import SlowDown, error_of
 from penstock.hub.core import messages as wire
 
 PUBLISH, SUBSCRIBE, ASK = wire.Publish("orders", "x"), wire.Subscribe("orders/#"), wire.TopicInfo("orders")
@@ -32,9 +32,9 @@ def test_a_refusal_becomes_an_error(subtests: pytest.Subtests) -> None:
         ("unauthorized", {"reason": "keys_unavailable", "retryable": True}, wire.Connect(), Unavailable, "no good"),
         ("invalid_token", {"reason": "keys_unavailable", "retryable": True}, wire.RefreshToken("x"), Unavailable, "no good"),
         ("unauthorized", {}, ASK, FailedPrecondition, "no good"),
-        ("rate_limited", {"retryAfter": 0.25}, PUBLISH, TooFast, "0.250 s"),
-        ("rate_limited", {"retryAfter": "soon"}, PUBLISH, TooFast, "1.000 s"),
-        ("rate_limited", {"retryAfter": -3}, PUBLISH, TooFast, "0.000 s"),
+        ("rate_limited", {"retryAfter": 0.25}, PUBLISH, SlowDown, "0.250 s"),
+        ("rate_limited", {"retryAfter": "soon"}, PUBLISH, SlowDown, "1.000 s"),
+        ("rate_limited", {"retryAfter": -3}, PUBLISH, SlowDown, "0.000 s"),
         ("rate_limited", {}, wire.Register("@(a/b)", ("x",)), ResourceExhausted, "no good"),
         ("BROADCAST_LIMIT_EXCEEDED", {}, wire.Broadcast("x"), ResourceExhausted, "no good"),
         ("unknown_actor", {}, wire.Send("@(a/b)", "x"), ActorNotFound, "@(a/b)"),
@@ -68,5 +68,5 @@ def test_who_is_too_fast_learns_how_far_apart_requests_should_be(subtests: pytes
         with subtests.test(limit=limit, gap=gap):
             error = error_of(wire.Error("rate_limited", "", "", {"retryAfter": 0.5, "limit": limit}), PUBLISH)
 
-            assert isinstance(error, TooFast)
+            assert isinstance(error, SlowDown)
             assert error.gap == gap

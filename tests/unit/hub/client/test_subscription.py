@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.hub.client.core import subscription as hub_subscription
-from penstock.hub.client.core.subscription import Following, Gap
+from penstock.hub.client.core.subscription import Gap, SubscriptionProgress
 from penstock.hub.core.messages import Position
 
 LOG, OTHER = "log-1", "hub-1.7"
@@ -13,83 +13,83 @@ def at(offset: int, epoch: str = LOG) -> Position:
     return Position(epoch, offset)
 
 
-def begun(pattern: str = "orders/#", *, position: Position | None = None) -> Following:
+def begun(pattern: str = "orders/#", *, position: Position | None = None) -> SubscriptionProgress:
     """A subscription that the hub has confirmed for the first time."""
-    following = Following(pattern)
-    following.ask()
-    assert following.subscribed(position, recovered=False) is None
-    return following
+    progress = SubscriptionProgress(pattern)
+    progress.ask()
+    assert progress.subscribed(position, recovered=False) is None
+    return progress
 
 
-def resumed(following: Following, position: Position | None, *, recovered: bool) -> Gap | None:
-    following.broke()
-    following.ask()
-    return following.subscribed(position, recovered=recovered)
+def resumed(progress: SubscriptionProgress, position: Position | None, *, recovered: bool) -> Gap | None:
+    progress.broke()
+    progress.ask()
+    return progress.subscribed(position, recovered=recovered)
 
 
 def test_the_first_time_nothing_is_asked_for_and_nothing_is_missing() -> None:
-    following = Following("orders/#")
+    progress = SubscriptionProgress("orders/#")
 
-    assert following.ask() is None
-    assert following.subscribed(at(7), recovered=False) is None
+    assert progress.ask() is None
+    assert progress.subscribed(at(7), recovered=False) is None
 
 
 def test_what_comes_before_the_hub_has_confirmed_is_for_others() -> None:
-    following = Following("orders/#")
-    following.ask()
+    progress = SubscriptionProgress("orders/#")
+    progress.ask()
 
-    assert not following.takes(at(3))
-    following.subscribed(None, recovered=False)
-    assert following.takes(at(3))
+    assert not progress.takes(at(3))
+    progress.subscribed(None, recovered=False)
+    assert progress.takes(at(3))
 
 
 def test_it_is_resumed_behind_the_last_message() -> None:
-    following = begun()
-    assert following.takes(at(3))
-    assert following.takes(at(9))
+    progress = begun()
+    assert progress.takes(at(3))
+    assert progress.takes(at(9))
 
-    following.broke()
-    assert following.ask() == at(9)
+    progress.broke()
+    assert progress.ask() == at(9)
 
 
 def test_before_the_first_message_it_is_resumed_from_where_the_topic_was() -> None:
-    following = begun(position=at(41))
+    progress = begun(position=at(41))
 
-    following.broke()
-    assert following.ask() == at(41)
+    progress.broke()
+    assert progress.ask() == at(41)
 
 
 def test_what_comes_twice_is_taken_once() -> None:
-    following = begun()
+    progress = begun()
 
-    assert [following.takes(at(offset)) for offset in (4, 5, 5, 4, 6)] == [True, True, False, False, True]
+    assert [progress.takes(at(offset)) for offset in (4, 5, 5, 4, 6)] == [True, True, False, False, True]
 
 
 def test_after_a_whole_recovery_nothing_is_missing() -> None:
-    following = begun()
-    following.takes(at(3))
+    progress = begun()
+    progress.takes(at(3))
 
-    assert resumed(following, at(6), recovered=True) is None
-    assert [following.takes(at(offset)) for offset in (3, 4, 5, 6, 7)] == [False, True, True, True, True]
+    assert resumed(progress, at(6), recovered=True) is None
+    assert [progress.takes(at(offset)) for offset in (3, 4, 5, 6, 7)] == [False, True, True, True, True]
 
 
 def test_a_break_in_the_middle_of_a_recovery_begins_again_behind_the_last_that_came() -> None:
-    following = begun()
-    following.takes(at(3))
-    resumed(following, at(6), recovered=True)
-    following.takes(at(4))
+    progress = begun()
+    progress.takes(at(3))
+    resumed(progress, at(6), recovered=True)
+    progress.takes(at(4))
 
-    following.broke()
-    assert following.ask() == at(4)
+    progress.broke()
+    assert progress.ask() == at(4)
 
 
 def test_what_could_not_be_recovered_is_a_gap() -> None:
-    following = begun()
-    following.takes(at(3))
+    progress = begun()
+    progress.takes(at(3))
 
-    assert resumed(following, at(900), recovered=False) == Gap("orders/#", at(3))
-    following.broke()
-    assert following.ask() == at(900)
+    assert resumed(progress, at(900), recovered=False) == Gap("orders/#", at(3))
+    progress.broke()
+    assert progress.ask() == at(900)
 
 
 def test_a_hub_that_says_nothing_of_a_recovery_has_a_gap_even_before_the_first_message() -> None:
@@ -97,52 +97,52 @@ def test_a_hub_that_says_nothing_of_a_recovery_has_a_gap_even_before_the_first_m
 
 
 def test_a_position_that_the_user_gave_is_asked_for_and_its_gap_told() -> None:
-    following = Following("orders/eu", at(5))
+    progress = SubscriptionProgress("orders/eu", at(5))
 
-    assert following.ask() == at(5)
-    assert following.subscribed(at(90), recovered=False) == Gap("orders/eu", at(5))
+    assert progress.ask() == at(5)
+    assert progress.subscribed(at(90), recovered=False) == Gap("orders/eu", at(5))
 
 
 def test_of_several_histories_one_is_resumed_and_the_others_are_a_gap_once() -> None:
-    following = begun("#", position=None)
-    following.takes(at(3))
-    following.takes(at(0, OTHER))
+    progress = begun("#", position=None)
+    progress.takes(at(3))
+    progress.takes(at(0, OTHER))
 
-    assert resumed(following, None, recovered=True) == Gap("#", at(0, OTHER))
-    assert resumed(following, None, recovered=True) is None
+    assert resumed(progress, None, recovered=True) == Gap("#", at(0, OTHER))
+    assert resumed(progress, None, recovered=True) is None
 
 
 def test_the_history_that_the_hub_named_is_preferred_for_resuming() -> None:
-    following = begun("orders/#", position=at(2))
-    following.takes(at(3))
-    following.takes(at(0, OTHER))
+    progress = begun("orders/#", position=at(2))
+    progress.takes(at(3))
+    progress.takes(at(0, OTHER))
 
-    following.broke()
-    assert following.ask() == at(3)
+    progress.broke()
+    assert progress.ask() == at(3)
 
 
 def test_one_topic_that_begins_anew_is_resumed_in_its_new_history() -> None:
-    following = begun("orders/eu", position=at(8, "hub-1.1"))
-    following.takes(at(0, "hub-1.2"))
+    progress = begun("orders/eu", position=at(8, "hub-1.1"))
+    progress.takes(at(0, "hub-1.2"))
 
-    assert resumed(following, at(0, "hub-1.2"), recovered=True) is None
+    assert resumed(progress, at(0, "hub-1.2"), recovered=True) is None
 
 
 def test_a_message_without_a_position_is_always_taken() -> None:
-    following = begun()
+    progress = begun()
 
-    assert following.takes(None)
-    assert following.takes(None)
+    assert progress.takes(None)
+    assert progress.takes(None)
 
 
 def test_however_many_histories_it_sees_it_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_subscription, "MAX_EPOCHS", 3)
-    following = begun("#")
+    progress = begun("#")
     for number in range(5):
-        following.takes(at(9, f"hub-1.{number}"))
+        progress.takes(at(9, f"hub-1.{number}"))
 
-    assert not following.takes(at(9, "hub-1.4"))
-    assert following.takes(at(9, "hub-1.0"))  # forgotten: rather twice than not at all
+    assert not progress.takes(at(9, "hub-1.4"))
+    assert progress.takes(at(9, "hub-1.0"))  # forgotten: rather twice than not at all
 
 
 @pytest.mark.parametrize("since", [None, at(5)])

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.hub.server import heartbeat
-from penstock.hub.server.heartbeat import Pulse
+from penstock.hub.server.heartbeat import HeartbeatScheduler
 
 
 class Connection:
@@ -34,7 +34,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 def test_each_is_asked_once_a_period_and_who_does_not_answer_is_cut() -> None:
     async def scenario() -> None:
-        beat = Pulse(0.2)
+        beat = HeartbeatScheduler(0.2)
         living, dead = Connection(), Connection(answers=False)
         began = asyncio.get_running_loop().time()
         beat.add(living)
@@ -52,7 +52,7 @@ def test_each_is_asked_once_a_period_and_who_does_not_answer_is_cut() -> None:
 
 def test_those_that_came_at_once_are_not_asked_at_once() -> None:
     async def scenario() -> None:
-        beat = Pulse(0.6)
+        beat = HeartbeatScheduler(0.6)
         many = [Connection() for _ in range(heartbeat.PER_STEP * 3)]
         for one in many:
             beat.add(one)
@@ -68,7 +68,7 @@ def test_those_that_came_at_once_are_not_asked_at_once() -> None:
 
 def test_who_has_left_is_not_asked_and_leaves_no_timer() -> None:
     async def scenario() -> None:
-        beat = Pulse(0.05)
+        beat = HeartbeatScheduler(0.05)
         gone, late = Connection(), Connection()
         beat.add(gone)
         beat.discard(gone)
@@ -83,7 +83,7 @@ def test_who_has_left_is_not_asked_and_leaves_no_timer() -> None:
 
 def test_who_is_cut_may_leave_meanwhile() -> None:
     async def scenario() -> None:
-        beat = Pulse(0.05)
+        beat = HeartbeatScheduler(0.05)
 
         class Leaving(Connection):
             def abort(self) -> None:

@@ -16,7 +16,7 @@ SETTLED = 3 * SECOND
 """A client that was connected for so long has not failed again when that ends, but anew."""
 
 
-class Returning:
+class ReconnectDelays:
     """The waits of one client: none before the first try, then 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half.
 
     At random, because all clients of a hub lose it at the same moment and must not all come back at the same moment.
@@ -68,7 +68,7 @@ def final_error(close: Close | None, address: str) -> PenstockError | None:
             return FailedPrecondition(f"the hub closed the connection: {close.meaning}", hint="make another HubClient")
 
 
-class Pace:
+class RequestPacing:
     """Whose turn is when, in microseconds: at once, and after a refusal one request after another, as far apart as the hub wants.
 
     Those that were refused together must not come back together: all but one would be refused again, and a hub closes the

@@ -33,7 +33,7 @@ class Gap:
         return f"messages of {self.pattern!r} may be missing: the hub could not bring everything that came after {place}"
 
 
-class Following:
+class SubscriptionProgress:
     """One subscription, over all connections that it lives through."""
 
     __slots__ = ("_asked", "_has_begun", "_history", "_is_pattern", "_seen", "is_subscribed", "pattern")

@@ -1,4 +1,4 @@
-"""The hub's door over real sockets: who may connect, what a frame may be, how connections end, and that none harms another."""
+"""The hub's API over real sockets: who may connect, what a frame may be, how connections end, and that none harms another."""
 
 from __future__ import annotations
 
@@ -6,28 +6,43 @@ import asyncio
 import json
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import aiohttp
+import jwt
 import pytest
 
 from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.durations import SECOND
-from penstock.errors import Unauthenticated
+from penstock.errors import InvalidArgument, Unauthenticated
 from penstock.http import HttpLimits
 from penstock.hub.core.close_codes import CLOSES, SLOW_READER
-from penstock.hub.core.effects import Wish
+from penstock.hub.core.effects import Effect
 from penstock.hub.core.identity import Identity
 from penstock.hub.core.rules import HubRules
 from penstock.hub.core.session import Session
 from penstock.hub.server.socket import HubSocket
+from penstock.rate_limit import RateLimit
 from penstock.testing import ManualClock
 from penstock.testing.server import LocalServer, ServerProcess
 from tests.integration.hub.serving import Serving, serving
-from tests.integration.hub.wire import BINARY, CLOSE, PING, PONG, TEXT, RawSocket, connected, frame, member, opened, raw
+from tests.integration.hub.wire import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    RawSocket,
+    connected,
+    frame,
+    member,
+    opened,
+    raw,
+)
 
 CODES = {close.reason: close.code for close in CLOSES}
 MEBIBYTE = 2**20
@@ -46,15 +61,17 @@ async def numbers(url: str) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line.startswith("penstock_hub_"))}
 
 
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
+
 async def refused(url: str, path: str = "/ws", **headers: str) -> tuple[int, str]:
     """Status and reason of a handshake that is refused."""
-    wanted = {
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec-WebSocket-Version": "13",
-        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-    }
-    async with aiohttp.ClientSession() as session, session.get(url + path, headers={**wanted, **headers}) as response:
+    async with aiohttp.ClientSession() as session, session.get(url + path, headers={**UPGRADE, **headers}) as response:
         return response.status, (await response.json())["error"]["reason"]
 
 
@@ -138,6 +155,38 @@ def test_the_asyncapi_document_names_this_server(server: LocalServer) -> None:
     asyncio.run(scenario())
 
 
+def test_a_handshake_is_answered_in_the_servers_own_name(server: LocalServer) -> None:
+    async def scenario() -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{server.url}/ws", headers=UPGRADE) as response:
+            assert response.status == 101
+            assert response.headers.getall("Server") == ["penstock"]
+            assert response.headers["Sec-WebSocket-Accept"] == "ICX+Yqv66kxgM0FcWaLWlFLwTAI="
+            assert {"Content-Type", "Content-Length", "Transfer-Encoding"}.isdisjoint(response.headers)
+
+    asyncio.run(scenario())
+
+
+def test_a_handshake_of_another_version_is_told_which_one_is_spoken(server: LocalServer) -> None:
+    async def scenario() -> None:
+        wanted = {**UPGRADE, "Sec-WebSocket-Version": "8"}
+        async with aiohttp.ClientSession() as session, session.get(f"{server.url}/ws", headers=wanted) as response:
+            assert (response.status, response.headers["Sec-WebSocket-Version"]) == (426, "13")
+
+    asyncio.run(scenario())
+
+
+def test_a_subprotocol_that_is_not_spoken_is_passed_over_and_not_logged(
+    server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with connected(server.url, protocols=("mqtt", "graphql-ws")) as wire:
+            assert wire.socket.protocol is None
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert not [record for record in caplog.records if record.name.startswith("aiohttp")]
+
+
 # --- what a frame may be ------------------------------------------------------------------------------------------------------
 
 
@@ -151,6 +200,77 @@ def test_messages_of_every_length_arrive_whole(server: LocalServer) -> None:
                 await wire.say("hub:publish", {"topic": "lengths", "type": "length", "data": "x" * length})
                 assert (await wire.expect("length"))["payload"] == "x" * length
                 await wire.expect("hub:delivery_ack")
+
+    asyncio.run(scenario())
+
+
+def test_a_frame_that_is_far_too_large_is_told_so_and_counted() -> None:
+    """Also a client that sends all of it before it reads."""
+
+    async def scenario() -> None:
+        async with serving() as running:
+            for stage in ("opened", "connected"):
+                async with raw(running.url) as socket:
+                    if stage == "connected":
+                        await socket.connect()
+                    await socket.send(frame(TEXT, b"x" * 5_000_000))
+                    assert await socket.closed() == (1009, "message_too_large")
+            await no_session(running)
+            assert running.hub.metrics.closed["message_too_large"] == 2
+
+    asyncio.run(scenario())
+
+
+BEAT = json.dumps({"type": "hub:heartbeat", "payload": {"timestamp": 1}}).encode()
+
+
+@pytest.mark.parametrize("stage", ["opened", "connected"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(lambda: frame(TEXT, BEAT.ljust(600 * 1024)), id="bytes"),
+        pytest.param(
+            lambda: frame(TEXT, fin=False) + frame(CONTINUATION, fin=False) * 600 + frame(CONTINUATION, BEAT), id="fragments"
+        ),
+    ],
+)
+def test_what_a_client_sends_beyond_the_rate_waits_and_is_not_lost(stage: str, sent: Callable[[], bytes]) -> None:
+    """600 KiB, and 600 fragments of nothing, take half a second with a burst of 100 KiB and 1,000 KiB a second."""
+
+    async def scenario() -> None:
+        async with serving(HubRules(anonymous=True, read_rate=RateLimit(1_000, 100))) as running, raw(running.url) as socket:
+            if stage == "connected":
+                await socket.connect()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await socket.send(sent() + frame(TEXT, BEAT))
+            assert [(await socket.next())["type"] for _ in range(2)] == ["hub:heartbeat_ack"] * 2
+            assert loop.time() - began > 0.3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rate", [None, RateLimit(1_000_000, 1_000)], ids=["without a rate", "with a rate"])
+def test_a_message_in_more_fragments_than_are_read_at_once_arrives(rate: RateLimit | None) -> None:
+    async def scenario() -> None:
+        async with serving(HubRules(anonymous=True, read_rate=rate)) as running, raw(running.url) as socket:
+            middle = frame(CONTINUATION, b" ", fin=False) * 100_000
+            await socket.send(frame(TEXT, fin=False) + middle + frame(CONTINUATION, BEAT) + frame(TEXT, BEAT))
+            assert [(await socket.next())["type"] for _ in range(2)] == ["hub:heartbeat_ack"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_fragments_without_end_leave_the_others_their_turn() -> None:
+    part = frame(CONTINUATION, fin=False) * 10_000
+
+    async def scenario() -> None:
+        async with serving() as running, raw(running.url) as hostile, member(running.url, "@(test/other)") as other:
+            hostile.writer.write(frame(TEXT, fin=False))
+            for _ in range(20):
+                if hostile.writer.transport.get_write_buffer_size() < len(part):
+                    hostile.writer.write(part)
+                await other.nothing_more()
 
     asyncio.run(scenario())
 
@@ -246,6 +366,46 @@ def test_a_session_ends_soon_after_its_token_was_revoked(tmp_path: Path) -> None
         asyncio.run(scenario(running.url))
 
 
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    place = tmp_path / "hub.secret"
+    place.write_text("a secret of the tests, long enough to sign with: 0123456789")
+    place.chmod(0o600)
+    return place
+
+
+def test_a_token_with_two_seconds_to_live_is_warned_then_and_closed_30_seconds_later(secret: Path) -> None:
+    clock = ManualClock()
+    now = clock.now() // SECOND
+    claims = {"iss": "signal-hub", "iat": now, "exp": now + 2, "actorId": "test/one"}
+    token = jwt.encode(claims, secret.read_text(), algorithm="HS256")
+
+    async def scenario(url: str) -> None:
+        async with member(url, "@(test/one)", token=token) as wire:
+            clock.advance(1.9)
+            await wire.nothing_more()
+            clock.advance(0.1)
+            assert (await wire.expect("hub:error"))["payload"]["details"]["reason"] == "expired_token"
+            clock.advance(29.9)
+            assert (await wire.ask("hub:heartbeat"))["payload"]["details"]["reason"] == "expired_token"
+            clock.advance(0.1)
+            assert await wire.closed() == (CODES["unauthorized"], "unauthorized")
+
+    with LocalServer(clock=clock, hub_jwt_secret_file=secret, insecure=True) as running:
+        asyncio.run(scenario(running.url))
+
+
+def test_a_server_whose_hub_needs_tokens_and_whose_other_apis_do_not_refuses_to_start(secret: Path) -> None:
+    """Else anybody could publish to `hub.chat` over REST, with any `hub.from`."""
+    with pytest.raises(InvalidArgument, match="hub_jwt_secret_file is set and auth is 'none'") as refused:
+        LocalServer(hub_jwt_secret_file=secret).start()
+    assert "--auth token" in (refused.value.hint or "")
+    with LocalServer(hub_jwt_secret_file=secret, auth="token", token_file=secret.with_name("tokens")):
+        pass
+    with LocalServer(hub_jwt_secret_file=secret, hub=False):
+        pass
+
+
 def test_a_server_that_stops_says_so() -> None:
     async def scenario(process: ServerProcess) -> None:
         async with member(process.url, "@(test/one)") as one, connected(process.url) as two, opened(process.url) as three:
@@ -297,7 +457,7 @@ async def flood(url: str) -> None:
 async def no_session(running: Serving) -> None:
     """Wait until the hub knows no connection any more."""
     async with asyncio.timeout(60):
-        while running.hub.floor.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
+        while running.hub.state.sessions:  # noqa: ASYNC110  # a core has nothing to wait on
             await asyncio.sleep(0.01)
 
 
@@ -315,7 +475,7 @@ def test_who_does_not_read_is_cut_off_with_its_code_and_the_others_get_everythin
     async def scenario() -> None:
         async with serving(HubRules(rate=None)) as running, raw(running.url, receive_buffer=4096) as slow:
             await subscribed(slow)
-            (session,) = running.hub.floor.sessions
+            (session,) = running.hub.state.sessions
             async with member(running.url, "@(test/reader)") as reader:
                 await reader.ask("hub:subscribe", {"topic": "slow"})
                 waking = asyncio.create_task(wakes_when_it_is_cut_off(slow, session))
@@ -327,7 +487,7 @@ def test_who_does_not_read_is_cut_off_with_its_code_and_the_others_get_everythin
                 await reader.nothing_more()
             slow.writer.close()
             await no_session(running)
-            assert running.hub.numbers.closed["slow_reader"] == 1
+            assert running.hub.metrics.closed["slow_reader"] == 1
 
     asyncio.run(scenario())
 
@@ -341,7 +501,7 @@ def test_who_does_not_even_take_the_close_is_cut(monkeypatch: pytest.MonkeyPatch
             await subscribed(slow)
             await flood(running.url)
             await no_session(running)
-            assert running.hub.numbers.closed["slow_reader"] == 1
+            assert running.hub.metrics.closed["slow_reader"] == 1
 
     asyncio.run(scenario())
 
@@ -349,7 +509,7 @@ def test_who_does_not_even_take_the_close_is_cut(monkeypatch: pytest.MonkeyPatch
 async def full(running: Serving, slow: RawSocket) -> HubSocket:
     """Publish to a client that does not read until nothing more can be written to it; returns the server's end of it."""
     await subscribed(slow)
-    (session,) = running.hub.floor.sessions
+    (session,) = running.hub.state.sessions
     await flood(running.url)
     assert len(session.outbox)
     end = session.peer.socket
@@ -381,8 +541,8 @@ def test_who_reads_on_after_it_was_cut_off_hears_why_within_reason(how: str, mon
         rules = HubRules(max_outbox_bytes=64 * MEBIBYTE, rate=None)
         async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
             end = await full(running, slow)
-            (session,) = running.hub.floor.sessions
-            running.hub.floor.cut(session, SLOW_READER, SystemClock().now())
+            (session,) = running.hub.state.sessions
+            running.hub.state.cut(session, SLOW_READER, SystemClock().now())
             session.peer.write()
             now, before = asyncio.get_running_loop().time(), end._unsent()
             while end._unsent() == before:
@@ -404,7 +564,7 @@ def test_who_takes_nothing_for_the_span_is_cut_off_though_little_waits() -> None
         async with serving(rules, clock=clock) as running, raw(running.url, receive_buffer=4096) as slow:
             await subscribed(slow)
             await flood(running.url)
-            (session,) = running.hub.floor.sessions
+            (session,) = running.hub.state.sessions
             assert len(session.outbox)
             clock.advance(29)
             async with connected(running.url) as other:
@@ -423,7 +583,7 @@ def test_who_says_goodbye_gets_what_waits_before_the_close_if_it_reads_in_time(r
         async with serving(rules) as running, raw(running.url, receive_buffer=4096) as slow:
             await subscribed(slow)
             await flood(running.url)
-            (session,) = running.hub.floor.sessions
+            (session,) = running.hub.state.sessions
             await slow.say("hub:disconnect")
             async with asyncio.timeout(30):
                 while session.closing is None or (not reads and len(session.outbox)):  # noqa: ASYNC110  # as above
@@ -459,10 +619,10 @@ def test_who_asks_and_asks_and_never_reads_the_answers_is_cut_off(monkeypatch: p
             await slow.connect()
             heartbeat = frame(TEXT, json.dumps({"type": "hub:heartbeat", "id": "x" * 250}).encode())
             with suppress(ConnectionError, TimeoutError):
-                while running.hub.floor.sessions:
+                while running.hub.state.sessions:
                     await slow.send(heartbeat * 100)
             await no_session(running)
-            assert running.hub.numbers.closed["slow_reader"] == 1
+            assert running.hub.metrics.closed["slow_reader"] == 1
 
     asyncio.run(scenario())
 
@@ -476,7 +636,7 @@ def test_who_does_not_answer_pings_is_gone_and_who_does_stays() -> None:
     async def scenario() -> None:
         async with serving() as running, connected(running.url) as living, raw(running.url) as vanished:
             await vanished.connect()
-            first, second = (session.peer.socket for session in running.hub.floor.sessions)
+            first, second = (session.peer.socket for session in running.hub.state.sessions)
             assert isinstance(first, HubSocket)
             assert isinstance(second, HubSocket)
             for _ in range(2):
@@ -512,7 +672,7 @@ def test_an_error_inside_the_hub_ends_one_connection_alone_and_its_log_holds_no_
             hub = running.hub
             receive = hub.receive
 
-            def broken(session: Session, text: str, now: int) -> Wish | None:
+            def broken(session: Session, text: str, now: int) -> Effect | None:
                 if "secret-payload" in text:
                     raise RuntimeError(f"cannot bear {text}")
                 return receive(session, text, now)
@@ -524,7 +684,7 @@ def test_an_error_inside_the_hub_ends_one_connection_alone_and_its_log_holds_no_
                 assert await victim.closed() == (1011, "internal_error")
                 await other.ask("hub:publish", {"topic": "t", "type": "x", "data": 1})
                 assert (await other.expect("x"))["payload"] == 1
-                assert [*hub.floor.sessions] == [actor.session for actor in [hub.floor.registry.get("@(test/other)", 0)] if actor]
+                assert [*hub.state.sessions] == [actor.session for actor in [hub.state.registry.get("@(test/other)", 0)] if actor]
 
     with caplog.at_level(logging.DEBUG):
         asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What tests of the log door share: a server with something in it, plain requests, and rows."""
+"""What tests of the log API share: a server with something in it, plain requests, and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue door on real sockets: commands good and hostile, paths, WebSockets, projects, and the two binary protocols."""
+"""The queue API on real sockets: commands good and hostile, paths, WebSockets, projects, and the two binary protocols."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from penstock.access import Keyring, Verb
 from penstock.broker.aio import AsyncBroker
 from penstock.durations import SECOND
 from penstock.http import TokenGate
-from penstock.queue_api import Queues, Resp3Door, RpcDoor, SocketLimits, routes
+from penstock.queue_api import Queues, Resp3Server, SocketLimits, SynapRpcServer, routes
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
 from penstock.values.queue import NewMessage
@@ -166,6 +166,20 @@ async def test_one_bad_message_refuses_its_batch() -> None:
 
 
 @scenario
+async def test_decision_67_calls_without_a_consumer_id_are_limited_by_their_own_prefetch_only() -> None:
+    async with place() as here:
+        await here.do("queue.create", name="q", default_prefetch=2)
+        await here.do("queue.publish_batch", queue="q", messages=[{"message": number} for number in range(12)])
+
+        alone = [(await here.do("queue.consume", queue="q"))["message"] for _ in range(4)]
+        assert alone == [0, 1, 2, 3]
+        assert (await here.do("queue.consume_batch", queue="q"))["count"] == 2
+        assert (await here.do("queue.consume_batch", queue="q", prefetch=3))["count"] == 3
+        named = [await here.do("queue.consume_batch", queue="q", consumer_id="w") for _ in range(2)]
+        assert [one["count"] for one in named] == [2, 0]
+
+
+@scenario
 async def test_the_life_of_a_queue_and_of_its_dead_letters() -> None:
     async with place() as here:
         assert await here.do("queue.create", name="q", max_depth=7, ack_deadline_secs=11, default_max_retries=0) == {
@@ -178,13 +192,14 @@ async def test_the_life_of_a_queue_and_of_its_dead_letters() -> None:
         assert (config["max_depth"], config["ack_deadline_secs"], config["max_retries"]) == (7, 11, 0)
         assert await here.do("queue.list") == {"queues": ["q"]}
         assert await here.do("queue.exists", queue="q") == {"exists": True}
+        assert await here.do("queue.exists", queue="a\n/") == {"exists": False}
         first = (await here.do("queue.publish", queue="q", message="a"))["message_id"]
         await here.do("queue.consume", queue="q")
         await here.do("queue.extend", queue="q", message_id=first, seconds=100)
         assert await here.do("queue.nack", queue="q", message_id=first) == {"success": True, "action": "dead_lettered"}
         await here.do("queue.retry_dead_letter", queue="q", message_id=first)
-        assert (await here.do("queue.consume", queue="q"))["message_id"] == first
-        assert (await here.do("queue.release_consumer", queue="q", consumer_id="default"))["released"] == 1
+        assert (await here.do("queue.consume", queue="q", consumer_id="w"))["message"]["id"] == first
+        assert (await here.do("queue.release_consumer", queue="q", consumer_id="w"))["released"] == 1
         await here.do("queue.pause", queue="q")
         assert (await here.do("queue.consume", queue="q"))["message_id"] is None
         await here.do("queue.resume", queue="q")
@@ -330,7 +345,7 @@ async def test_a_long_poll_wakes_when_a_message_comes(is_durable: bool, tmp_path
     async with place(tmp_path if is_durable else None) as here, connected(here.port) as other:
         await here.do("queue.create", name="q")
         waiting = asyncio.create_task(here.do("queue.consume", queue="q", timeout=60))
-        await eventually(lambda: bool(here.broker.bells.rings))
+        await eventually(lambda: bool(here.broker.notifier.callbacks))
         await other.ask("POST", "/api/v1/command", envelope("queue.publish", {"queue": "q", "message": "at last"}))
         assert (await waiting)["message"] == "at last"
 
@@ -341,8 +356,8 @@ async def test_a_long_poll_whose_client_is_gone_takes_nothing() -> None:
         await here.do("queue.create", name="q")
         async with connected(here.port) as other:
             await other.send(_request(envelope("queue.consume", {"queue": "q", "timeout": 60})))
-            await eventually(lambda: bool(here.broker.bells.rings))
-        await eventually(lambda: not here.broker.bells.rings)
+            await eventually(lambda: bool(here.broker.notifier.callbacks))
+        await eventually(lambda: not here.broker.notifier.callbacks)
         await here.do("queue.publish", queue="q", message=1)
         assert (await here.do("queue.stats", queue="q"))["in_flight"] == 0
 
@@ -355,14 +370,14 @@ def _request(body: bytes) -> bytes:
 async def test_a_server_that_stops_answers_long_polls_at_once() -> None:
     with Broker() as broker:
         queues = Queues(AsyncBroker(broker))
-        async with serving(routes(queues)) as (door, port), connected(port) as client:
+        async with serving(routes(queues)) as (server, port), connected(port) as client:
             await queues.of().create("q")
             poll = asyncio.create_task(
                 client.ask("POST", "/api/v1/command", envelope("queue.consume", {"queue": "q", "timeout": 60}))
             )
-            await eventually(lambda: bool(broker.bells.rings))
+            await eventually(lambda: bool(broker.notifier.callbacks))
             queues.close()
-            await door.stop(5.0)
+            await server.stop(5.0)
             assert (await poll).json()["payload"]["message_id"] is None
         queues.broker.close()
 
@@ -683,16 +698,16 @@ async def test_the_schema_and_the_transforms_of_a_topic_are_applied(is_durable: 
 
 
 @asynccontextmanager
-async def binary(kind: type[Resp3Door | RpcDoor], **options: Any) -> AsyncIterator[tuple[Queues, int]]:
+async def binary(kind: type[Resp3Server | SynapRpcServer], **options: Any) -> AsyncIterator[tuple[Queues, int]]:
     with Broker() as broker:
         aio = AsyncBroker(broker)
         queues = Queues(aio)
-        door = kind(queues, **options)
-        port = await door.start("127.0.0.1", 0)
+        server = kind(queues, **options)
+        port = await server.start("127.0.0.1", 0)
         try:
             yield queues, port
         finally:
-            await door.stop()
+            await server.stop()
             aio.close()
 
 
@@ -719,7 +734,7 @@ async def resp_ask(client: Client, *words: bytes) -> bytes:
 
 @scenario
 async def test_resp3_answers_a_pipeline_in_order() -> None:
-    async with binary(Resp3Door) as (_, port), connected(port) as client:
+    async with binary(Resp3Server) as (_, port), connected(port) as client:
         calls = [(b"PING",), (b"QCREATE", b"q", b"0", b"30"), (b"QPURGE", b"q"), (b"NONSENSE",), (b"PING", b"hi"), (b"QUIT",)]
         await client.send(b"".join(resp(*call) for call in calls))
         async with asyncio.timeout(PATIENCE):
@@ -730,7 +745,7 @@ async def test_resp3_answers_a_pipeline_in_order() -> None:
 
 @scenario
 async def test_resp3_takes_both_ways_to_write_arguments() -> None:
-    async with binary(Resp3Door) as (queues, port), connected(port) as client:
+    async with binary(Resp3Server) as (queues, port), connected(port) as client:
         assert await resp_ask(client, b"QCREATE", b"q") == b"+OK"
         for words in ((b"7", b"2"), (b"PRIORITY", b"7", b"MAX_RETRIES", b"2"), (b"priority", b"7", b"retries", b"2")):
             await client.send(resp(b"QPUBLISH", b"q", b"x", *words))
@@ -743,17 +758,17 @@ async def test_resp3_takes_both_ways_to_write_arguments() -> None:
 
 @scenario
 async def test_resp3_consume_may_wait_and_a_client_that_goes_takes_nothing() -> None:
-    async with binary(Resp3Door) as (queues, port):
+    async with binary(Resp3Server) as (queues, port):
         await queues.of().create("q")
         async with connected(port) as client:
             await client.send(resp(b"QCONSUME", b"q", b"w", b"TIMEOUT", b"60"))
-            await eventually(lambda: bool(queues.broker.broker.bells.rings))
+            await eventually(lambda: bool(queues.broker.broker.notifier.callbacks))
             queues.manager.publish("q", b"hello")
             assert (await said(client, 4)) == b"*4\r\n"
         async with connected(port) as client:
             await client.send(resp(b"QCONSUME", b"q", b"w", b"60"))
-            await eventually(lambda: bool(queues.broker.broker.bells.rings))
-        await eventually(lambda: not queues.broker.broker.bells.rings)
+            await eventually(lambda: bool(queues.broker.broker.notifier.callbacks))
+        await eventually(lambda: not queues.broker.broker.notifier.callbacks)
         queues.manager.publish("q", b"hello")
         assert queues.manager.stats("q").depth == 1
 
@@ -776,7 +791,7 @@ LOST_FRAMES = [
 
 @scenario
 async def test_resp3_says_why_framing_is_lost_and_closes() -> None:
-    async with binary(Resp3Door) as (_, port):
+    async with binary(Resp3Server) as (_, port):
         for data in LOST_FRAMES:
             async with connected(port) as client:
                 await client.send(data)
@@ -788,9 +803,9 @@ async def test_resp3_says_why_framing_is_lost_and_closes() -> None:
 SMUGGLED = b"QCREATE smuggled\r\n" + resp(b"QCREATE", b"smuggled") + frame([1, "QCREATE", [{"Str": "smuggled"}]])
 
 
-@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@pytest.mark.parametrize("kind", [Resp3Server, SynapRpcServer])
 @scenario
-async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[Resp3Door | RpcDoor]) -> None:
+async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[Resp3Server | SynapRpcServer]) -> None:
     """A web page of any site can send such requests to a server on the visitor's machine."""
     limits = SocketLimits(max_frame_bytes=2**30)
     async with binary(kind, limits=limits) as (queues, port):
@@ -808,7 +823,7 @@ async def test_http_is_refused_in_http_and_nothing_in_it_is_executed(kind: type[
 async def test_tokens_over_resp3(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "tokens")
     secret = keyring.create("one", 1, project="red", verbs=[Verb.READ])
-    async with binary(Resp3Door, gate=TokenGate(keyring)) as (queues, port), connected(port) as client:
+    async with binary(Resp3Server, gate=TokenGate(keyring)) as (queues, port), connected(port) as client:
         await queues.of(project="red").create("mine")
         assert await resp_ask(client, b"PING") == b"$4"
         await said(client, 6)
@@ -818,7 +833,7 @@ async def test_tokens_over_resp3(tmp_path: Path) -> None:
         assert await resp_ask(client, b"QLIST") == b"*1"
         assert (await said(client, 10)) == b"$4\r\nmine\r\n"
         assert (await resp_ask(client, b"QCREATE", b"q")).startswith(b"-NOPERM ")
-    async with binary(Resp3Door, gate=TokenGate(keyring)) as (_, port), connected(port) as client:
+    async with binary(Resp3Server, gate=TokenGate(keyring)) as (_, port), connected(port) as client:
         await client.send(resp(b"QPUBLISH", b"q", b"x" * 10_000))
         async with asyncio.timeout(PATIENCE):
             assert b"is more than" in await client.reader.readline(), "a stranger sends no large requests"
@@ -831,7 +846,7 @@ async def answered(client: Client) -> Any:
 
 @scenario
 async def test_rpc_calls_run_side_by_side() -> None:
-    async with binary(RpcDoor) as (queues, port), connected(port) as client:
+    async with binary(SynapRpcServer) as (queues, port), connected(port) as client:
         await queues.of().create("q")
         await client.send(frame([1, "QCONSUME", [{"Str": "q"}, {"Str": "w"}, {"Int": 60}]]))
         await client.send(frame({"id": 2, "command": "ping", "args": []}))
@@ -865,7 +880,7 @@ BAD_REQUESTS: list[tuple[object, str]] = [
 
 @scenario
 async def test_rpc_answers_bad_requests_and_goes_on() -> None:
-    async with binary(RpcDoor) as (queues, port), connected(port) as client:
+    async with binary(SynapRpcServer) as (queues, port), connected(port) as client:
         await queues.of().create("q")
         for body, text in BAD_REQUESTS:
             await client.send(frame(body))
@@ -876,26 +891,26 @@ async def test_rpc_answers_bad_requests_and_goes_on() -> None:
 
 @scenario
 async def test_rpc_refuses_a_frame_that_is_too_large_before_it_comes() -> None:
-    async with binary(RpcDoor) as (_, port), connected(port) as client:
+    async with binary(SynapRpcServer) as (_, port), connected(port) as client:
         await client.send(b"\xff\xff\xff\xff")
         assert "is more than" in (await answered(client))[1]["Err"]
         assert await client.is_cut()
 
 
-@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@pytest.mark.parametrize("kind", [Resp3Server, SynapRpcServer])
 @scenario
-async def test_connections_are_limited_and_idle_ones_end(kind: type[Resp3Door | RpcDoor]) -> None:
+async def test_connections_are_limited_and_idle_ones_end(kind: type[Resp3Server | SynapRpcServer]) -> None:
     async with binary(kind, limits=SocketLimits(max_connections=1, idle_seconds=0.2)) as (_, port), connected(port) as first:
         async with connected(port) as second:
             assert await second.is_cut()
         assert await first.is_cut()
 
 
-@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@pytest.mark.parametrize("kind", [Resp3Server, SynapRpcServer])
 @scenario
-async def test_half_a_request_ends_the_connection_and_a_quiet_client_stays(kind: type[Resp3Door | RpcDoor]) -> None:
+async def test_half_a_request_ends_the_connection_and_a_quiet_client_stays(kind: type[Resp3Server | SynapRpcServer]) -> None:
     """Also one that goes on byte by byte; what was complete before it is answered."""
-    whole = resp(b"PING", b"a" * 50) if kind is Resp3Door else frame([1, "PING", [{"Str": "a" * 50}]])
+    whole = resp(b"PING", b"a" * 50) if kind is Resp3Server else frame([1, "PING", [{"Str": "a" * 50}]])
     async with (
         binary(kind, limits=SocketLimits(request_seconds=0.3)) as (_, port),
         connected(port) as quiet,
@@ -920,18 +935,18 @@ async def test_half_a_request_ends_the_connection_and_a_quiet_client_stays(kind:
         await said(quiet, 50)
 
 
-@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@pytest.mark.parametrize("kind", [Resp3Server, SynapRpcServer])
 @scenario
-async def test_a_client_that_does_not_say_who_it_is_is_cut(kind: type[Resp3Door | RpcDoor], tmp_path: Path) -> None:
+async def test_a_client_that_does_not_say_who_it_is_is_cut(kind: type[Resp3Server | SynapRpcServer], tmp_path: Path) -> None:
     gate = TokenGate(Keyring(tmp_path / "tokens"))
     async with binary(kind, gate=gate, limits=SocketLimits(hello_seconds=0.1)) as (_, port), connected(port) as client:
-        await client.send(resp(b"PING") if kind is Resp3Door else frame([1, "PING", []]))
+        await client.send(resp(b"PING") if kind is Resp3Server else frame([1, "PING", []]))
         assert await client.is_cut()
 
 
 @scenario
 async def test_the_schema_of_a_topic_is_applied_over_resp3() -> None:
-    async with binary(Resp3Door) as (queues, port), connected(port) as client:
+    async with binary(Resp3Server) as (queues, port), connected(port) as client:
         await asyncio.to_thread(make_topics, queues.broker.broker)
         for words in ((b"PUBLISH", b"checked", b"1"), (b"SPUBLISH", b"checked", b"e", b"1")):
             assert (await resp_ask(client, *words)).startswith(b"-ERR message does not match its schema")
@@ -948,7 +963,7 @@ async def test_an_unknown_error_of_a_command_is_logged_without_its_text(
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr("penstock.queue_api.topics.publish_async", broken)
-    async with binary(Resp3Door) as (_, port), connected(port) as client:
+    async with binary(Resp3Server) as (_, port), connected(port) as client:
         await resp_ask(client, b"SCREATE", b"room")
         assert await resp_ask(client, b"PUBLISH", b"room", b"1") == b"-ERR an error inside the server"
     assert "command 'PUBLISH' failed with RuntimeError at" in caplog.text
@@ -964,7 +979,7 @@ async def test_an_unknown_error_of_a_connection_ends_it_and_is_logged_without_it
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Resp3Codec, "take", broken_take)
-    async with binary(Resp3Door) as (_, port), connected(port) as client:
+    async with binary(Resp3Server) as (_, port), connected(port) as client:
         assert await client.is_cut()
         gc.collect()  # when asyncio would speak
     assert "a connection failed with RuntimeError at" in caplog.text
@@ -972,20 +987,20 @@ async def test_an_unknown_error_of_a_connection_ends_it_and_is_logged_without_it
     assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("kind", [Resp3Door, RpcDoor])
+@pytest.mark.parametrize("kind", [Resp3Server, SynapRpcServer])
 @given(
     data=st.lists(
         st.binary(max_size=200) | st.sampled_from([b"*1\r\n", b"$4\r\nPING\r\n", frame([1, "QLIST", []]), resp(b"QLIST")])
     )
 )
-def test_any_bytes_leave_others_unharmed(kind: type[Resp3Door | RpcDoor], data: list[bytes]) -> None:
+def test_any_bytes_leave_others_unharmed(kind: type[Resp3Server | SynapRpcServer], data: list[bytes]) -> None:
     async def main() -> None:
         async with binary(kind) as (_, port), connected(port) as good:
             async with connected(port) as bad:
                 with suppress(ConnectionError):
                     for piece in data:
                         await bad.send(piece)
-            if kind is RpcDoor:
+            if kind is SynapRpcServer:
                 await good.send(frame([9, "PING", []]))
                 assert await answered(good) == [9, {"Ok": {"Str": "PONG"}}]
             else:

@@ -1,4 +1,4 @@
-"""kill -9 of the server under readers and writers of the log door, and what a slow reader costs it."""
+"""kill -9 of the server under readers and writers of the log API, and what a slow reader costs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that die for a reason that somebody gives: held ones are condemned, waiting ones are buried."""
+"""Messages that are dead-lettered for a given reason: leased ones, and waiting ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def condemn(queues: QueueManager, error: str | None) -> None:
     assert lease is not None
 
     def end(queue: Queue, leases: list[Lease], now: int) -> Outcome:
-        return queue.condemn(leases, now, reason="malformed", error=error)
+        return queue.dead_letter_leased(leases, now, reason="malformed", error=error)
 
     with queues.broker.present() as now:
         queues.broker.settle(entry(queues), [lease], now, end)
@@ -43,7 +43,7 @@ def bury(queues: QueueManager, offset: int) -> None:
     with queues.broker.present() as now:
         message = queues.broker.message(stream, offset)
         assert message is not None
-        outcome = queue.bury(offset, message, now, reason="ERROR_CONFIG", attempts=3, error="404")
+        outcome = queue.dead_letter_waiting(offset, message, now, reason="ERROR_CONFIG", attempts=3, error="404")
         queues.broker.absorb(queue, outcome, now)
 
 

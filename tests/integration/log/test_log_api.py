@@ -1,4 +1,4 @@
-"""The log door over real sockets: every route, what it answers, and what it refuses."""
+"""The log API over real sockets: every route, what it answers, and what it refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.log.http import HttpLog
 from penstock.log.log import EVENTS
 from penstock.server.server import _greeting
 from penstock.testing.server import LocalServer
-from tests.integration.log.door import Answer, arrow_body, ask, bury, fill
+from tests.integration.log.log_server import Answer, arrow_body, ask, bury, fill
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The native door on real sockets: who may come in and what they may do, what one client may cost, TLS, schemas, and the end."""
+"""The native port on real sockets: who may come in and what they may do, what one client may cost, TLS, schemas, and the end."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from penstock.api.operations import Operations
 from penstock.client import PubSub
 from penstock.errors import InvalidArgument, PermissionDenied, SchemaNotFound, ServerUnreachable, Unauthenticated
 from penstock.http import Gate, TokenGate
-from penstock.native import NativeDoor, NativeLimits
+from penstock.native import NativeLimits, NativeServer
 from penstock.rate_limit import RateLimit
 from penstock.testing.server import LocalServer
 from penstock.values.policy import QueueConfig
@@ -49,20 +49,20 @@ AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "s
 
 
 class Place:
-    """A door with limits of a test's own, in front of a broker in memory."""
+    """An API with limits of a test's own, in front of a broker in memory."""
 
-    def __init__(self, door: NativeDoor, port: int, operations: Operations) -> None:
-        self.door = door
+    def __init__(self, server: NativeServer, port: int, operations: Operations) -> None:
+        self.server = server
         self.port = port
         self.operations = operations
         self.loop = asyncio.get_running_loop()
 
     def do(self, work: Any) -> Any:
-        """Have something done on the door's loop, from the test's thread."""
+        """Have something done on the API's loop, from the test's thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     def see(self, question: Callable[[], Any]) -> Any:
-        """Ask something on the door's loop."""
+        """Ask something on the API's loop."""
 
         async def ask() -> Any:
             return question()
@@ -83,18 +83,18 @@ class Place:
 async def serving(gate: Gate | None = None, **limits: Any) -> AsyncIterator[Place]:
     broker = Broker()
     service = embedded_service(broker)
-    door = NativeDoor(service, gate=gate, limits=NativeLimits(**limits))
+    server = NativeServer(service, gate=gate, limits=NativeLimits(**limits))
     try:
-        yield Place(door, await door.start("127.0.0.1", 0), Operations(service, ANYONE, "penstock"))
+        yield Place(server, await server.start("127.0.0.1", 0), Operations(service, ANYONE, "penstock"))
     finally:
-        await door.stop(1.0)
+        await server.stop(1.0)
         service.close()
         service.aio.close()
         broker.close()
 
 
 def scenario(play: Callable[[Place], None], gate: Gate | None = None, **limits: Any) -> None:
-    """Run a blocking test beside a door."""
+    """Run a blocking test beside an API."""
 
     async def run() -> None:
         async with asyncio.timeout(100), serving(gate, **limits) as place:
@@ -127,7 +127,7 @@ def test_a_client_that_never_reads_costs_little_is_cut_off_and_what_it_held_goes
             assert other.is_answered()
         held = place.see(lambda: place.operations._topics.stats("sub").in_flight_bytes)
         assert held < 12 * MIB, "a batch, and what the sockets of the system take"
-        place.until(lambda: not place.door.connections)
+        place.until(lambda: not place.server.connections)
         with RawClient(place.port) as other:
             other.greet()
             other.send(OPEN, 2, 1, 0, "sub", "other", [10_000, 1_000 * MIB, 600.0])
@@ -150,7 +150,7 @@ def test_who_asks_for_much_and_reads_nothing_is_answered_only_so_far() -> None:
             with RawClient(place.port) as other:
                 other.greet()
                 assert other.is_answered()
-            waiting = place.see(lambda: [one._transport.get_write_buffer_size() for one in place.door.connections])
+            waiting = place.see(lambda: [one._transport.get_write_buffer_size() for one in place.server.connections])
             assert max(waiting) <= 20 * MIB, "two thousand answers of a MiB each must not lie in memory"
             assert [flood.read()[1] for _ in range(40)] == [7] * 40
 
@@ -182,7 +182,7 @@ def test_who_does_not_say_who_they_are_is_cut_off_however_slowly_they_speak() ->
                     with contextlib.suppress(ConnectionError):  # on a slow machine it may be cut off already
                         loris.socket.sendall(bytes([byte]))
                 assert loris.read() is None
-        place.until(lambda: not place.door.connections)
+        place.until(lambda: not place.server.connections)
 
     scenario(play, hello_seconds=0.1)
 
@@ -212,7 +212,7 @@ def test_connections_beyond_the_limit_are_closed_and_there_is_room_again_when_ot
         with RawClient(place.port) as beyond:
             assert beyond.read() is None
         clients.pop().socket.close()
-        place.until(lambda: len(place.door.connections) == 2)
+        place.until(lambda: len(place.server.connections) == 2)
         with RawClient(place.port) as again:
             assert again.greet()[0] == DONE
         for client in clients:
@@ -262,11 +262,11 @@ def test_a_server_that_stops_says_so_answers_what_runs_and_still_takes_acks() ->
             client.send(OPEN, 2, 1, 0, "sub", "me", LIMITS)
             client.send(PUBLISH, 3, "topic", [[b"x"]])
             offset, attempt, epoch, _ = client.read_until(DELIVERED)[2][0]
-            place.see(lambda: [connection.leave() for connection in place.door.connections])
+            place.see(lambda: [connection.leave() for connection in place.server.connections])
             assert client.read_until(LEAVING) == [LEAVING]
             assert client.ask(OPEN, 4, 2, 0, "sub", "me", LIMITS)[2] == "unavailable"
             assert client.ask(SETTLE, 5, 1, [(epoch << 12 | attempt) << 40 | offset]) == [DONE, 5, [[]]]
-            place.do(place.door.stop(1.0))
+            place.do(place.server.stop(1.0))
             assert [client.read(), client.read()] == [[LEAVING], None]
 
     scenario(play)
@@ -275,9 +275,9 @@ def test_a_server_that_stops_says_so_answers_what_runs_and_still_takes_acks() ->
 def test_a_door_may_be_stopped_before_it_was_started_and_twice() -> None:
     async def play() -> None:
         async with serving() as place:
-            await place.door.stop(0)
-            await place.door.stop(0)
-            await NativeDoor(place.door.service).stop(0)
+            await place.server.stop(0)
+            await place.server.stop(0)
+            await NativeServer(place.server.service).stop(0)
 
     asyncio.run(play())
 
@@ -470,7 +470,7 @@ def test_tls_without_a_server_is_refused() -> None:
         PubSub(tls=ssl.create_default_context())
 
 
-# ── schemas, through every door ──────────────────────────────────────────────────────────────────────────────────────────
+# ── schemas, through every API ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_schemas_are_the_same_whichever_way_one_comes() -> None:

@@ -1,0 +1,190 @@
+"""Connections of the HTTP port that speak HTTP/2: their bytes go to the gRPC server of this process, over a Unix socket.
+
+    client ── TCP, TLS ends here ── Connection ── sees the preface ──> Http2Relay ── Unix socket ── gRPC server
+
+So one address serves REST and gRPC. The gRPC server sees a Unix socket as its peer; each relayed connection is bound to a name of
+its own there, by which the relay knows the address of its client. See decision 0047.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable
+
+log = logging.getLogger("penstock.http")
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""How every connection begins that speaks HTTP/2 (RFC 9113, 3.4)."""
+PROTOCOLS = ("http/1.1", "h2")
+"""What TLS clients may choose from, by ALPN: the first, if they know both as browsers do. gRPC knows the second alone."""
+UNREAD_SECONDS = 10.0
+"""How long what was written last may take to be read, after the gRPC server has closed a connection."""
+RETRY_SECONDS, TRIES = 0.01, 500
+"""While the gRPC server has no room for another connection in its backlog."""
+
+
+class Http2Relay:
+    """Knows where the gRPC server listens, and whose connections it was given. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._clients: dict[str, _Client] = {}
+        """By the name of the Unix socket, as gRPC shows its peer."""
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def open(self) -> str:
+        """Choose where the gRPC server has to listen, and return it as gRPC writes it.
+
+        The name is no file, so a killed process leaves nothing behind, and no secret: what can be done there can be done at
+        the gRPC port.
+        """
+        self._name = f"penstock-{os.getpid()}-{secrets.token_hex(16)}"
+        return f"unix-abstract:{self._name}"
+
+    def close(self) -> None:
+        """The gRPC server has stopped. Safe to call twice."""
+        self._name = None
+
+    def address_of(self, peer: str) -> str | None:
+        """The address of the client behind a peer of the gRPC server; None for one that came by itself to the gRPC port."""
+        client = self._clients.get(peer)
+        if client is not None:
+            return client.address
+        return "unix" if peer.startswith("unix") else None  # another process of this machine, past the HTTP port
+
+    def take(self, transport: asyncio.Transport, data: bytes, on_end: Callable[[], None]) -> None:
+        """Relay a connection on which `data` has come so far; `on_end` is called once, when it has ended."""
+        client = _Client(transport, on_end)
+        transport.set_protocol(client)
+        if self._name is None:
+            transport.abort()
+            return
+        transport.pause_reading()
+        connecting = asyncio.get_running_loop().create_task(self._connect(client, data, f"\0{self._name}"))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._ended)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Wait for the gRPC server to end its connections, and cut what is left after the grace."""
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            for client in [*self._clients.values()]:
+                client.transport.abort()
+
+    async def _connect(self, client: _Client, data: bytes, path: str) -> None:
+        upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            upstream.bind("")  # the kernel finds a name
+            await _connected(upstream, path)
+            name = f"unix-abstract:{upstream.getsockname()[1:].decode()}"
+            # Before the gRPC server can have seen a call of it.
+            self._clients[name] = client
+            self._idle.clear()
+            client.on_gone = lambda: self._forget(name)
+            server, _ = await asyncio.get_running_loop().create_unix_connection(lambda: _Server(client), sock=upstream)
+        except BaseException:
+            upstream.close()
+            client.transport.abort()
+            raise
+        server.write(data)
+        client.begin(server)
+
+    def _ended(self, connecting: asyncio.Task[None]) -> None:
+        self._connecting.discard(connecting)
+        if not connecting.cancelled() and (error := connecting.exception()) is not None:
+            log.warning("a connection could not be given to the gRPC server: %s", error)
+
+    def _forget(self, name: str) -> None:
+        self._clients.pop(name, None)
+        if not self._clients:
+            self._idle.set()
+
+
+async def _connected(upstream: socket.socket, path: str) -> None:
+    for _ in range(TRIES):
+        try:
+            upstream.connect(path)
+        except BlockingIOError:
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+    raise TimeoutError("the gRPC server takes no connections")
+
+
+class _Client(asyncio.Protocol):
+    """The end that the client has."""
+
+    def __init__(self, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address: str = peer[0] if isinstance(peer, tuple) else str(peer)
+        self.on_gone: Callable[[], None] | None = None
+        self._on_end = on_end
+        self._server: asyncio.Transport | None = None
+
+    def begin(self, server: asyncio.Transport) -> None:
+        """The other end is there."""
+        self._server = server
+        if self.transport.is_closing():
+            server.close()
+        else:
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """To the server."""
+        if self._server is not None:
+            self._server.write(data)
+
+    def pause_writing(self) -> None:
+        """The client does not read: take no more from the server."""
+        if self._server is not None:
+            self._server.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if self._server is not None and not self._server.is_closing():
+            self._server.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, and so is the connection to the server."""
+        if self._server is not None:
+            self._server.close()
+        if self.on_gone is not None:
+            self.on_gone()
+        self._on_end()
+
+
+class _Server(asyncio.Protocol):
+    """The end that the gRPC server has."""
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    def data_received(self, data: bytes) -> None:
+        """To the client."""
+        if not self._client.transport.is_closing():
+            self._client.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """The server does not read: take no more from the client."""
+        self._client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The server reads again."""
+        if not self._client.transport.is_closing():
+            self._client.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The server has closed it: the client gets what was written before, if it reads it soon."""
+        transport = self._client.transport
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(UNREAD_SECONDS, transport.abort)

@@ -328,9 +328,11 @@ def test_wrong_credentials_are_refused_and_not_shown(server: ActiveMqServer) -> 
         for login in (f"{USER}:hush", "nobody:hush"):
             source = world.source(login=login)
             for _ in range(2):
-                with pytest.raises(FailedPrecondition) as caught:
+                # ActiveMQ may close the connection before its refusal is on the wire; then the hint alone speaks of the login.
+                with pytest.raises((FailedPrecondition, Unavailable)) as caught:
                     await source.start()
                 assert "hush" not in f"{caught.value} {caught.value.hint}"
+                assert "the user and the password" in str(caught.value.hint)
                 assert not source.is_healthy
             await source.stop()
 

@@ -275,7 +275,11 @@ class StompConnection(asyncio.Protocol):
         if login.user:
             fields |= {"login": login.user, "passcode": login.password}
         self.write(frame("CONNECT", fields))
-        found = await self._connected
+        try:
+            found = await self._connected
+        except Unavailable as error:
+            # ActiveMQ closes the connection of a user it refuses, at times before its ERROR frame is sent.
+            raise Unavailable(f"{error.message} during the login", hint=_REFUSED) from None
         if found.get("version") != "1.2":
             raise FailedPrecondition(f"the server speaks STOMP {found.get('version', '1.0')}, wanted 1.2")
         self._beat(found.get("heart-beat", "0,0"))
@@ -337,6 +341,7 @@ async def open_connection(
         connection.close()
         if isinstance(error, OSError | Unavailable):  # a TimeoutError is an OSError
             problem = str(error) or f"no answer within {ANSWER_LIMIT:.0f} s"
-            raise Unavailable(f"ActiveMQ at {host}:{port} is not reached: {problem}") from None
+            hint = error.hint if isinstance(error, Unavailable) else None
+            raise Unavailable(f"ActiveMQ at {host}:{port} is not reached: {problem}", hint=hint) from None
         raise
     return connection

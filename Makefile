@@ -25,7 +25,7 @@ BENCH_STAMP := $(VENV)/.bench-installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-test demo lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare build lock clean
+.PHONY: help setup setup-test demo proof lint format test-fast test test-long test-newest test-noisy test-pythons cluster-test torture cover bench bench-compare build lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,8 +51,11 @@ $(BENCH_STAMP): $(SERVER_STAMP) scripts/setup-java scripts/setup-servers
 	@sh scripts/setup $(VENV) bench
 	@touch $@
 
-demo: $(DEMO_STAMP) ## see every part at work in the terminal, with real clients and kill -9
+demo: $(DEMO_STAMP) ## see a shop on Penstock, live: a kill -9, a failing mail, webhooks, browsers, Spark (ARGS=--help)
 	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m demo --install-spark "sh scripts/setup $(VENV) spark" $(ARGS)
+
+proof: $(TEST_STAMP) ## check 61 claims about every part, with real clients and kill -9 (4 minutes)
+	@PYTHONPATH=$(CURDIR)/examples $(PYTHON_BIN) -m proof $(ARGS)
 
 lint: $(TEST_STAMP) ## check rules, formatting, imports, layout and types
 	$(PYTHON_BIN) -m ruff check .

@@ -1,4 +1,4 @@
-"""`python -m demo`, with the folder `examples` on the path; `make demo` does that."""
+"""`python -m demo`, with the folder `examples` on the path; `penstock demo` and `make demo` do that."""
 
 import sys
 

@@ -1,87 +1,74 @@
-"""What the demo shows, and the one place that imports `rich`. Holds no step and knows no broker."""
+"""The picture of the demo: what happens scrolls by, and the shop's figures stay below it."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
-from penstock.clock import monotonic
-from penstock.durations import SECOND
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
-try:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.padding import Padding
-    from rich.rule import Rule
-    from rich.table import Table
-except ImportError:
-    sys.exit(
-        "penstock: the demo needs rich: install the extra, pip install 'penstock[demo]' (in a checkout: pip install '.[demo]')"
-    )
+from proof.screen import Screen
 
-WIDTH = 80
+BARS = "▁▂▃▄▅▆▇█"
+KEPT = 40
+"""How many rates a line of bars shows."""
 
 
-class ClaimFailed(Exception):
-    """The demo said something that does not hold."""
+class Figure(NamedTuple):
+    """One line of the picture: a count of something, and a word about it."""
+
+    name: str
+    total: int
+    note: str = ""
+    is_bad: bool = False
 
 
-class Screen:
-    """Prints steps, and what each proves. Plain text where there is no terminal; never more than 80 columns."""
+class LiveScreen(Screen):
+    """A `Screen` with a picture of the shop below what was said. `headless` leaves out the picture."""
 
-    def __init__(self) -> None:
-        console = Console(highlight=False)
-        # A log or a CI page has no width, whatever its environment claims.
-        self._console = Console(width=min(WIDTH, console.width) if console.is_terminal else WIDTH, highlight=False)
-        self._started = monotonic()
-        self._steps = 0
-        self.claims = 0
+    def __init__(self, *, headless: bool) -> None:
+        super().__init__()
+        self._live = None if headless or not self._console.is_terminal else Live(console=self._console, refresh_per_second=4)
+        self._rates: dict[str, deque[float]] = {}
+        self._counts: dict[str, int] = {}
 
-    @property
-    def seconds(self) -> float:
-        """Since the demo began."""
-        return (monotonic() - self._started) / SECOND
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
 
-    def title(self, text: str, below: str) -> None:
-        """The first lines."""
-        self._console.print(f"[bold]{escape(text)}[/]")
-        self._console.print(escape(below))
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update("")
+            self._live.stop()
 
-    def step(self, name: str) -> None:
-        """Begin the next step."""
-        self._steps += 1
-        self._console.print()
-        self._console.print(Rule(f"[bold]{self._steps}. {escape(name)}[/]", align="left", style="dim"))
+    def show(self, title: str, figures: Sequence[Figure], footer: Sequence[str], seconds: float) -> None:
+        """Draw the picture; `seconds` have passed since it was drawn last."""
+        for figure in figures:
+            rates = self._rates.setdefault(figure.name, deque(maxlen=KEPT))
+            rates.append(max(figure.total - self._counts.get(figure.name, 0), 0) / seconds)
+            self._counts[figure.name] = figure.total
+        if self._live is not None:
+            self._live.update(self._picture(title, figures, footer))
 
-    def say(self, text: str) -> None:
-        """What happens."""
-        self._console.print(escape(text))
+    def _picture(self, title: str, figures: Sequence[Figure], footer: Sequence[str]) -> RenderableType:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+        for width, justify in ((17, "left"), (9, "right"), (7, "right"), (None, "left")):
+            table.add_column(width=width, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]  # literals
+        for figure in figures:
+            rates = self._rates[figure.name]
+            style = "bold red" if figure.is_bad else ""
+            about = Text(figure.note, style="red" if figure.is_bad else "dim") if figure.note else Text(bars(rates), style="cyan")
+            table.add_row(figure.name, Text(f"{figure.total:,}", style=style), Text(f"{rates[-1]:,.0f}/s", style="dim"), about)
+        return Panel(Group(table, *(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in footer)), title=title)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """What happened, in rows."""
-        table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(escape(str(cell)) for cell in row))
-        self._console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
-    def proves(self, claim: str, holds: bool, found: object = None) -> None:
-        """A claim that was checked. The demo ends here, in red, when it does not hold."""
-        if not holds:
-            self._console.print(f"  [bold red]FAILED[/] {escape(claim)}")
-            raise ClaimFailed(f"{claim} (found: {found!r})")
-        self.claims += 1
-        mark = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-        mark.add_row("[bold green]proved[/]", escape(claim))
-        self._console.print(Padding(mark, (0, 0, 0, 2), expand=False))
-
-    def end(self, text: str) -> None:
-        """The last lines."""
-        self._console.print()
-        self._console.print(f"[bold green]{escape(text)}[/]")
-
-    def fail(self, text: str) -> None:
-        """The last line of a demo that did not go well."""
-        self._console.print()
-        self._console.print(f"[bold red]The demo failed: {escape(text)}[/]")
+def bars(rates: Sequence[float]) -> str:
+    """A line of bars, the highest of them full."""
+    top = max(rates, default=0)
+    return "".join(BARS[round(rate / top * (len(BARS) - 1))] if top else BARS[0] for rate in rates)

@@ -32,6 +32,7 @@ COMMANDS = (
     Command("trace", "tell the whole life of a message", "penstock.cli.trace"),
     Command("explain", "say why messages of a subscription or work queue are not delivered", "penstock.cli.explain"),
     Command("top", "show what flows through a server now", "penstock.cli.top"),
+    Command("demo", "play the demo of a checkout: a shop, a kill -9, a failing mail, Spark", "penstock.cli.demo"),
     Command("bench", "measure how fast messages are published and consumed", "penstock.cli.bench"),
     Command("doctor", "check the installation, and say what to do about each problem", "penstock.cli.doctor"),
     Command("completion", "print a script that completes commands and names in a shell", "penstock.cli.completion"),

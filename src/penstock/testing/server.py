@@ -119,7 +119,8 @@ class ServerProcess:
 
     def start(self) -> Self:
         """Return when it serves."""
-        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
+        # In a process group of its own: Ctrl-C is for the program that started it, and that stops it.
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, env=os.environ.copy(), process_group=0)
         assert self._process.stderr is not None, "it is piped"
         for line in self._process.stderr:
             self._lines.append(line)

@@ -1,6 +1,6 @@
-"""The crash of the demo: a process that publishes, killed in the middle, and what is found in its data directory afterwards.
+"""The crash of the proof: a process that publishes, killed in the middle, and what is found in its data directory afterwards.
 
-Run as `python -m demo.crash DIRECTORY ROUND` it is the child: several threads publish, and every id is printed once its
+Run as `python -m proof.crash DIRECTORY ROUND` it is the child: several threads publish, and every id is printed once its
 publish has returned, that is, once it is confirmed.
 """
 
@@ -47,7 +47,7 @@ class Recovery:
 
 def crash(directory: Path, number: int, after: int) -> Crash:
     """Start a child that publishes, and `kill -9` it when it has reported `after` messages."""
-    command = [sys.executable, "-m", "demo.crash", str(directory), str(number)]
+    command = [sys.executable, "-m", "proof.crash", str(directory), str(number)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)  # Ctrl-C is for the parent
     watchdog = threading.Timer(_PATIENCE_SECONDS, child.kill)
     watchdog.start()

@@ -1,4 +1,4 @@
-"""The hub's part of the demo: who hears what, what is not lost, and how browsers and services meet."""
+"""The hub's part of the proof: who hears what, what is not lost, and how browsers and services meet."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from demo.screen import Screen
-from demo.server_chapter import missing_extras, serving
 from penstock import PubSub
 from penstock.client import HubClient, HubMessage, HubMessages, Position
+from proof.screen import Screen
+from proof.server_chapter import missing_extras, serving
 
 OPTIONS = {"hub_history": "chat", "hub_bind": "orders/#=orders"}
 LISTENERS = 20

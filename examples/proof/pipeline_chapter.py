@@ -1,4 +1,4 @@
-"""The pipeline's part of the demo: traffic on a server, Spark archives and measures it, is killed, and goes on."""
+"""The pipeline's part of the proof: traffic on a server, Spark archives and measures it, is killed, and goes on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from demo.screen import ClaimFailed, Screen
-from demo.server_chapter import missing_extras, serving
 from penstock import DeadLetterPolicy, IncomingMessage, Message, PubSub, SubscriptionOptions, Topic
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from proof.screen import ClaimFailed, Screen
+from proof.server_chapter import Addressed, missing_extras, serving
 
 if TYPE_CHECKING:
     from penstock.testing.server import ServerProcess
@@ -33,7 +33,7 @@ LOOKS = 4  # at the growing lake
 SHOWN = 12  # windows: a minute
 PATIENCE = 600.0  # seconds that Spark may take to start, and to finish, on a busy machine
 FLAGS = ("--interval", "1s", "--window", "5s", "--watermark", "1s")
-PAGE = "penstock-demo-metrics.html"
+PAGE = "penstock-proof-metrics.html"
 
 
 class SparkInstallation:
@@ -44,7 +44,7 @@ class SparkInstallation:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        if self._command and _missing():
+        if self._command and missing_for_spark():
             self._screen.say("PySpark is installed in the background, for the last steps; that takes a minute or two.")
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -56,6 +56,15 @@ class SparkInstallation:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             self._process.wait()
+
+    def status(self) -> str:
+        """What the installation does now; empty if there is none."""
+        if self._process is None:
+            return ""
+        if self._process.poll() is not None:
+            return "PySpark is installed" if self._process.returncode == 0 else "PySpark could not be installed"
+        lines = self._log.read_text(errors="replace").split("\n")
+        return f"installing PySpark: {next((line for line in reversed(lines) if line.strip()), 'starting')}"
 
     def wait(self) -> None:
         """Return when the installation has ended; show its output if it failed."""
@@ -71,6 +80,16 @@ class SparkInstallation:
             self._screen.say(f"PySpark could not be installed:\n{self._log.read_text(errors='replace')}")
 
 
+class Published(Protocol):
+    """Orders that are published."""
+
+    ids: set[str]
+
+    @property
+    def published(self) -> int:
+        """How many."""
+
+
 class PipelineDemo:
     """The steps, over one server, its data directory, and a lake. `page` is where the plot is left."""
 
@@ -84,7 +103,7 @@ class PipelineDemo:
         """Run all steps, in order; none if Spark or the server's libraries are missing."""
         if spark is not None:
             spark.wait()
-        if missing := _missing():
+        if missing := missing_for_spark():
             self.screen.step("The pipeline")
             self.screen.say(f"Skipped: it needs {missing}.")
             return
@@ -99,12 +118,12 @@ class PipelineDemo:
             await self.finish(server, traffic)
         await self.show()
 
-    async def grow(self, server: ServerProcess, traffic: Traffic) -> None:
+    async def grow(self, server: Addressed, traffic: Published) -> None:
         """While traffic flows, the lake grows."""
         screen = self.screen
         screen.step("The pipeline: Spark beside a running server")
         screen.say(
-            f"{BATCH / PAUSE:.0f} orders a second are published; a subscription acks them, gives some back, and some die."
+            f"{BATCH / PAUSE:.0f} orders a second are published and processed."
             f" `penstock pipeline run` starts Spark, which archives messages and events, follows every message's life, and"
             f" makes metrics of every {FLAGS[3]}."
         )
@@ -126,7 +145,7 @@ class PipelineDemo:
             await job.communicate()
         screen.say(f"Then kill -9 of Spark's driver, in the middle, with {traffic.published:,} orders published.")
 
-    async def finish(self, server: ServerProcess, traffic: Traffic) -> None:
+    async def finish(self, server: Addressed, traffic: Published) -> None:
         """What was cut off is finished: every row once."""
         screen = self.screen
         screen.step("The pipeline, killed and started again: every row exactly once")
@@ -149,7 +168,7 @@ class PipelineDemo:
         """The metrics, in the terminal and as a page."""
         screen = self.screen
         screen.step("Metrics of the last minute")
-        code, out, errors = await self._command("show", "--minutes", "2", "--json")
+        code, out, errors = await self.command("show", "--minutes", "2", "--json")
         rows = json.loads(out or "[]")
         screen.proves("the metrics are in the lake", code == 0 and bool(rows), errors[-500:])
         published = {(row["window_start"], row["stream"]): row["published"] for row in rows if row["subscription"] is None}
@@ -172,7 +191,7 @@ class PipelineDemo:
         )
         acked = sum(row["acked"] for row in rows)
         screen.proves("they tell of orders that were acked and of some that were not", acked > 0, acked)
-        code, _, errors = await self._command("show", "--minutes", "2", "--html", str(self._page))
+        code, _, errors = await self.command("show", "--minutes", "2", "--html", str(self._page))
         screen.proves(f"the same as a plot, for a browser: {self._page.name}", code == 0 and self._page.exists(), errors)
 
     def archived(self) -> list[str]:
@@ -188,7 +207,7 @@ class PipelineDemo:
     def _files(self) -> list[Path]:
         return [*(self.lake / "messages" / "stream=orders").glob("*/*.parquet")]
 
-    def _lag(self, server: ServerProcess) -> str:
+    def _lag(self, server: Addressed) -> str:
         from penstock.log.http import HttpLog  # noqa: PLC0415  # needs pyarrow
 
         log = HttpLog(server.url)
@@ -199,13 +218,14 @@ class PipelineDemo:
 
     async def _start(self, *words: str) -> asyncio.subprocess.Process:
         command = [sys.executable, "-m", "penstock", "pipeline", *words, "--lake", str(self.lake)]
-        # What a killed Spark leaves lying goes with the demo's directory.
+        # What a killed Spark leaves lying goes with the directory.
         self._scratch.mkdir(parents=True, exist_ok=True)
         places = {"TMPDIR": str(self._scratch), "SPARK_LOCAL_DIRS": str(self._scratch)}
         pipe = asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=os.environ | places)
+        return await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=os.environ | places, process_group=0)
 
-    async def _command(self, *words: str) -> tuple[int | None, str, str]:
+    async def command(self, *words: str) -> tuple[int | None, str, str]:
+        """Run `penstock pipeline …` on the lake; returns its exit code, output and errors."""
         process = await self._start(*words)
         out, errors = await process.communicate()
         return process.returncode, out.decode(), errors.decode()
@@ -284,8 +304,8 @@ async def _ended(job: asyncio.subprocess.Process) -> tuple[int | None, str]:
     return job.returncode, errors.decode()
 
 
-def _missing() -> str:
-    """What is not there, as words; empty when all is."""
+def missing_for_spark() -> str:
+    """What is not installed, as words; empty when everything is."""
     if extras := [*missing_extras(), *(["spark"] if find_spec("pyspark") is None or find_spec("pyarrow") is None else [])]:
         return f"more libraries, pip install 'penstock[{','.join(extras)}]'"
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else "java"

@@ -1,4 +1,4 @@
-"""The client's part of the demo: Penstock's own client on a server that is killed under it, then a worker."""
+"""The client's part of the proof: Penstock's own client on a server that is killed under it, then a worker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from demo.screen import ClaimFailed, Screen
-from demo.server_chapter import missing_extras, serving
 from penstock import IncomingMessage, PubSub, Topic, Worker
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from proof.screen import ClaimFailed, Screen
+from proof.server_chapter import missing_extras, serving
 
 if TYPE_CHECKING:
     from penstock.testing.server import ServerProcess
@@ -27,7 +27,7 @@ PATIENCE = 60.0  # seconds that a step waits at most for what must come sooner
 
 
 class BankBusy(Exception):
-    """What a task of the demo raises while the bank has no time."""
+    """What a task of the proof raises while the bank has no time."""
 
 
 class ClientDemo:
@@ -209,8 +209,8 @@ class Events:
 class MortalServer:
     """A server that can be killed, and comes back where it was. Use it with `async with`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, **options: object) -> None:
+        self._directory, self._options = directory, options
         self._processes = ExitStack()
         self._process: ServerProcess | None = None
 
@@ -228,7 +228,7 @@ class MortalServer:
 
     async def _start(self, **ports: int) -> None:
         # In a thread: the client goes on meanwhile.
-        self._process = await asyncio.to_thread(self._processes.enter_context, serving(self._directory, **ports))
+        self._process = await asyncio.to_thread(self._processes.enter_context, serving(self._directory, **self._options, **ports))
 
     async def __aenter__(self) -> Self:
         await self._start()

@@ -1,4 +1,4 @@
-"""The part of the demo that Google does: its own Pub/Sub client, unmodified, against a server of ours.
+"""The part of the proof that Google does: its own Pub/Sub client, unmodified, against a server of ours.
 
 The client is configured with PUBSUB_EMULATOR_HOST alone. `server_chapter` prints and checks the results.
 """
@@ -17,9 +17,9 @@ from google.api_core.exceptions import GoogleAPIError
 from google.api_core.retry import Retry
 from google.cloud import pubsub_v1
 
-from demo.screen import ClaimFailed
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from proof.screen import ClaimFailed
 
 PROJECT = "demo"
 PATIENCE = 60.0  # seconds that a step waits at most for what must come sooner

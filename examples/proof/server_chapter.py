@@ -1,4 +1,4 @@
-"""The server's part of the demo: `penstock serve` as a process of its own, used by real clients, killed, and started again."""
+"""The server's part of the proof: `penstock serve` as a process of its own, used by real clients, killed, and started again."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from demo.screen import ClaimFailed, Screen
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from proof.screen import ClaimFailed, Screen
 
 if TYPE_CHECKING:
-    from demo.google_chapter import Google, Load, Received
     from penstock.testing.server import ServerProcess
+    from proof.google_chapter import Google, Load, Received
 
 NEEDED = {"aiohttp": "server", "grpc": "server", "uvloop": "server", "jwt": "server"}  # the library, and its extra
 GOOGLE, SYNAP = "google-cloud-pubsub", "synap-sdk"
@@ -31,6 +31,14 @@ KEYS = 100
 EACH = 80  # messages of each key
 KILLS = (2_000, 5_000)  # confirmed messages after which the server is killed
 HTTP_SECONDS = 10
+
+
+class Addressed(Protocol):
+    """A server."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
 
 
 class ServerDemo:
@@ -105,7 +113,7 @@ class ServerDemo:
 
     def topics(self, server: ServerProcess) -> None:
         """Ordering keys and a dead letter, with Google's client."""
-        from demo.google_chapter import ATTEMPTS, Google, client_errors  # noqa: PLC0415  # needs the client
+        from proof.google_chapter import ATTEMPTS, Google, client_errors  # noqa: PLC0415  # needs the client
 
         screen = self.screen
         screen.say(
@@ -142,7 +150,7 @@ class ServerDemo:
             )
 
     def _bill(self, google: Google, subscription: str) -> tuple[dict[str, int], dict[str, str]]:
-        from demo.google_chapter import ATTEMPTS  # noqa: PLC0415  # needs the client
+        from proof.google_chapter import ATTEMPTS  # noqa: PLC0415  # needs the client
 
         attempts: dict[str, int] = defaultdict(int)
         acked: dict[str, str] = {}
@@ -162,7 +170,7 @@ class ServerDemo:
 
     def crash(self) -> None:
         """Confirmed is confirmed, also over the network."""
-        from demo.google_chapter import Drain, Google, Load, client_errors  # noqa: PLC0415  # needs the client
+        from proof.google_chapter import Drain, Google, Load, client_errors  # noqa: PLC0415  # needs the client
 
         screen = self.screen
         screen.step("kill -9 of the server, under load")
@@ -232,7 +240,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def call(server: ServerProcess, method: str, path: str, body: object) -> tuple[int, Any]:  # Any: JSON
+def call(server: Addressed, method: str, path: str, body: object) -> tuple[int, Any]:  # Any: JSON
     """The status and the JSON of the answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(server.url + path, data, {"Content-Type": "application/json"}, method=method)

@@ -1,4 +1,4 @@
-"""The router's part of the demo: from a queue of the server to a target in this process that fails, recovers and refuses."""
+"""The router's part of the proof: from a queue of the server to a target in this process that fails, recovers and refuses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from demo.screen import ClaimFailed, Screen
-from demo.server_chapter import call, missing_extras, serving
 from penstock import PubSub, WorkQueue
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from proof.screen import ClaimFailed, Screen
+from proof.server_chapter import call, missing_extras, serving
 
 if TYPE_CHECKING:
     from penstock.testing.server import ServerProcess

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from demo import pipeline_chapter
-from demo.pipeline_chapter import SparkInstallation
-from demo.screen import Screen
+from proof import pipeline_chapter
+from proof.pipeline_chapter import SparkInstallation
+from proof.screen import Screen
 
 
 @pytest.fixture
 def missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_chapter, "_missing", lambda: "Java 17 or newer")
+    monkeypatch.setattr(pipeline_chapter, "missing_for_spark", lambda: "Java 17 or newer")
 
 
 def test_a_failed_installation_shows_its_output(missing: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +32,7 @@ def test_nothing_is_installed_without_need_or_without_a_command(missing: None, m
     log = Path("never-written")
     with SparkInstallation(Screen(), "", log) as installation:
         installation.wait()
-    monkeypatch.setattr(pipeline_chapter, "_missing", lambda: "")
+    monkeypatch.setattr(pipeline_chapter, "missing_for_spark", lambda: "")
     with SparkInstallation(Screen(), "false", log) as installation:
         installation.wait()
     assert not log.exists()

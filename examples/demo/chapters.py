@@ -57,7 +57,7 @@ async def open_shop(shop: Shop) -> None:
 
 
 def _all_flow(shop: Shop) -> bool:
-    return all(figure.total for figure in shop.figures() if "waiting" not in figure.name)
+    return all(figure.total for figure in shop.figures() if "open" not in figure.name)
 
 
 async def follow_a_mail(shop: Shop) -> None:

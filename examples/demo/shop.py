@@ -188,9 +188,9 @@ class Shop:
             Figure("orders confirmed", len(self.ids)),
             Figure("orders billed", len(self.billed)),
             Figure("mails sent", mails.acked_total if mails else 0),
-            _trouble("mails waiting, dead", mails),
+            _trouble("mails open", mails),
             Figure("webhooks sent", webhooks.acked_total if webhooks else 0),
-            _trouble("webhooks waiting, dead", webhooks),
+            _trouble("webhooks open", webhooks),
             Figure("seen by browsers", self.seen_by_browser),
         ]
 

@@ -295,7 +295,8 @@ class Configuration:
     async def first(self) -> RouterConfig:
         """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached.
 
-        A place whose last answer is cached, or known from before this router stood by, is tried once, for a second; `follow` tries it again.
+        A place whose last answer is cached, or known from before this router stood by, is tried once, for `CACHED_WAIT`;
+        `follow` tries it again.
         """
         async with self._lock:
             self._is_starting = True

@@ -130,6 +130,9 @@ class PubSub:
     def check_open(self) -> None:
         """Raise FailedPrecondition if it is not open, or open in another event loop."""
 
+    def check_loop(self) -> None:
+        """Raise FailedPrecondition if it is open in another event loop; unlike `check_open`, a closed one is fine."""
+
     def topic(self, name: str) -> Topic:
         """The topic of that name: the same object each time."""
 

@@ -51,6 +51,35 @@ def test_what_was_done_before_an_error_is_told_to_programs_too(penstock: Penstoc
     assert penstock("topic", "delete", "nosuch", "--json").out == ""
 
 
+def test_an_update_changes_what_is_given_and_takes_away_what_is_named(penstock: Penstock) -> None:
+    penstock.good("topic create orders letters others")
+    penstock.good("subscription create billing --topic orders --min-backoff 1s --max-backoff 60s --exactly-once")
+    penstock.good("subscription update billing --dead-letter-topic letters --max-attempts 7")
+
+    penstock.good("subscription update billing --min-backoff 2s --dead-letter-topic others --no-exactly-once --no-retain-acked")
+    found = penstock.good("subscription show billing --json").json
+    assert found["retry_policy"] == {"minimum_backoff": 2, "maximum_backoff": 60}
+    assert found["dead_letter_policy"] == {"dead_letter_topic": "others", "max_delivery_attempts": 7}
+    assert (found["exactly_once"], found["retain_acked_messages"]) == (False, False)
+    penstock.good("subscription update billing --max-attempts 9")
+    found = penstock.good("subscription update billing --no-backoff --retain-acked --json").json
+    assert (found["retry_policy"], found["retain_acked_messages"]) == (None, True)
+    assert found["dead_letter_policy"] == {"dead_letter_topic": "others", "max_delivery_attempts": 9}
+    assert penstock.good("subscription update billing --no-dead-letters --json").json["dead_letter_policy"] is None
+    both = penstock(*"subscription update billing --no-backoff --min-backoff 1s".split())
+    assert (both.code, both.err.splitlines()[0]) == (2, "penstock: --no-backoff and --min-backoff are both given")
+    none = penstock("subscription", "update", "billing")
+    assert (none.code, none.err.splitlines()[1]) == (2, "`penstock subscription update --help` lists the flags")
+
+    penstock.good("queue create tasks --ttl 1h --max-backoff 60s --max-dead-letters 0")
+    found = penstock.good("queue update tasks --min-backoff 5s --max-dead-letters 10 --json").json
+    assert found["retry_policy"] == {"minimum_backoff": 5, "maximum_backoff": 60}
+    assert (found["dead_letter_enabled"], found["dead_letter_max_size"], found["message_ttl"]) == (True, 10, 3_600)
+    found = penstock.good("queue update tasks --no-ttl --no-backoff --json").json
+    assert (found["message_ttl"], found["retry_policy"]) == (None, None)
+    assert penstock("queue", "update", "tasks").code == 2
+
+
 def test_the_life_of_a_subscription(penstock: Penstock) -> None:
     penstock.good("topic create orders letters")
     made = penstock(

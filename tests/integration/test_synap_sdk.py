@@ -13,8 +13,11 @@ from penstock import Broker
 from penstock.broker.aio import AsyncBroker
 from penstock.http import HttpServer
 from penstock.queue_api import Queues, Resp3Server, SynapRpcServer, routes
+from penstock.values.message import MAX_MESSAGE_BYTES
 
 TRANSPORTS = ("http", "resp3", "synap")
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
+"""As the server has it by default."""
 
 
 @asynccontextmanager
@@ -24,7 +27,7 @@ async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]
         aio = AsyncBroker(broker)
         queues = Queues(aio)
         server = (
-            HttpServer(routes(queues))
+            HttpServer(routes(queues, MAX_REQUEST_BYTES))
             if transport == "http"
             else {"resp3": Resp3Server, "synap": SynapRpcServer}[transport](queues)
         )
@@ -67,6 +70,26 @@ def test_what_is_published_is_consumed_and_acked(transport: str) -> None:
             assert (message.id, message.payload, message.priority, message.retries) == (message_id, payload, 7, 0)
             await client.queue.ack("tasks", message.id)
             assert await client.queue.consume("tasks", "worker-1") is None
+
+    over(transport, talk)
+
+
+@pytest.mark.parametrize(
+    ("transport", "payload"),
+    [
+        # The client makes a list of ten million numbers of it, which takes it seconds.
+        pytest.param("http", b"\xff" * MAX_MESSAGE_BYTES, marks=pytest.mark.long, id="http"),
+        pytest.param("resp3", "x" * MAX_MESSAGE_BYTES, id="resp3"),
+        pytest.param("synap", "x" * MAX_MESSAGE_BYTES, id="synap"),
+    ],
+)
+def test_a_message_of_10_mebibytes_is_published_and_consumed(transport: str, payload: str | bytes) -> None:
+    async def talk(client: SynapClient, queues: Queues) -> None:
+        await client.queue.create_queue("tasks")
+        await client.queue.publish("tasks", payload)
+        message = await client.queue.consume("tasks", "worker-1")
+        assert message is not None
+        assert message.payload == payload
 
     over(transport, talk)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import penstock
-from penstock.durations import duration_seconds
+from penstock.durations import SECOND, duration_seconds, micros
+from penstock.errors import InvalidArgument
 
 T = TypeVar("T")
 
@@ -71,9 +72,38 @@ def add_backoff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-backoff", type=duration, metavar="DURATION", help="the longest such wait; each is twice the last")
 
 
-def retry_policy(found: argparse.Namespace) -> penstock.RetryPolicy | None:
-    """What those flags say together; one alone moves the other's default out of its way. None when neither is given."""
+def retry_policy(found: argparse.Namespace, there: penstock.RetryPolicy | None = None) -> penstock.RetryPolicy | None:
+    """What those flags say together; None when neither is given.
+
+    One alone leaves the other as it is `there`, or by default, and moves it out of its way.
+    """
     low, high = found.min_backoff, found.max_backoff
     if low is None and high is None:
         return None
-    return penstock.RetryPolicy(min(10, high) if low is None else low, max(600, low) if high is None else high)
+    there = there or penstock.RetryPolicy()
+    if low is None:
+        low = min(_seconds(there.minimum_backoff), high)
+    return penstock.RetryPolicy(low, max(_seconds(there.maximum_backoff), low) if high is None else high)
+
+
+def _seconds(backoff: float | timedelta) -> float:
+    return micros(backoff, "backoff") / SECOND
+
+
+def add_removal(parser: argparse.ArgumentParser, flag: str, effect: str) -> None:
+    """A flag of an update that takes a setting away."""
+    parser.add_argument(flag, action="store_true", help=effect)
+
+
+def check_changes(changes: Mapping[str, object], command: str) -> None:
+    """InvalidArgument for an update that changes nothing; the broker's own error has the names of the client's options."""
+    if not changes:
+        raise InvalidArgument("no change is given", hint=f"`penstock {command} --help` lists the flags")
+
+
+def check_removal(found: argparse.Namespace, removal: str, *others: str) -> None:
+    """InvalidArgument when a setting is taken away and given at once."""
+    for other in others:
+        if getattr(found, removal) and getattr(found, other) is not None:
+            removed, given = (f"--{name.replace('_', '-')}" for name in (removal, other))
+            raise InvalidArgument(f"{removed} and {given} are both given", hint="leave one of them out")

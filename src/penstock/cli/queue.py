@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, whole
+from penstock.cli.arguments import add_backoff, add_removal, check_changes, check_removal, duration, pair, retry_policy, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_source, add_yes, check_source, confirm, confirm_delete, publish_all
 from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
@@ -46,6 +46,8 @@ def configure(parser: Parser) -> None:
         child.add_argument("names", metavar="NAME", nargs="+")
     for child in (create, update):
         _add_settings(child)
+    add_removal(update, "--no-ttl", "messages wait forever")
+    add_removal(update, "--no-backoff", "a failed message is redelivered at once")
     add_exist_ok(create, "queue")
     _add_terms(publish)
     add_consumption(consume)
@@ -100,9 +102,16 @@ def run_create(found: argparse.Namespace) -> int:
 
 def run_update(found: argparse.Namespace) -> int:
     """Only what is given changes."""
+    check_removal(found, "no_ttl", "ttl")
+    check_removal(found, "no_backoff", "min_backoff", "max_backoff")
 
     async def work(pubsub: PubSub) -> int:
-        config = await pubsub.queue(found.name).update(**_settings(found))
+        queue = pubsub.queue(found.name)
+        changes = _settings(found, await queue.config())
+        changes |= {"message_ttl": None} if found.no_ttl else {}
+        changes |= {"retry_policy": None} if found.no_backoff else {}
+        check_changes(changes, "queue update")
+        config = await queue.update(**changes)
         if found.json:
             say_json({"name": found.name, **asdict(config)})
         else:
@@ -112,12 +121,12 @@ def run_update(found: argparse.Namespace) -> int:
     return run(found, work)
 
 
-def _settings(found: argparse.Namespace) -> dict[str, Any]:
-    """The settings that are given."""
+def _settings(found: argparse.Namespace, there: penstock.QueueConfig | None = None) -> dict[str, Any]:
+    """The settings that are given; of a policy that is given in part, the rest is as it is `there`."""
     given: dict[str, Any] = {
         "ack_deadline_secs": found.ack_deadline,
         "max_retries": found.max_retries,
-        "retry_policy": retry_policy(found),
+        "retry_policy": retry_policy(found, None if there is None else there.retry_policy),
         "message_ttl": found.ttl,
         "default_priority": found.priority,
         "default_prefetch": found.prefetch,
@@ -125,7 +134,7 @@ def _settings(found: argparse.Namespace) -> dict[str, Any]:
         "max_depth": found.max_depth,
         "overflow": found.overflow,
         "dead_letter_max_size": found.max_dead_letters,
-        "dead_letter_enabled": False if found.max_dead_letters == 0 else None,
+        "dead_letter_enabled": None if found.max_dead_letters is None else found.max_dead_letters > 0,
     }
     return {name: value for name, value in given.items() if value is not None}
 

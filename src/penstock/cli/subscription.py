@@ -8,7 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
+from penstock.cli.arguments import (
+    add_backoff,
+    add_removal,
+    check_changes,
+    check_removal,
+    duration,
+    instant,
+    retry_policy,
+    size,
+    whole,
+)
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm_delete
 from penstock.cli.output import complain, count, say, say_json, span, table
@@ -34,6 +44,8 @@ def configure(parser: Parser) -> None:
     update.set_defaults(ordering=None, filter=None)
     for child in (create, update):
         _add_options(child)
+    add_removal(update, "--no-backoff", "a failed message is redelivered at once")
+    add_removal(update, "--no-dead-letters", "messages are redelivered however often they failed")
     listing = verbs.add("list", "list every subscription with its backlog", run_list)
     listing.add_argument("--topic", metavar="TOPIC", help="only those of this topic")
     show = verbs.add("show", "show the settings of a subscription", run_show)
@@ -57,9 +69,17 @@ def _add_options(parser: Parser) -> None:
     add_backoff(parser)
     parser.add_argument("--dead-letter-topic", metavar="TOPIC", help="where a message goes that failed too often")
     parser.add_argument("--max-attempts", type=whole(1, 100), metavar="N", help="after so many deliveries (default: 5)")
-    parser.add_argument("--exactly-once", action="store_true", help="acks are confirmed when durable, and refused when late")
+    parser.add_argument(
+        "--exactly-once",
+        action=argparse.BooleanOptionalAction,
+        help="acks are confirmed when durable, and refused when late (default: no)",
+    )
     parser.add_argument("--retention", type=duration, metavar="DURATION", help="how long unacked messages stay (default: 7d)")
-    parser.add_argument("--no-retain-acked", action="store_true", help="forget acked messages at once: no seek brings them back")
+    parser.add_argument(
+        "--retain-acked",
+        action=argparse.BooleanOptionalAction,
+        help="keep acked messages for a seek as long as the others (default: yes)",
+    )
     parser.add_argument("--max-messages", type=whole(1), metavar="N", help="room for unacked messages (default: 10000)")
     parser.add_argument("--max-bytes", type=size, metavar="SIZE", help="room for unacked bytes (default: 100MiB)")
     parser.add_argument(
@@ -94,9 +114,17 @@ def run_create(found: argparse.Namespace) -> int:
 
 def run_update(found: argparse.Namespace) -> int:
     """Only what is given changes."""
+    check_removal(found, "no_backoff", "min_backoff", "max_backoff")
+    check_removal(found, "no_dead_letters", "dead_letter_topic", "max_attempts")
 
     async def work(pubsub: PubSub) -> int:
-        metadata = await pubsub.subscription(found.name).update(**_options(found))
+        subscription = pubsub.subscription(found.name)
+        there = (await subscription.metadata()).options
+        changes = _options(found, there)
+        changes |= {"retry_policy": None} if found.no_backoff else {}
+        changes |= {"dead_letter_policy": None} if found.no_dead_letters else {}
+        check_changes(changes, "subscription update")
+        metadata = await subscription.update(**changes)
         if found.json:
             say_json(_document(metadata))
         else:
@@ -106,24 +134,27 @@ def run_update(found: argparse.Namespace) -> int:
     return run(found, work)
 
 
-def _options(found: argparse.Namespace) -> dict[str, Any]:
-    """The options that are given."""
+def _options(found: argparse.Namespace, there: penstock.SubscriptionOptions | None = None) -> dict[str, Any]:
+    """The options that are given; of a policy that is given in part, the rest is as it is `there`."""
+    retry, dead = (None, None) if there is None else (there.retry_policy, there.dead_letter_policy)
     given: dict[str, Any] = {
         "ack_deadline_seconds": found.ack_deadline,
         "message_ordering": found.ordering or None,
         "filter": found.filter,
-        "retry_policy": retry_policy(found),
-        "exactly_once": found.exactly_once or None,
+        "retry_policy": retry_policy(found, retry),
+        "exactly_once": found.exactly_once,
         "message_retention_duration": found.retention,
-        "retain_acked_messages": False if found.no_retain_acked else None,
+        "retain_acked_messages": found.retain_acked,
         "max_messages": found.max_messages,
         "max_bytes": found.max_bytes,
         "overflow": found.overflow,
     }
-    if found.dead_letter_topic is not None:
-        given["dead_letter_policy"] = penstock.DeadLetterPolicy(found.dead_letter_topic, found.max_attempts or 5)
-    elif found.max_attempts is not None:
+    topic = found.dead_letter_topic or (None if dead is None else dead.dead_letter_topic)
+    if found.max_attempts is not None and topic is None:
         raise InvalidArgument("--max-attempts is given without --dead-letter-topic", hint="say where dead messages go")
+    if topic is not None and (found.dead_letter_topic is not None or found.max_attempts is not None):
+        attempts = found.max_attempts or (5 if dead is None else dead.max_delivery_attempts)
+        given["dead_letter_policy"] = penstock.DeadLetterPolicy(topic, attempts)
     return {name: value for name, value in given.items() if value is not None}
 
 

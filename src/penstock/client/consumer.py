@@ -73,6 +73,7 @@ class Consumer(Generic[M]):
 
     async def close(self) -> None:
         """Stop receiving; returns when unsettled messages are settled or requeued, as `close_behavior` says."""
+        self._pubsub.check_loop()
         await self._stream.stop()
         holders, self._holders = self._holders, {}
         for settler in holders.values():
@@ -80,10 +81,12 @@ class Consumer(Generic[M]):
 
     def pause(self) -> None:
         """Receive nothing until `resume`."""
+        self._pubsub.check_loop()
         self._stream.pause()
 
     def resume(self) -> None:
         """Receive again."""
+        self._pubsub.check_loop()
         self._stream.resume()
 
     @property

@@ -131,6 +131,11 @@ class PubSub:
             )
         check_loop(loop)
 
+    def check_loop(self) -> None:
+        """Raise FailedPrecondition if it is open in another event loop; unlike `check_open`, a closed one is fine."""
+        if self._loop is not None:
+            self.check_open()
+
     # ── things ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def topic(self, name: str) -> Topic:

@@ -3,7 +3,7 @@
 It is "Configuration Sync" of specification 001. A place is a URL or a file; tokens and passwords in URLs are never shown.
 
     first   every place at once ──> the answer of each, or its last answer in the cache ──> merged
-            12 tries, 5 s apart, of a place without an answer in the cache; one of the others
+            12 tries, 5 s apart, of a place without an answer in the cache; one, of a second at most, of the others
     again   12 tries of every place that has answered before, one of the others
     follow  `again` each interval; and each 5 s those places that never answered, until they do
 
@@ -241,6 +241,8 @@ TOKEN_VARIABLE: Final = "MESSAGE_ROUTER_CONFIG_TOKEN"
 FAILED: Final = "CONFIG_SYNC_FAILED"
 PAUSE: Final = 5.0
 """Seconds between two tries."""
+CACHED_WAIT: Final = 1.0
+"""Seconds that a start waits for a place whose last answer is known. `follow` asks it again."""
 
 log = logging.getLogger("penstock.router")
 
@@ -255,6 +257,9 @@ class _Known:
         """In this life; what it said may come from the cache."""
         self.error = ""
         self.is_warned = False
+
+
+NO_WAIT: Final[Mapping[_Known, float]] = {}
 
 
 class Configuration:
@@ -290,7 +295,8 @@ class Configuration:
     async def first(self) -> RouterConfig:
         """The configuration to start with. Unavailable, after all tries, when no place has one and none is cached.
 
-        A place whose last answer is cached, or known from before this router stood by, is tried once; `follow` tries it again.
+        A place whose last answer is cached, or known from before this router stood by, is tried once, for `CACHED_WAIT`;
+        `follow` tries it again.
         """
         async with self._lock:
             self._is_starting = True
@@ -327,8 +333,9 @@ class Configuration:
         for known in self._places:
             known.said = known.said or self._kept.get(hashed(known.place.key))
         tries = {known: known.place.tries if known.said is None else 1 for known in self._places}
+        wait = {known: CACHED_WAIT for known in self._places if known.said is not None}
         asked, number = self._places, 1
-        while asked := await self._ask(asked, number, tries):
+        while asked := await self._ask(asked, number, tries, wait):
             await self._sleep(PAUSE)
             number += 1
         failed = [known for known in self._places if known.error]
@@ -381,14 +388,16 @@ class Configuration:
         self.current = merged
         return merged
 
-    async def _ask(self, asked: list[_Known], number: int, tries: Mapping[_Known, int]) -> list[_Known]:
-        """Ask places for the `number`th time; returns those that failed and are to be tried again."""
-        await asyncio.gather(*(self._try(known, number, tries[known]) for known in asked))
+    async def _ask(
+        self, asked: list[_Known], number: int, tries: Mapping[_Known, int], wait: Mapping[_Known, float] = NO_WAIT
+    ) -> list[_Known]:
+        """Ask places for the `number`th time, each for the seconds in `wait` at most; returns those to be tried again."""
+        await asyncio.gather(*(self._try(known, number, tries[known], wait.get(known)) for known in asked))
         return [known for known in asked if known.error and number < tries[known]]
 
-    async def _try(self, known: _Known, number: int, tries: int) -> None:
+    async def _try(self, known: _Known, number: int, tries: int, seconds: float | None) -> None:
         try:
-            said = await known.place.fetch()
+            said = await _within(seconds, known.place.fetch())
         except (Unavailable, InvalidArgument) as error:
             known.error = str(error)
             level = logging.DEBUG if known.is_warned else logging.WARNING
@@ -423,6 +432,14 @@ def find_places(*, file: Path | None, urls: str | None, environment: Mapping[str
         return [ConfigFile(file)]
     found = urls or environment.get(URL_VARIABLE)
     return [*places_of_urls(found, environment.get(TOKEN_VARIABLE))] if found else []
+
+
+async def _within(seconds: float | None, fetch: Awaitable[RouterConfig]) -> RouterConfig:
+    try:
+        async with asyncio.timeout(seconds):
+            return await fetch
+    except TimeoutError:
+        raise Unavailable(f"it did not answer within {seconds:g} s") from None
 
 
 def _reasons(failed: Sequence[_Known]) -> str:

@@ -21,6 +21,10 @@ async def _prepared(pubsub: PubSub) -> None:
     await pubsub.queue("work").create()
 
 
+async def _paused(pubsub: PubSub) -> None:
+    pubsub.subscription("billing").pause()
+
+
 CALLS: dict[str, Callable[[PubSub], Awaitable[object]]] = {
     "topics": lambda pubsub: pubsub.topics(),
     "publish_many": lambda pubsub: pubsub.topic("orders").publish_many([]),
@@ -28,6 +32,8 @@ CALLS: dict[str, Callable[[PubSub], Awaitable[object]]] = {
     "pull": lambda pubsub: pubsub.subscription("billing").pull(wait=PATIENCE),
     "enqueue": lambda pubsub: pubsub.queue("work").publish("task"),
     "async for": lambda pubsub: anext(aiter(pubsub.subscription("billing"))),
+    "pause": _paused,
+    "close a subscription": lambda pubsub: pubsub.subscription("billing").close(),
     "open": lambda pubsub: pubsub.open(),
     "close": lambda pubsub: pubsub.close(),
 }

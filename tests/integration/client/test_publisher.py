@@ -387,6 +387,25 @@ def test_without_a_key_only_the_batch_fails(connect: Connect) -> None:
     run(connect, scenario)
 
 
+def test_a_failed_publish_is_raised_if_it_is_awaited_and_logged_if_not(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    def logged() -> list[str]:
+        return [record.message for record in caplog.records if "could not be published" in record.message]
+
+    async def scenario(pubsub: PubSub, _: Topic) -> None:
+        missing = pubsub.topic("missing")
+        with pytest.raises(TopicNotFound):
+            await missing.publish_message(b"awaited")
+        assert logged() == []
+        unwatched = missing.publish_message(b"not awaited")
+        await missing.flush()
+        assert unwatched.done()
+        assert [line.split(":")[0] for line in logged()] == ["1 messages for topic missing could not be published"]
+
+    run(connect, scenario)
+
+
 def test_one_bad_message_does_not_harm_the_others_of_its_batch(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     schema = {"type": "record", "name": "Order", "fields": [{"name": "number", "type": "int"}]}
 

@@ -331,6 +331,27 @@ def test_decision_27_without_an_answer_the_router_starts_from_what_was_cached(tm
     run(test)
 
 
+def test_decision_27_an_address_that_accepts_and_does_not_answer_does_not_hold_up_what_is_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "router.json"
+    monkeypatch.setattr("penstock.router.configuration.CACHED_WAIT", 0.05)
+
+    async def test(told: Told) -> None:
+        async with config_server(ok(to_json(A))) as server:
+            await told.configuration(server, cache=cache).first()
+            server.answers = [None]
+            later = told.configuration(server, cache=cache)
+
+            async with asyncio.timeout(5):  # the whole time limit of a fetch is twice as long
+                assert await later.first() == A
+            assert "did not answer within 0.05 s" in later.trouble
+            server.answers = [ok(to_json(B))]
+            assert await anext(later.follow(300)) == B
+
+    run(test)
+
+
 def test_who_becomes_primary_again_does_not_wait_for_an_endpoint_that_is_down() -> None:
     async def test(told: Told) -> None:
         async with config_server(ok(to_json(A)), DOWN) as server:

@@ -453,6 +453,7 @@ class WorkQueue(Consumer[QueueTask]):
     def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
 
+        By name, settings that are not given are as the server's defaults.
         With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
         QueueConfig, settings at their defaults do not count as given.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from penstock.client.message import IncomingMessage
 from penstock.errors import FailedPrecondition, NotFound, SubscriptionNotFound
@@ -246,6 +247,81 @@ async def test_br_010_messages_are_spread_over_max_streams(place: Place) -> None
             await inbox.has(number + 1)
         assert {message.stream for message in inbox.messages} == {0, 1, 2}
         assert sorted(inbox.data) == sorted(b"%d" % number for number in range(60))
+
+
+@in_loop
+async def test_br_010_each_stream_gets_an_equal_part(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(max_streams=3)
+        inbox = Inbox().listen(subscription)
+        for _ in range(300):  # they wait when the streams are opened
+            await topic.publish_message(b"before")
+        subscription.open()
+        await inbox.has(300)
+        parts = Counter(message.stream for message in inbox.messages)
+        assert all(80 <= parts[number] <= 120 for number in range(3)), parts
+        await place.settled()
+        inbox.messages.clear()
+        await asyncio.gather(*(topic.publish_message(b"after") for _ in range(300)))
+        await inbox.has(300)
+        parts = Counter(message.stream for message in inbox.messages)
+        assert all(80 <= parts[number] <= 120 for number in range(3)), parts
+
+
+@in_loop
+async def test_no_message_is_held_for_a_busy_loop_at_a_high_water_mark_of_0(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(high_water_mark=0, max_streams=2)
+        for number in range(5):
+            await topic.publish_message(b"%d" % number)
+        seen = []
+        async for message in subscription:
+            await place.settled()
+            assert (await subscription.stats()).in_flight == subscription.stream.in_flight == 1
+            seen.append(message.data)
+            message.ack()
+            await place.settled()
+            assert ((await subscription.stats()).in_flight, subscription.stream.in_flight) == (0, 0)
+            if len(seen) == 5:
+                break
+        assert sorted(seen) == [b"%d" % number for number in range(5)]
+
+
+@in_loop
+async def test_messages_up_to_the_high_water_mark_wait_for_a_busy_loop(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(high_water_mark=3)
+        for number in range(9):
+            await topic.publish_message(b"%d" % number)
+        messages = aiter(subscription)
+        first, second = await anext(messages), None
+        await place.settled()
+        assert subscription.stream.in_flight == 1 + 3
+        second = await anext(messages)
+        await place.settled()
+        assert subscription.stream.in_flight == 2 + 3
+        first.ack()
+        second.ack()
+        await place.settled()
+        assert subscription.stream.in_flight == 3
+        inbox = Inbox(ack=False).listen(subscription)  # a handler takes what waits, and whatever comes
+        await inbox.has(7)
+        assert subscription.stream.in_flight == 7
+
+
+@in_loop
+async def test_a_high_water_mark_of_0_holds_nothing_back_from_handlers(place: Place) -> None:
+    async with place:
+        topic, subscription = await place.subscription(high_water_mark=0)
+        inbox = Inbox(ack=False).listen(subscription)
+        for number in range(9):
+            await topic.publish_message(b"%d" % number)
+        subscription.open()
+        await inbox.has(9)
+        subscription.off("message", inbox)
+        await topic.publish_message(b"nobody takes this one")
+        await place.settled()
+        assert subscription.stream.in_flight == 9
 
 
 # ── acceptance criteria ──────────────────────────────────────────────────────────────────────────────────────────────────

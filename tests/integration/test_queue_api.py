@@ -24,6 +24,7 @@ from penstock.http import TokenGate
 from penstock.queue_api import Queues, Resp3Server, SocketLimits, SynapRpcServer, routes
 from penstock.queue_api.resp3 import Resp3Codec
 from penstock.testing import ManualClock
+from penstock.values.policy import RetryPolicy
 from penstock.values.queue import NewMessage
 from tests.integration.http_client import PATIENCE, Answer, Client, connected, eventually, run, scenario, serving
 from tests.topic_rules import make_topics
@@ -754,6 +755,24 @@ async def test_resp3_takes_both_ways_to_write_arguments() -> None:
             assert (message.priority, message.max_retries) == (7, 2)
             assert await resp_ask(client, b"QNACK", b"q", message.message_id.encode(), b"REQUEUE", b"0") == b"+OK"
         assert queues.manager.stats("q").dead_letters == 3
+
+
+@scenario
+async def test_a_backoff_is_set_over_resp3_and_synap_rpc() -> None:
+    async with binary(Resp3Server) as (queues, port), connected(port) as client:
+        assert await resp_ask(client, b"QCREATE", b"q", b"0", b"30", b"MIN_BACKOFF", b"0.5", b"MAX_BACKOFF", b"8") == b"+OK"
+        assert queues.manager.config("q").retry_policy == RetryPolicy(0.5, 8)
+        assert await resp_ask(client, b"QUPDATE", b"q", b"min_backoff", b"2", b"MAX_RETRIES", b"9") == b"+OK"
+        config = queues.manager.config("q")
+        assert (config.retry_policy, config.max_retries, config.ack_deadline_secs) == (RetryPolicy(2, 600), 9, 30)
+        answer = await resp_ask(client, b"QUPDATE", b"q", b"MIN_BACKOFF", b"9", b"MAX_BACKOFF", b"8")
+        assert answer.startswith(b"-ERR retry_policy.minimum_backoff is 9.0, wanted at most maximum_backoff (8.0)")
+    async with binary(SynapRpcServer) as (queues, port), connected(port) as client:
+        await client.send(
+            frame([1, "QCREATE", [{"Str": "q"}, {"Str": "MIN_BACKOFF"}, {"Str": "1"}, {"Str": "MAX_BACKOFF"}, {"Int": 4}]])
+        )
+        await eventually(lambda: queues.manager.exists("q"))
+        assert queues.manager.config("q").retry_policy == RetryPolicy(1, 4)
 
 
 @scenario

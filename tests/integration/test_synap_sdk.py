@@ -14,6 +14,7 @@ from penstock.broker.aio import AsyncBroker
 from penstock.http import HttpServer
 from penstock.queue_api import Queues, Resp3Server, SynapRpcServer, routes
 from penstock.values.message import MAX_MESSAGE_BYTES
+from penstock.values.policy import QueueConfig, RetryPolicy
 
 TRANSPORTS = ("http", "resp3", "synap")
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
@@ -21,11 +22,11 @@ MAX_REQUEST_BYTES = 16 * 1024 * 1024
 
 
 @asynccontextmanager
-async def connected(transport: str) -> AsyncIterator[tuple[SynapClient, Queues]]:
+async def connected(transport: str, defaults: QueueConfig | None = None) -> AsyncIterator[tuple[SynapClient, Queues]]:
     """A client of a server that lives as long as the block."""
     with Broker() as broker:
         aio = AsyncBroker(broker)
-        queues = Queues(aio)
+        queues = Queues(aio, defaults=defaults)
         server = (
             HttpServer(routes(queues, MAX_REQUEST_BYTES))
             if transport == "http"
@@ -206,3 +207,23 @@ def test_event_streams_are_read_by_offset(transport: str) -> None:
         assert await client.stream.list_rooms() == []
 
     over(transport, talk)
+
+
+@every_transport
+def test_queues_of_the_sdk_have_the_defaults_of_the_server(transport: str) -> None:
+    async def main() -> None:
+        defaults = QueueConfig(max_retries=7, retry_policy=RetryPolicy(2, 60))
+        async with asyncio.timeout(60), connected(transport, defaults) as (client, queues):
+            await client.queue.create_queue("tasks", max_size=100)
+            config = queues.manager.config("tasks")
+            assert (config.max_depth, config.max_retries, config.retry_policy) == (100, 7, RetryPolicy(2, 60))
+
+    asyncio.run(main())
+
+
+def test_the_sdk_sets_the_backoff_of_one_queue_by_a_command() -> None:
+    async def talk(client: SynapClient, queues: Queues) -> None:
+        await client.send_command("queue.create", {"name": "tasks", "retry_policy": {"minimum_backoff": 1, "maximum_backoff": 8}})
+        assert queues.manager.config("tasks").retry_policy == RetryPolicy(1, 8)
+
+    over("http", talk)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -358,3 +359,41 @@ def test_metrics_are_those_of_the_specification_and_true(manager: QueueManager, 
     assert (stats.nacked_total, stats.dead_lettered_total) == (2, 1)
     assert stats.avg_wait_time_ms == 2_000
     assert stats.oldest_message_age_secs == 45
+
+
+def test_headers_may_be_as_long_as_tokens_and_have_any_names(manager: QueueManager) -> None:
+    headers = {
+        "authorization": f"Bearer {'x' * 8_000}",
+        "baggage": ",".join(f"key{n}=value" for n in range(180)),
+        "goog-trace": "1",
+    }
+    headers |= {f"n{number}": "ü" for number in range(300)}
+    headers["rest"] = "x" * (65_536 - len("rest") - sum(len(f"{name}{value}".encode()) for name, value in headers.items()))
+    manager.publish("tasks", b"", headers=headers)
+    message = manager.consume("tasks")
+    assert message is not None
+    assert message.headers == headers
+
+
+def test_queues_without_settings_of_their_own_have_those_of_the_manager() -> None:
+    defaults = QueueConfig(max_retries=7, ack_deadline_secs=60, default_prefetch=20, retry_policy=RetryPolicy(1, 30))
+    with QueueManager(defaults=defaults) as manager:
+        manager.create("plain")
+        manager.create("other", max_retries=1)
+        manager.create("complete", QueueConfig(max_depth=5))
+        assert manager.config("plain") == manager.defaults == defaults
+        assert manager.config("other") == replace(defaults, max_retries=1)
+        assert manager.config("complete") == QueueConfig(max_depth=5)
+        assert manager.update("plain", max_depth=9) == replace(defaults, max_depth=9)
+
+
+def test_defaults_and_settings_that_make_no_sense_are_refused(manager: QueueManager) -> None:
+    with pytest.raises(InvalidArgument, match="wanted a QueueConfig"):
+        QueueManager(defaults={"max_retries": 7})  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InvalidArgument, match="'retries' is no setting"):
+        manager.create("other", retries=7)
+    with pytest.raises(InvalidArgument, match="config is given together with max_retries"):
+        manager.create("other", QueueConfig(), max_retries=7)
+    with pytest.raises(InvalidArgument, match="max_retries is -1"):
+        manager.create("other", max_retries=-1)
+    assert manager.list() == ["tasks"]

@@ -71,6 +71,10 @@ class Feeds:
         self._open.setdefault(key, []).append(feed)
         return feed
 
+    def sharing(self, feed: Feed) -> list[Feed]:
+        """The open feeds of a feed's consumer."""
+        return self._open.get((feed.number, feed.identity)) or [feed]
+
     def drop(self, feed: Feed, *, keep_seconds: float) -> None:
         """Forget a feed. With the last of its consumer, what that holds goes back, after so long."""
         key = (feed.number, feed.identity)
@@ -184,6 +188,27 @@ class Feed(StreamConsumer):
         """Return when what was settled so far cannot be undone by a crash, where that was promised."""
         if self.opened.exactly_once:
             await self._aio.durable()
+
+    def _pass_on(self, queue: QueueDescription, leases: list[Lease]) -> None:
+        """Deliver a batch, through all feeds of the consumer in equal parts."""
+        feeds = self._feeds.sharing(self)
+        if len(feeds) == 1 or len(leases) == 1:
+            super()._pass_on(queue, leases)
+            return
+        first = feeds.index(self)
+        feeds = [*feeds[first:], *feeds[:first]]
+        share, more = divmod(len(leases), len(feeds))
+        start = 0
+        for index, feed in enumerate(feeds):
+            stop = start + share + (index < more)
+            if start == stop:
+                break
+            if feed.is_over:  # by what the receiver of a part before did
+                self.settle(leases[start:stop], GIVE_BACK)
+            else:
+                self._aio.served(self.number, feed)
+                super(Feed, feed)._pass_on(queue, leases[start:stop])
+            start = stop
 
     def _live_by(self, limits: Limits) -> None:
         self.ack_deadline = checked(limits)

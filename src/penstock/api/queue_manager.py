@@ -65,19 +65,30 @@ class QueueManager(InProcessApi):
     """Queues with priorities, acknowledgement, retries and dead letters, in this process.
 
     `QueueManager()` lives in memory; `data_dir` makes it durable; `broker` shares one with a `MessageQueue`. All methods may be
-    called from many threads.
+    called from many threads. `defaults` are the settings of queues that are created without their own.
     """
 
     def __init__(
-        self, *, clock: Clock | None = None, data_dir: str | os.PathLike[str] | None = None, broker: Broker | None = None
+        self,
+        *,
+        clock: Clock | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        broker: Broker | None = None,
+        defaults: QueueConfig | None = None,
     ) -> None:
+        if defaults is not None and not isinstance(defaults, QueueConfig):
+            raise InvalidArgument.of("defaults", defaults, "a QueueConfig")
         super().__init__(clock=clock, data_dir=data_dir, broker=broker)
+        self.defaults = QueueConfig() if defaults is None else defaults
         self._configs: dict[bytes, QueueConfig] = {}
 
-    def create(self, queue: str, config: QueueConfig | None = None) -> None:
-        """Create a queue. AlreadyExists when there is one."""
+    def create(self, queue: str, config: QueueConfig | None = None, **settings: Any) -> None:
+        """Create a queue, with a QueueConfig or with settings of it by name: `create("tasks", max_retries=5)`.
+
+        What is not named is as the manager's `defaults`. AlreadyExists when there is a queue of that name.
+        """
         name = check_name(queue, "queue")
-        policy, spec = queue_settings(config)
+        policy, spec = queue_settings(self.defaults, config, settings)
         self.broker.change(lambda catalog, now: catalog.create_work_queue(name, policy, spec, now))
 
     def update(self, queue: str, **changes: Any) -> QueueConfig:
@@ -336,9 +347,14 @@ class QueueManager(InProcessApi):
         return config
 
 
-def queue_settings(config: QueueConfig | None) -> tuple[Policy, bytes]:
-    """What the broker keeps of a work queue's settings: its policy, and the settings as they were given."""
-    config = QueueConfig() if config is None else config
+def queue_settings(
+    defaults: QueueConfig, config: QueueConfig | None = None, by_name: Mapping[str, Any] | None = None
+) -> tuple[Policy, bytes]:
+    """What the broker keeps of a work queue's settings: its policy, and all settings, those that are not given by default."""
+    if config is not None and by_name:
+        raise InvalidArgument(f"config is given together with {min(by_name)}, expected one or the other")
+    if config is None:
+        config = changed(defaults, by_name) if by_name else defaults
     if not isinstance(config, QueueConfig):
         raise InvalidArgument.of("config", config, "a QueueConfig")
     config = as_plain(config)

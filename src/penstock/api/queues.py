@@ -40,10 +40,10 @@ MAX_NAME = 256
 class Queues:
     """All work queues of a broker. `of` gives those of one project to one caller."""
 
-    def __init__(self, broker: AsyncBroker, projects: Projects | None = None) -> None:
+    def __init__(self, broker: AsyncBroker, projects: Projects | None = None, *, defaults: QueueConfig | None = None) -> None:
         self.broker = broker
         self.projects = projects or Projects()
-        self.manager = QueueManager(broker=broker.broker)
+        self.manager = QueueManager(broker=broker.broker, defaults=defaults)
         self.scoped = lru_cache(maxsize=4096)(self._scoped)
         """The broker's name of a project's name; InvalidArgument for one that cannot be."""
 
@@ -106,10 +106,10 @@ class QueueOperations:
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create_queue(self, queue: str, config: QueueConfig) -> None:
-        """Create a work queue. AlreadyExists when there is one of that name, whatever its settings."""
+    async def create_queue(self, queue: str, config: QueueConfig | None = None, settings: dict[str, Any] | None = None) -> None:
+        """Create a work queue, with all settings or with some by name. AlreadyExists when there is one of that name."""
         name = self._queue_name(Verb.MANAGE, queue)
-        policy, spec = queue_settings(config)
+        policy, spec = queue_settings(self._manager.defaults, config, settings)
 
         def create(catalog: Catalog, now: int) -> Event:
             self.queues.projects.check_room("queues", name, catalog.work_queues)
@@ -345,10 +345,10 @@ class QueueOperations:
 class ProjectQueues(QueueOperations):
     """The same, with what the queue API asks for in its own way."""
 
-    async def create(self, queue: str, config: QueueConfig | None = None) -> bool:
-        """Create a queue; False when there is one of that name, whatever its settings."""
+    async def create(self, queue: str, settings: dict[str, Any] | None = None) -> bool:
+        """Create a queue with settings by name; False when there is one of that name, whatever its settings."""
         try:
-            await self.create_queue(queue, config or QueueConfig())
+            await self.create_queue(queue, settings=settings)
         except AlreadyExists:
             return False
         return True

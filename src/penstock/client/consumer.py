@@ -59,6 +59,8 @@ class Consumer(Generic[M]):
     def off(self, event: str, listener: Listener) -> Self:
         """Stop calling it."""
         self._events.remove(event, listener)
+        if event == "message":
+            self.dispatcher.handlers_changed()
         return self
 
     def handler(self, function: F) -> F:

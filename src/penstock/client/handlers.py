@@ -98,17 +98,26 @@ class Dispatcher(Generic[M]):
         """Iterators that wait, oldest first."""
         self._workers: dict[M, asyncio.Task[Any] | None] = {}
         """The task that works on each message."""
+        self._asked = 0
+        """How many iterators have asked for a message and not taken it yet."""
         self._is_over = False
+        self._on_free: Callable[[], None] | None = None
 
-    def begin(self, on_done: Callable[[], None]) -> None:
-        """A stream starts; `on_done` is called whenever a handler has ended."""
+    @property
+    def free(self) -> int | None:
+        """How many more messages would be taken at once, negative when some wait; None: any number, by a handler."""
+        return None if self._listeners["message"] else self._asked - len(self._waiting)
+
+    def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
+        """A stream starts; `on_done` is called whenever a handler has ended, `on_free` when `free` has changed."""
         self._is_over = False
         self._events.on_done = on_done
+        self._on_free = on_free
 
     def end(self) -> None:
         """A stream has ended: iterators end too, and messages that were not taken are dropped."""
         self._is_over = True
-        self._events.on_done = None
+        self._events.on_done = self._on_free = None
         self._waiting.clear()
         while self._asking:
             self._wake()
@@ -149,23 +158,30 @@ class Dispatcher(Generic[M]):
 
     def handler_added(self) -> None:
         """A handler was added: pass it the messages that wait."""
+        self.handlers_changed()
         while self._waiting and self._listeners["message"]:
             self.take(self._waiting.popleft())
 
     async def next(self) -> M | None:
         """The next message; None when the stream is over."""
-        while not self._waiting:
-            if self._is_over:
-                return None
-            asking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._asking.append(asking)
-            try:
-                await asking
-            except asyncio.CancelledError:
-                if asking.done() and self._waiting:
-                    self._wake()  # it was told of a message: another one must be
-                raise
-        message = self._waiting.popleft()
+        self._asked += 1
+        self.handlers_changed()
+        try:
+            while not self._waiting:
+                if self._is_over:
+                    return None
+                asking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._asking.append(asking)
+                try:
+                    await asking
+                except asyncio.CancelledError:
+                    if asking.done() and self._waiting:
+                        self._wake()  # it was told of a message: another one must be
+                    self.handlers_changed()
+                    raise
+            message = self._waiting.popleft()
+        finally:
+            self._asked -= 1
         message.begin()
         return message
 
@@ -186,6 +202,11 @@ class Dispatcher(Generic[M]):
     def is_busy(self, but: Collection[asyncio.Task[Any]] = ()) -> bool:
         """Whether handlers run in other tasks than these."""
         return self._events.is_busy(but)
+
+    def handlers_changed(self) -> None:
+        """Messages may be taken by more or fewer than before."""
+        if self._on_free is not None:
+            self._on_free()
 
     def _wake(self) -> None:
         while self._asking:

@@ -37,7 +37,10 @@ class SubscriberOptions:
     message_ordering: bool = False
     """Messages of one ordering key come one at a time, in order. The subscription must have been created so."""
     max_streams: int = 5
-    """How many streams bring messages side by side. They share the limits."""
+    """How many streams bring messages side by side. They share the limits, and the messages evenly."""
+    high_water_mark: int | None = None
+    """How many messages are held for an `async for` that is busy with others; None: as many as `flow_control` allows. Handlers
+    take every message at once, so that none is held for them."""
     max_extension: Duration = 3_600
     """How long after its delivery a lease ends at the latest, however long its handler runs."""
     close_behavior: CloseBehavior = CloseBehavior.WAIT
@@ -50,6 +53,8 @@ class SubscriberOptions:
         micros(self.ack_deadline, "ack_deadline", minimum=1e-3, maximum=600)
         check_flag(self.message_ordering, "message_ordering")
         check_count(self.max_streams, "max_streams", 1, 100)
+        if self.high_water_mark is not None:
+            check_count(self.high_water_mark, "high_water_mark", 0)
         micros(self.max_extension, "max_extension", maximum=366 * 86_400)
         if self.close_timeout is not None:
             micros(self.close_timeout, "close_timeout", maximum=366 * 86_400)

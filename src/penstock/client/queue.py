@@ -172,6 +172,7 @@ class WorkQueue(Consumer[QueueTask]):
     async def create(self, config: QueueConfig | None = None, *, exist_ok: bool = False, **settings: Any) -> WorkQueue:
         """Create it, with a QueueConfig or with its settings by name: `create(max_retries=5, message_ttl=3600)`.
 
+        By name, settings that are not given are as the server's defaults.
         With `exist_ok` an existing one stays as it is; AlreadyExists if a setting that is given is another one there. Of a
         QueueConfig, settings at their defaults do not count as given.
         """
@@ -179,7 +180,7 @@ class WorkQueue(Consumer[QueueTask]):
         if config is not None and settings:
             raise InvalidArgument(f"config is given together with {min(settings)}, wanted one or the other")
         given = settings if config is None else given_options(config)
-        creation = self.link.call(Operations.create_queue, self.name, config or QueueConfig(**settings))
+        creation = self.link.call(Operations.create_queue, self.name, config, settings or None)
         await created(creation, exist_ok=exist_ok, given=given, found=self._settings)
         return self
 

@@ -49,6 +49,8 @@ class Settler:
         """Called when something was settled."""
         self._on_move = on_move
         """Called when leases have other deadlines."""
+        self.before_flush: Callable[[], None] | None = None
+        """Called before what was settled is sent, if it matters what the broker knows by then."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._channel: Channel | None = None
@@ -157,6 +159,8 @@ class Settler:
     def flush(self) -> None:
         """Send everything now."""
         self._is_due = False
+        if self.before_flush is not None:
+            self.before_flush()
         channel = self._channel
         if self._is_over:
             self._drop()

@@ -126,8 +126,12 @@ class MessageStream:
 class MessageSink(Protocol):
     """Who takes messages, of the source's message type. A Dispatcher is one."""
 
-    def begin(self, on_done: Callable[[], None]) -> None:
-        """A stream begins, and wants to hear whenever work on a message has ended."""
+    @property
+    def free(self) -> int | None:
+        """How many more messages it would work on at once, negative when some wait for that; None: any number."""
+
+    def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
+        """A stream begins: `on_done` is called whenever work on a message has ended, `on_free` when `free` has changed."""
 
     def end(self) -> None:
         """It has ended."""
@@ -190,6 +194,10 @@ class Session:
         self._arrived: deque[IncomingMessage] = deque()
         """What came while the stream was paused."""
         self._opened: Opened | None = None
+        self._is_opening = False
+        """Whether nothing is to be delivered yet, because streams that share the messages are still to be opened."""
+        self._sent: Limits | None = None
+        """The limits that the channels have, while there is a high-water mark."""
         self._recovery = ReconnectBackoff()
         self._broken, self._changed = asyncio.Event(), asyncio.Event()
         self._opening: asyncio.Task[None]
@@ -198,7 +206,8 @@ class Session:
         self._holdings: HeldDeliveries[IncomingMessage]
         self._settler: Settler
         self._begin()
-        source.dispatcher.begin(self._changed.set)
+        self._is_fitting = False
+        source.dispatcher.begin(self._changed.set, self._fit_soon)
         self._closing: asyncio.Task[None] | None = None
         self._callers: set[asyncio.Task[Any]] = set()
         """Who waits for the close."""
@@ -236,6 +245,7 @@ class Session:
         has_streams = options.max_streams != self._options.max_streams
         self._options = options
         self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
+        self._settler.before_flush = None if options.high_water_mark is None else self._fit
         self._adjust()
         self._look_after()
         if has_streams and not self.is_closing:
@@ -338,7 +348,9 @@ class Session:
         source = self._source
         # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
         held = [*self._holdings.by_receipt, *self._settler.pending]
-        for number in range(self._options.max_streams):
+        streams = self._options.max_streams
+        self._is_opening = streams > 1
+        for number in range(streams):
             limits = self._limits()
             channel = await self._link.open(
                 source.kind, source.name, self._consumer, limits, self, held=held if not number else None
@@ -350,6 +362,9 @@ class Session:
                 raise
             if limits != self._limits():  # they have changed meanwhile
                 channel.adjust(self._limits())
+        if self._is_opening:
+            self._is_opening = False
+            self._adjust()
 
     def _adopt(self, channel: Channel, number: int) -> None:
         """Take a channel, and what came through it before."""
@@ -391,6 +406,7 @@ class Session:
         """Hold nothing yet."""
         self._holdings = HeldDeliveries(micros(self._options.ack_deadline, "ack_deadline"))
         self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after)
+        self._settler.before_flush = None if self._options.high_water_mark is None else self._fit
 
     def _forget(self) -> None:
         """Nothing that is held can be settled any more."""
@@ -451,18 +467,34 @@ class Session:
 
     def _limits(self) -> Limits:
         options = self._options
+        most, free = options.max_messages, self._source.dispatcher.free
+        is_bounded = options.high_water_mark is not None and free is not None
+        if is_bounded:
+            # What somebody works on, what would be taken at once, and what may wait.
+            most = min(most, len(self._holdings) + (free or 0) + (options.high_water_mark or 0))
         return Limits(
-            options.max_messages,
+            max(most, 1),
             options.max_bytes,
             self._holdings.ack_deadline / SECOND,
-            options.flow_control.allow_excess_messages,
-            self._is_paused or self._closing is not None,
+            options.flow_control.allow_excess_messages and not is_bounded,
+            most < 1 or self._is_paused or self._is_opening or self._closing is not None,
         )
 
     def _adjust(self) -> None:
-        limits = self._limits()
+        self._sent = limits = self._limits()
         for channel in self._channels:
             channel.adjust(limits)
+
+    def _fit_soon(self) -> None:
+        if self._options.high_water_mark is not None and not self._is_fitting:
+            self._is_fitting = True  # once for a turn: what is settled in the loop's body and the next question often cancel out
+            self._loop.call_soon(self._fit)
+
+    def _fit(self) -> None:
+        """Ask for as many messages as would be taken or may wait."""
+        self._is_fitting = False
+        if self._limits() != self._sent:
+            self._adjust()
 
     def _jumped(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: nothing is held any more
@@ -478,6 +510,7 @@ class Session:
             lost = {message.receipt for message in plan.lost}
             self._arrived = deque(message for message in self._arrived if message.receipt not in lost)
             self._source.dispatcher.lose(lost)
+            self._fit_soon()
             self._changed.set()
         if self._clock.runs:
             if self._timer is not None:

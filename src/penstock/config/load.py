@@ -105,7 +105,9 @@ def _from_file(file: Path) -> dict[str, ConfiguredValue]:
     known = {option.key: option for option in OPTIONS}
     nearest = {**{o.name: _shown_key(o.key) for o in OPTIONS}, **{o.key: _shown_key(o.key) for o in OPTIONS}}
     found: dict[str, ConfiguredValue] = {}
-    for key, value in _keys(_toml(file), {option.key.partition(".")[0] for option in OPTIONS}):
+    for key, value in _keys(
+        _toml(file), {option.key[:at] for option in OPTIONS for at, sign in enumerate(option.key) if sign == "."}
+    ):
         option = known.get(key)
         origin = f"{file}: {_shown_key(key)}"
         if option is None:
@@ -123,13 +125,14 @@ def _toml(file: Path) -> dict[str, Any]:
         raise InvalidArgument(f"{file} is not a TOML file: {error}") from None
 
 
-def _keys(content: Mapping[str, Any], sections: set[str]) -> Iterator[tuple[str, object]]:
+def _keys(content: Mapping[str, Any], sections: set[str], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Every key with its section: `server.port`. A table that is no section is a key itself, and unknown."""
     for name, value in content.items():
-        if name in sections and isinstance(value, dict):
-            yield from ((f"{name}.{key}", inner) for key, inner in value.items())
+        key = prefix + name
+        if key in sections and isinstance(value, dict):
+            yield from _keys(value, sections, f"{key}.")
         else:
-            yield name, value
+            yield key, value
 
 
 def _resolved(option: Option, value: object, file: Path) -> object:
@@ -138,8 +141,8 @@ def _resolved(option: Option, value: object, file: Path) -> object:
 
 
 def _shown_key(key: str) -> str:
-    section, dot, name = key.partition(".")
-    return f"[{section}] {name}" if dot else section
+    section, dot, name = key.rpartition(".")
+    return f"[{section}] {name}" if dot else name
 
 
 def _unknown(origin: str, name: str, known: Mapping[str, str]) -> InvalidArgument:

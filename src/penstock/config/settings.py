@@ -41,6 +41,8 @@ from penstock.config.values import (
     whole,
 )
 from penstock.errors import InvalidArgument
+from penstock.values.message import DEFAULT_PRIORITY
+from penstock.values.policy import MAX_COUNT, WEEK_SECONDS, QueueConfig, RetryPolicy
 from penstock.values.projects import DEFAULT_PROJECT
 
 Label = Callable[[str], str]
@@ -183,6 +185,53 @@ class Settings:
         metadata=_row(
             whole(1, 1_000_000), "limits.rate_burst", "calls that a client may make at once", shown="one second of rate_limit"
         ),
+    )
+
+    queue_default_ack_deadline_secs: float = field(
+        default=30,
+        metadata=_row(duration(0.001, DAY), "queue.default_ack_deadline_secs", "how long a lease of a new queue lasts"),
+    )
+    queue_default_max_retries: int = field(
+        default=3,
+        metadata=_row(whole(0, 1_000_000), "queue.default_max_retries", "retries before a message of a new queue is dead"),
+    )
+    queue_default_priority: int = field(
+        default=DEFAULT_PRIORITY,
+        metadata=_row(whole(0, 9), "queue.default_priority", "the priority of messages that have none, in a new queue"),
+    )
+    queue_max_queue_depth: int = field(
+        default=100_000, metadata=_row(whole(1, MAX_COUNT), "queue.max_queue_depth", "messages that a new queue holds")
+    )
+    queue_dead_letter_enabled: bool = field(
+        default=True, metadata=_row(FLAG, "queue.dead_letter.enabled", "keep the dead letters of a new queue")
+    )
+    queue_dead_letter_max_size: int = field(
+        default=10_000,
+        metadata=_row(whole(0, MAX_COUNT), "queue.dead_letter.max_size", "dead letters that a new queue lists"),
+    )
+    queue_prefetch_default: int = field(
+        default=10,
+        metadata=_row(
+            whole(1, 1_000_000),
+            "queue.prefetch.default",
+            "messages that a consumer of a new queue may hold, if it asks for no other",
+        ),
+    )
+    queue_prefetch_max: int = field(
+        default=1_000,
+        metadata=_row(whole(1, 1_000_000), "queue.prefetch.max", "messages that a consumer of a new queue may ask to hold"),
+    )
+    queue_retry_policy_minimum_backoff: float = field(
+        default=0,
+        metadata=_row(
+            duration(0, WEEK_SECONDS),
+            "queue.retry_policy.minimum_backoff",
+            "how long a message of a new queue waits for its first retry; twice as long for each further one; 0: not at all",
+        ),
+    )
+    queue_retry_policy_maximum_backoff: float = field(
+        default=600,
+        metadata=_row(duration(0, WEEK_SECONDS), "queue.retry_policy.maximum_backoff", "the longest such wait"),
     )
 
     router: str | None = field(
@@ -411,6 +460,24 @@ class Settings:
         if self.rate_burst is None:
             object.__setattr__(self, "rate_burst", max(1, math.ceil(self.rate_limit)))
 
+    def queue_defaults(self) -> QueueConfig:
+        """The settings of work queues that are created without their own."""
+        return QueueConfig(
+            max_depth=self.queue_max_queue_depth,
+            ack_deadline_secs=self.queue_default_ack_deadline_secs,
+            max_retries=self.queue_default_max_retries,
+            default_priority=self.queue_default_priority,
+            default_prefetch=self.queue_prefetch_default,
+            max_prefetch=self.queue_prefetch_max,
+            dead_letter_enabled=self.queue_dead_letter_enabled,
+            dead_letter_max_size=self.queue_dead_letter_max_size,
+            retry_policy=(
+                RetryPolicy(self.queue_retry_policy_minimum_backoff, self.queue_retry_policy_maximum_backoff)
+                if self.queue_retry_policy_minimum_backoff
+                else None
+            ),
+        )
+
     def url(self, port: int) -> str:
         """How others reach the port that was bound for HTTP."""
         if self.public_url is not None:
@@ -458,6 +525,14 @@ def check_together(values: Mapping[str, Any], label: Label) -> None:
             f"{label('host')} is {values['host']!r}: others could reach this server, and nothing would ask who they are",
             hint="ask for tokens with auth = 'token' (--auth token), or say that it is meant with insecure = true (--insecure)",
         )
+    for low, high in (
+        ("queue_prefetch_default", "queue_prefetch_max"),
+        ("queue_retry_policy_minimum_backoff", "queue_retry_policy_maximum_backoff"),
+    ):
+        if values[low] > values[high]:
+            raise InvalidArgument(
+                f"{label(low)} is {values[low]:g} and {label(high)} is {values[high]:g}", hint=f"set {low} to at most {high}"
+            )
     _check_hub_topics(values, label)
     _check_hub(values, label)
 

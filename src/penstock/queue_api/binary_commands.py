@@ -7,6 +7,7 @@ both ways are in use. What is answered is a plain value; the protocol of the API
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from penstock.api.queues import ProjectQueues
 from penstock.errors import InvalidArgument, Unimplemented
 from penstock.queue_api import replies
 from penstock.queue_api.topics import ProjectTopics
-from penstock.values.policy import QueueConfig
+from penstock.values.policy import RetryPolicy
 from penstock.values.queue import NewMessage
 
 MAX_ARGUMENTS = 32
@@ -73,22 +74,38 @@ class Arguments:
         return found
 
 
-async def _create(queues: ProjectQueues, args: Arguments) -> Ok:
-    name = args.text("queue")
-    options = args.options(("MAX_DEPTH", "ACK_DEADLINE"), ("MAX_RETRIES", "PRIORITY", "PREFETCH", "TTL"))
-    names = {
-        "MAX_DEPTH": "max_depth",
-        "ACK_DEADLINE": "ack_deadline_secs",
-        "MAX_RETRIES": "max_retries",
-        "PRIORITY": "default_priority",
-        "PREFETCH": "default_prefetch",
-        "TTL": "message_ttl",
+_SETTINGS = {
+    "MAX_DEPTH": "max_depth",
+    "ACK_DEADLINE": "ack_deadline_secs",
+    "MAX_RETRIES": "max_retries",
+    "PRIORITY": "default_priority",
+    "PREFETCH": "default_prefetch",
+    "TTL": "message_ttl",
+    "MIN_BACKOFF": "minimum_backoff",
+    "MAX_BACKOFF": "maximum_backoff",
+}
+_DURATIONS = {"ACK_DEADLINE", "TTL", "MIN_BACKOFF", "MAX_BACKOFF"}
+
+
+def _settings(args: Arguments) -> dict[str, Any]:
+    """The settings of a queue that are given, by the queue's names of them."""
+    options = args.options(("MAX_DEPTH", "ACK_DEADLINE"), [*_SETTINGS])
+    given: dict[str, Any] = {
+        _SETTINGS[key]: as_number(value, key) if key in _DURATIONS else as_integer(value, key) for key, value in options.items()
     }
-    durations = {"ACK_DEADLINE", "TTL"}
-    given = {names[key]: as_number(value, key) if key in durations else as_integer(value, key) for key, value in options.items()}
     if given.get("max_depth") == 0:  # the clients' word for no wish
         del given["max_depth"]
-    await queues.create(name, msgspec.convert(given, QueueConfig))
+    backoff = {name: given.pop(name) for name in ("minimum_backoff", "maximum_backoff") if name in given}
+    return given | {"retry_policy": RetryPolicy(**backoff)} if backoff else given
+
+
+async def _create(queues: ProjectQueues, args: Arguments) -> Ok:
+    await queues.create(args.text("queue"), _settings(args))
+    return OK
+
+
+async def _update(queues: ProjectQueues, args: Arguments) -> Ok:
+    await queues.update_queue(args.text("queue"), _settings(args))
     return OK
 
 
@@ -200,8 +217,10 @@ async def _channels(queues: ProjectQueues, args: Arguments) -> list[str]:
     return ProjectTopics(queues).list()
 
 
+_USAGE = "[max_depth] [ack_deadline] [MAX_RETRIES n] [PRIORITY n] [PREFETCH n] [TTL s] [MIN_BACKOFF s] [MAX_BACKOFF s]"
 COMMANDS: dict[str, tuple[Run, str]] = {
-    "QCREATE": (_create, "QCREATE queue [max_depth] [ack_deadline] [MAX_RETRIES n] [PRIORITY n] [PREFETCH n] [TTL s]"),
+    "QCREATE": (_create, f"QCREATE queue {_USAGE}"),
+    "QUPDATE": (_update, f"QUPDATE queue {_USAGE}"),
     "QDELETE": (_delete, "QDELETE queue"),
     "QLIST": (_list, "QLIST"),
     "QPUBLISH": (_publish, "QPUBLISH queue payload [priority] [max_retries] [TTL s] [DELAY s]"),

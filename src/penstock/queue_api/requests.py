@@ -43,7 +43,7 @@ Delay = Annotated[float, _limits("Seconds.", minimum=0, maximum=3_155_760_000)]
 _Backoff = Annotated[float, _limits("Seconds.", minimum=0, maximum=604_800)]
 DeliverAt = Annotated[datetime | float, _limits("An instant: RFC 3339 with a zone, or seconds since 1970.")]
 Text = Annotated[str, Meta(description="A text.", max_length=16_000)]
-Headers = Annotated[dict[str, str], Meta(description="Texts by name.", max_length=100)]
+Headers = Annotated[dict[str, str], Meta(description="Texts by name, 64 KiB together.")]
 Body = Annotated[Any, _limits("Any JSON value.")]
 Wire = Annotated[Any, _limits("A list of byte values from 0 to 255, or any other JSON value.")]
 
@@ -221,10 +221,6 @@ class Settings(Fields, kw_only=True):
                 given.setdefault("max_prefetch", _NO_LIMIT)
         return given
 
-    def queue_config(self) -> QueueConfig:
-        """The settings as the queue takes them."""
-        return QueueConfig(**self.given())
-
 
 _NO_LIMIT = 1_000_000
 
@@ -243,9 +239,9 @@ class Create(Settings, kw_only=True):
             raise InvalidArgument("queue is missing, wanted the name of the queue to create")
         return name
 
-    def settings(self) -> QueueConfig:
-        """The settings as the queue takes them."""
-        return (self if self.config is None else self.config).queue_config()
+    def settings(self) -> dict[str, Any]:
+        """The settings that are given, beside the name or in `config`."""
+        return (self if self.config is None else self.config).given()
 
 
 class Update(Settings, kw_only=True):

@@ -84,7 +84,7 @@ class QueueRestApi:
         """Create a queue; fine when there is one."""
         settings = await _body(request, requests.Settings)
         name = request.match_info["name"]
-        created = await project_queues(self._queues, request).create(name, settings.queue_config())
+        created = await project_queues(self._queues, request).create(name, settings.given())
         return json_response(replies.Created(queue=name, created=created))
 
     async def delete(self, request: Request) -> web.Response:

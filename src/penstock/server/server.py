@@ -140,7 +140,7 @@ class Server:
             push_public_only=settings.auth == "token",
             relay=self._relay,
         )
-        queues = Queues(aio, projects)
+        queues = Queues(aio, projects, defaults=settings.queue_defaults())
         service = Service(aio, projects, pubsub.rules, queues=queues, version=__version__, log_api=has_arrow())
         self._rest.callback(service.close)
         guard = gate if keyring is not None or rates is not None else None

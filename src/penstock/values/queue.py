@@ -15,15 +15,18 @@ from penstock.values.message import (
     MAX_MESSAGE_BYTES,
     Batch,
     StoredMessage,
-    check_attributes,
     check_priority,
     check_producer,
+    check_text,
+    plain_text,
     summarize,
 )
 from penstock.values.policy import Duration, QueueConfig, check_count
 
 BYTES, TEXT, JSON = 0, 1, 2
 """What the bytes of a stored payload are."""
+MAX_HEADER_BYTES = 64 * 1024
+"""Names and values of all headers of a message together."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -177,7 +180,7 @@ def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage
     else:
         data, content = _json(payload), JSON
     priority = config.default_priority if message.priority is None else check_priority(message.priority)
-    attributes, extra = check_attributes(message.headers, "headers") if message.headers is not None else (None, 0)
+    attributes, extra = _check_headers(message.headers) if message.headers is not None else (None, 0)
     size = len(data) + extra
     if size > MAX_MESSAGE_BYTES:
         raise InvalidArgument(
@@ -197,6 +200,25 @@ def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage
     elif message.deliver_at is not None:
         record.deliver_at = instant(message.deliver_at, "deliver_at")
     return record
+
+
+def _check_headers(headers: object) -> tuple[dict[str, str], int]:
+    """A copy of the headers and their size in bytes. Any names and values, whatever Google's attributes allow."""
+    if not isinstance(headers, Mapping):
+        raise InvalidArgument.of("headers", headers, "a mapping of str to str")
+    size, copy = 0, dict[str, str]()
+    for name, value in headers.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument.of("a name in headers", name, "a non-empty string")
+        size += check_text(name, "a name in headers", MAX_HEADER_BYTES)
+        size += check_text(value, f"headers[{name[:80]!r}]", MAX_HEADER_BYTES)
+        copy[plain_text(name)] = plain_text(value)
+    if size > MAX_HEADER_BYTES:
+        raise InvalidArgument(
+            f"headers are {size} bytes with their names, expected at most {MAX_HEADER_BYTES}",
+            hint="put large values into the payload",
+        )
+    return copy, size
 
 
 def _json(payload: object) -> bytes:

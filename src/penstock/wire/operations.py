@@ -134,8 +134,8 @@ class Operations(Protocol):
 
     # ── work queues ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create_queue(self, queue: str, config: QueueConfig) -> None:
-        """Create a work queue."""
+    async def create_queue(self, queue: str, config: QueueConfig | None = None, settings: dict[str, Any] | None = None) -> None:
+        """Create a work queue, with all settings, or with some by name and the server's defaults for the others."""
 
     async def update_queue(self, queue: str, changes: dict[str, Any]) -> QueueConfig:
         """Change settings of a work queue by name; what is not named stays."""

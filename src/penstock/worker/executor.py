@@ -364,7 +364,10 @@ class QueueReader:
         """Messages go here."""
         return self
 
-    def begin(self, on_done: Callable[[], None]) -> None:
+    free = None
+    """Any number of messages: the options of a worker's stream have no high-water mark."""
+
+    def begin(self, on_done: Callable[[], None], on_free: Callable[[], None]) -> None:
         """A stream begins."""
         self._on_done = on_done
 

@@ -14,6 +14,7 @@ from penstock import NewMessage, PubSub, QueueConfig, RetryPolicy
 from penstock.client.queue import QueueTask, WorkQueue
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
 from penstock.testing import ManualClock
+from penstock.testing.server import LocalServer
 from tests.integration.client.quiet import run
 from tests.integration.client.stats import stats_are
 
@@ -405,3 +406,26 @@ def test_a_lease_can_be_made_longer_and_what_was_consumed_settles_late_acks_with
             await stats_are(queue, depth=0, in_flight=0, acked_total=1, nacked_total=0)
 
     run(scenario)
+
+
+def test_a_queue_that_is_created_at_a_server_has_the_defaults_of_its_configuration() -> None:
+    async def main() -> None:
+        async with PubSub(server.url) as pubsub:
+            plain, other = await pubsub.queue("plain").create(), await pubsub.queue("other").create(max_retries=1)
+            assert await plain.config() == QueueConfig(max_retries=7, retry_policy=RetryPolicy(2, 600), default_prefetch=20)
+            assert await other.config() == QueueConfig(max_retries=1, retry_policy=RetryPolicy(2, 600), default_prefetch=20)
+            complete = await pubsub.queue("complete").create(QueueConfig(max_depth=5))
+            assert await complete.config() == QueueConfig(max_depth=5)
+            await pubsub.queue("plain").create(max_retries=7, exist_ok=True)
+            headers = {"authorization": f"Bearer {'x' * 60_000}", "goog-trace": "1"}
+            await plain.publish(b"", headers=headers)
+            [task] = await plain.consume()
+            assert task.headers == headers
+
+    settings: dict[str, Any] = {
+        "queue_default_max_retries": 7,
+        "queue_retry_policy_minimum_backoff": 2,
+        "queue_prefetch_default": 20,
+    }
+    with LocalServer(memory=True, **settings) as server:
+        run(main)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.config import OPTIONS, Settings, find_file, load
 from penstock.config.settings import is_loopback
 from penstock.errors import InvalidArgument
+from penstock.values.policy import QueueConfig, RetryPolicy
 from tests.docs.pages import ROOT, table_rows
 
 
@@ -87,6 +88,16 @@ VALUES: dict[str, tuple[str, str, object]] = {
     "metrics_max_series": ("0", "0", 0),
     "rate_limit": ("2.5", "2.5", 2.5),
     "rate_burst": ("9", "9", 9),
+    "queue_default_ack_deadline_secs": ("1m", '"1m"', 60),
+    "queue_default_max_retries": ("0", "0", 0),
+    "queue_default_priority": ("9", "9", 9),
+    "queue_max_queue_depth": ("500", "500", 500),
+    "queue_dead_letter_enabled": ("off", "false", False),
+    "queue_dead_letter_max_size": ("0", "0", 0),
+    "queue_prefetch_default": ("20", "20", 20),
+    "queue_prefetch_max": ("2000", "2000", 2_000),
+    "queue_retry_policy_minimum_backoff": ("500ms", "0.5", 0.5),
+    "queue_retry_policy_maximum_backoff": ("5m", '"5m"', 300),
     "router": ("router.json", '"router.json"', "router.json"),
     "router_enabled": ("off", "false", False),
     "router_standby": ("redis://127.0.0.1:6379/0", '"redis://127.0.0.1:6379/0"', "redis://127.0.0.1:6379/0"),
@@ -144,7 +155,7 @@ def test_every_option_is_read_from_every_source(tmp_path: Path, subtests: pytest
     for option in [option for option in OPTIONS if option.name in VALUES]:
         with subtests.test(option=option.name):
             text, toml, value = VALUES[option.name]
-            section, _, key = option.key.partition(".")
+            section, _, key = option.key.rpartition(".")
             file = written(tmp_path, f"[{section}]\n{key} = {toml}\n")
             in_file = tmp_path / value if isinstance(value, Path) else value
 
@@ -368,8 +379,57 @@ def test_the_page_has_every_option_as_it_is() -> None:
     rows = {row[0]: row[1:] for row in table_rows(page) if len(row) == 4}
 
     for option in OPTIONS:
-        section, _, key = option.key.partition(".")
+        section, _, key = option.key.rpartition(".")
         default, place, text = rows[f"`{option.name}`"]
         assert (default.strip("`"), place, text) == (option.shown_default, f"`[{section}] {key}`", option.help)
     documented = {name.strip("`") for name in rows if re.fullmatch(r"`\w+`", name)}
     assert documented == {option.name for option in OPTIONS}
+
+
+def test_the_queue_section_has_the_keys_of_the_specification(tmp_path: Path) -> None:
+    assert Settings().queue_defaults() == QueueConfig()
+    file = written(
+        tmp_path,
+        """
+        [queue]
+        default_ack_deadline_secs = 60
+        default_max_retries = 5
+        default_priority = 4
+        max_queue_depth = 500
+        dead_letter = { enabled = false, max_size = 7 }
+        [queue.prefetch]
+        default = 20
+        max = 200
+        [queue.retry_policy]
+        minimum_backoff = "1s"
+        """,
+    )
+    settings, origins = load({"queue_default_priority": "6"}, {"PENSTOCK_QUEUE_PREFETCH_MAX": "300"}, file)
+    assert settings.queue_defaults() == QueueConfig(
+        ack_deadline_secs=60,
+        max_retries=5,
+        default_priority=6,
+        max_depth=500,
+        dead_letter_enabled=False,
+        dead_letter_max_size=7,
+        default_prefetch=20,
+        max_prefetch=300,
+        retry_policy=RetryPolicy(1, 600),
+    )
+    assert origins["queue_dead_letter_max_size"] == f"{file}: [queue.dead_letter] max_size"
+    assert (origins["queue_default_priority"], origins["queue_prefetch_max"]) == (
+        "--queue-default-priority",
+        "PENSTOCK_QUEUE_PREFETCH_MAX",
+    )
+
+
+def test_wrong_queue_settings_are_refused_where_they_are(tmp_path: Path) -> None:
+    for text, expected in (
+        ("[queue.prefetch]\ndefault = 2000", "[queue.prefetch] default is 2000 and queue_prefetch_max is 1000"),
+        ("[queue.prefetch]\nmin = 1", "[queue.prefetch] min is not a setting"),
+        ("[queue.dead_letter.more]\na = 1", "[queue.dead_letter] more is not a setting"),
+        ("[queue.retry_policy]\nminimum_backoff = 700", "minimum_backoff is 700 and queue_retry_policy_maximum_backoff is 600"),
+        ("[queue]\ndead_letter = true", "[queue] dead_letter is not a setting"),
+        ("[queue]\ndefault_priority = 10", "[queue] default_priority is 10, wanted a whole number from 0 to 9"),
+    ):
+        assert expected in refusal({}, {}, written(tmp_path, text))

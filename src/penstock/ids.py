@@ -8,7 +8,6 @@ last in both: what is published or delivered together shares the rest, which is 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TypeGuard
 
 MAX_STREAMS = 1 << 23
 MAX_OFFSET = 1 << 40
@@ -21,30 +20,38 @@ _ACK_PREFIX = 22
 
 def message_id(publish_at: int, stream: int, offset: int) -> str:
     """The id of the message at `offset` of `stream`, published at `publish_at`."""
-    return f"{publish_at:014x}{stream:06x}{offset:010x}"
+    # As bytes: formatting three numbers costs three times as much.
+    return (publish_at << 64 | stream << 40 | offset).to_bytes(15).hex()
 
 
 def message_ids(publish_at: int, stream: int, offsets: range) -> list[str]:
     """The ids of messages published together."""
     prefix = f"{publish_at:014x}{stream:06x}"
-    return [f"{prefix}{offset:010x}" for offset in offsets]
+    return [prefix + offset.to_bytes(5).hex() for offset in offsets]
 
 
 def parse_message_id(text: object) -> tuple[int, int, int] | None:
     """(publish_at, stream, offset), or None when this was never a message id."""
-    if not _is_hex(text, _MESSAGE_ID):
+    if not isinstance(text, str) or len(text) != _MESSAGE_ID:
         return None
-    return int(text[:14], 16), int(text[14:20], 16), int(text[20:], 16)
+    try:
+        digits = bytes.fromhex(text)
+    except ValueError:
+        return None
+    if digits.hex() != text:  # it has capitals or spaces
+        return None
+    number = int.from_bytes(digits)
+    return number >> 64, number >> 40 & 0xFFFFFF, number & 0xFFFFFFFFFF
 
 
 def ack_id(queue: int, offset: int, attempt: int, epoch: int) -> str:
     """The id of one delivery: the same message delivered again gets another."""
-    return f"{ack_prefix(queue, epoch, attempt)}{offset:010x}"
+    return ack_prefix(queue, epoch, attempt) + offset.to_bytes(5).hex()
 
 
 @lru_cache(maxsize=4096)
 def ack_prefix(queue: int, epoch: int, attempt: int) -> str:
-    """What the ack ids of deliveries share; the offset, in ten digits, completes it."""
+    """What the ack ids of deliveries share; the offset, in five bytes as `hex` writes them, completes it."""
     return f"{queue:06x}{epoch:08x}{attempt:08x}"
 
 
@@ -61,10 +68,6 @@ def parse_ack_id(text: object) -> tuple[int, int, int, int] | None:
 
 @lru_cache(maxsize=4096)
 def _parse_prefix(text: str) -> tuple[int, int, int] | None:
-    if not _is_hex(text, _ACK_PREFIX):
+    if text.strip(_DIGITS):
         return None
     return int(text[:6], 16), int(text[6:14], 16), int(text[14:], 16)
-
-
-def _is_hex(text: object, width: int) -> TypeGuard[str]:
-    return isinstance(text, str) and len(text) == width and not text.strip(_DIGITS)

@@ -162,7 +162,7 @@ class MessageQueue(InProcessApi):
                 attempt, epoch = lease.attempt, lease.epoch
                 prefix = ack_prefix(number, epoch, attempt)
             offset = lease.offset
-            received.append(ReceivedMessage(f"{prefix}{offset:010x}", attempt, lease.message, stream, offset))
+            received.append(ReceivedMessage(prefix + offset.to_bytes(5).hex(), attempt, lease.message, stream, offset))
         return received
 
     def ack(self, ack_id: str) -> None:

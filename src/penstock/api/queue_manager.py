@@ -24,6 +24,7 @@ from penstock.errors import InvalidArgument
 from penstock.journal.core.events import Event
 from penstock.values.message import Batch, check_name, check_string, check_text, plain_text
 from penstock.values.policy import (
+    MAX_COUNT,
     Duration,
     Policy,
     QueueConfig,
@@ -141,8 +142,10 @@ class QueueManager(InProcessApi):
         `producer_id` with `sequence` makes a repeated publish return the first id and add nothing.
         """
         message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at, producer_id, sequence)
-        now = self.broker.clock.now()
-        placed = self.broker.publish(Catalog.work_stream, queue, self.batch(queue, [message], now), now)
+        broker = self.broker
+        now = broker.clock.now()
+        batch = accept([message], self._config(broker.catalog.work_queue(queue).spec), now)
+        placed = broker.publish(Catalog.work_stream, queue, batch, now)
         return PublishResult(placed.message_ids()[0], placed.position)
 
     def publish_many(self, queue: str, messages: Sequence[NewMessage]) -> Ids:
@@ -159,7 +162,7 @@ class QueueManager(InProcessApi):
         for index, message in enumerate(messages):
             if not isinstance(message, NewMessage):
                 raise InvalidArgument.of(f"messages[{index}]", message, "a NewMessage")
-        return accept(messages, self._config(lookup.work_queue(self.broker, queue).spec), now)
+        return accept(messages, self._config(self.broker.catalog.work_queue(queue).spec), now)
 
     def consume(
         self,
@@ -174,10 +177,11 @@ class QueueManager(InProcessApi):
 
         A consumer holds at most `prefetch` messages: at that number it gets None until it settles one.
         """
-        messages = self.consume_many(
-            queue, consumer_id, max_messages=1, timeout=timeout, ack_deadline=ack_deadline, prefetch=prefetch
+        terms = self.terms(queue, consumer_id, 1, timeout, ack_deadline, prefetch)
+        found, leases = take_blocking(
+            self.broker, Catalog.work_queue, queue, 1, terms.wait, terms.consumer, terms.ack_deadline, prefetch
         )
-        return messages[0] if messages else None
+        return queue_message(found, leases[0].offset, leases[0].message, leases[0].attempt - 1) if leases else None
 
     def consume_many(
         self,
@@ -190,35 +194,27 @@ class QueueManager(InProcessApi):
         prefetch: int | None = None,
     ) -> Messages:
         """Lease up to `max_messages`, never more than the prefetch leaves room for; waits as `consume` does, for the first."""
-        terms = self.terms(
-            queue, consumer_id, max_messages=max_messages, timeout=timeout, ack_deadline=ack_deadline, prefetch=prefetch
-        )
+        terms = self.terms(queue, consumer_id, max_messages, timeout, ack_deadline, prefetch)
         found, leases = take_blocking(
-            self.broker,
-            Catalog.work_queue,
-            queue,
-            terms.want,
-            timeout=terms.wait,
-            identity=terms.consumer,
-            ack_deadline=terms.ack_deadline,
-            prefetch=terms.prefetch,
+            self.broker, Catalog.work_queue, queue, terms.want, terms.wait, terms.consumer, terms.ack_deadline, prefetch
         )
         return [queue_message(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
 
-    def terms(
+    def terms(  # noqa: PLR0917  # the arguments of `consume_many`, by position since a keyword costs time here
         self,
         queue: str,
         consumer_id: str | None,
-        *,
         max_messages: int = 1,
         timeout: Duration = 0,
         ack_deadline: Duration | None = None,
         prefetch: int | None = None,
     ) -> ConsumeTerms:
         """Check what a consumer asks for: for shells that wait without a thread. Without an id, each call is its own consumer."""
-        consumer_id = _consumer(consumer_id)
-        check_count(max_messages, "max_messages", 1)
-        wait = micros(timeout, "timeout", maximum=DAY // SECOND)
+        if consumer_id is not None:
+            consumer_id = check_name(consumer_id, "consumer_id")
+        if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
+            check_count(max_messages, "max_messages", 1)
+        wait = micros(timeout, "timeout", maximum=DAY // SECOND) if timeout or type(timeout) is not int else 0
         deadline = None if ack_deadline is None else check_ack_deadline(ack_deadline, "ack_deadline")
         if prefetch is not None or consumer_id is None:
             config = self._config(lookup.work_queue(self.broker, queue).spec)

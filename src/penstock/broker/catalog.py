@@ -94,7 +94,8 @@ class Catalog:
 
     def work_stream(self, name: str) -> Stream:
         """The stream of the work queue of that name."""
-        return self.streams[self.work_queue(name).stream]
+        queue = self.work_queues.get(name) if type(name) is str else None
+        return self.streams[(queue or self.work_queue(name)).stream]
 
     def snapshot(self, name: str) -> Position:
         """The snapshot of that name, or the error that says there is none."""

@@ -77,7 +77,8 @@ class Commits:
 
     def publish_now(self, stream: Stream, batch: Batch, now: int) -> Placement:
         """Publish in this thread, under the lock: the way of a broker in memory, where writing takes no time."""
-        if self._immediate is None or batch.producers is not None:
+        immediate = self._immediate
+        if immediate is None or batch.producers is not None:
             ticket = Ticket(stream, batch)
             self.commit_now([ticket], now)
             return ticket.placed()
@@ -86,17 +87,17 @@ class Commits:
             if refusal is not None:
                 raise refusal
         at = now if now > stream.published_at else stream.published_at  # noqa: FURB136  # a call of max() is dear here
-        first, messages = stream.next_offset, batch.messages
+        number, first, messages = stream.number, stream.next_offset, batch.messages
         if messages[0].publish_at != at:
             for message in messages:
                 message.publish_at = at
         position = _position(stream, messages[-1], at) if stream.kind == QUEUE else 0
-        self._immediate.keep(stream.number, first, batch)
-        self._immediate.note(events.Published(stream.number, at, first, len(messages)))
+        immediate.keep(number, first, batch)
+        immediate.note(events.Published(number, at, first, len(messages)))
         self._take_in(stream, first, at, batch)
         if now >= self._retention.due_at:
             self._retention.run(now)
-        return Placement(stream.number, first, at, len(messages), None, position)
+        return Placement(number, first, at, len(messages), None, position)
 
     def submit(self, ticket: Ticket) -> None:
         """Have a publish committed by the writer."""
@@ -274,16 +275,17 @@ class Commits:
             stream.pages.put(first, batch.messages, batch.size)
         else:
             self._broker.window.admit(stream, first, batch)
+        broker = self._broker
         for queue in stream.queues:
             dropped = queue.offer(first, batch, at)
             if dropped is not None:
                 self.add(dropped)
                 self._discards.add(queue.name, dropped.count)
             if queue.soonest < queue.scheduled:
-                self._broker.reschedule(queue)
-        if self._writer is None and stream.pages.size >= stream.shed_at:
+                broker.reschedule(queue)
+        if stream.pages.size >= stream.shed_at and self._writer is None:
             self._retention.shed(stream)
-        notifier = self._broker.notifier
+        notifier = broker.notifier
         if notifier.callbacks:
             if stream.kind == TOPIC:  # a work queue has its stream's number
                 notifier.notify(stream.number)

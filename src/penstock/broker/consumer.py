@@ -187,40 +187,31 @@ class Consumer:
 
     def take(self, want: int, max_bytes: int | None = None) -> list[Lease]:
         """Lease what is deliverable now. When that ends at a message that is not in memory, `_queue.absent` is set: load it."""
-        broker = self._broker
+        broker, lock = self._broker, self._broker.lock
         now = broker.clock.now()
         if now >= broker.next_due:
             broker.advance(now)
-        with broker.lock:
-            return self._lease(now, want, max_bytes)
-
-    def _lease(self, now: int, want: int, max_bytes: int | None = None) -> list[Lease]:
-        """Take, when everything that is due has happened. Called with the lock held."""
-        broker = self._broker
-        if broker.is_closed:
-            raise BrokerClosed
-        self._queue = queue = self._find(broker.catalog, self.name)
-        if queue.number != self.number:
-            self._meet(queue)
-        if self._rules is not None:
-            self._rules.check_pulled(queue.description)
-        if queue.detached:
-            raise _detached(queue)
-        leases = queue.lease(
-            now,
-            want,
-            ack_deadline=self.ack_deadline,
-            consumer=self.identity,
-            prefetch=self.prefetch,
-            prefetch_bytes=self.prefetch_bytes,
-            max_bytes=max_bytes,
-            key_window=self.key_window,
-        )
-        if leases:
-            broker.emit(queue.leased(leases, now))
-            if queue.soonest < queue.scheduled:
-                broker.reschedule(queue)
-        return leases
+        lock.acquire()
+        try:
+            if broker.is_closed:
+                raise BrokerClosed
+            self._queue = queue = self._find(broker.catalog, self.name)
+            if queue.number != self.number:
+                self._meet(queue)
+            if self._rules is not None:
+                self._rules.check_pulled(queue.description)
+            if queue.detached:
+                raise _detached(queue)
+            leases = queue.lease(
+                now, want, self.ack_deadline, self.identity, self.prefetch, self.prefetch_bytes, max_bytes, self.key_window
+            )
+            if leases:
+                broker.emit(queue.leased(leases, now))
+                if queue.soonest < queue.scheduled:
+                    broker.reschedule(queue)
+            return leases
+        finally:
+            lock.release()
 
     def settle(self, deliveries: Iterable[D], verb: Settlement) -> list[D]:
         """End deliveries, or give them another deadline; returns those that were not held any more."""
@@ -353,28 +344,30 @@ class Consumer:
         """The queue was found or, if `before` is the number of another one, created again. Called with the lock held."""
 
 
-def take_blocking(
+def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
     broker: Broker,
     find: Find,
     name: str,
     want: int,
-    *,
     timeout: int = 0,
     identity: str | None = None,
     ack_deadline: int | None = None,
     prefetch: int | None = None,
 ) -> tuple[QueueDescription, list[Lease]]:
     """Lease what is deliverable, blocking for at most `timeout` microseconds until there is something. See `Consumer`."""
-    until, started, granted = 0, 0, list[Lease]()
+    until, started, granted, lock = 0, 0, list[Lease](), broker.lock
     while True:
-        now = broker.catch_up()
-        with broker.lock:
+        now = broker.clock.now()
+        if now >= broker.next_due:
+            now = broker.catch_up()
+        lock.acquire()
+        try:
             if broker.is_closed:
                 raise BrokerClosed
             queue = find(broker.catalog, name)
             if queue.detached:
                 raise _detached(queue)
-            leases = queue.lease(now, want, ack_deadline=ack_deadline, consumer=identity, prefetch=prefetch)
+            leases = queue.lease(now, want, ack_deadline, identity, prefetch)
             if leases:
                 broker.emit(queue.leased(leases, now))
                 if queue.soonest < queue.scheduled:
@@ -388,13 +381,15 @@ def take_blocking(
                 left = min(until - now, timeout - (monotonic() - started))
                 if left <= 0:
                     return queue.description, []
-                changed = threading.Condition(broker.lock)
+                changed = threading.Condition(lock)
                 broker.notifier.add(queue.number, changed.notify)
                 try:
                     broker.clock.wait(changed, left)
                 finally:
                     broker.notifier.remove(queue.number, changed.notify)
                 continue
+        finally:
+            lock.release()
         granted += leases
         want -= len(leases)
         try:

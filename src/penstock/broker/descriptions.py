@@ -8,7 +8,7 @@ from penstock.durations import to_datetime
 from penstock.ids import message_id
 from penstock.values.descriptions import QueueDescription, StreamDescription
 from penstock.values.message import StoredMessage
-from penstock.values.queue import Delivery, QueueMessage
+from penstock.values.queue import Delivery, QueueMessage, opened_payload
 from penstock.values.subscription import SubscriptionMetadata, SubscriptionSpec, TopicMetadata
 
 
@@ -44,4 +44,13 @@ def delivery(queue: QueueDescription, offset: int, message: StoredMessage, retry
 
 def queue_message(queue: QueueDescription, offset: int, message: StoredMessage, retry_count: int) -> QueueMessage:
     """A stored message as its consumer gets it."""
-    return delivery(queue, offset, message, retry_count).opened()
+    data, content = message.data, message.content
+    return QueueMessage(
+        message_id(message.publish_at, queue.stream, offset),
+        opened_payload(data, content) if content else data,
+        message.priority,
+        retry_count,
+        (message.max_attempts or queue.policy.max_attempts or 1) - 1,
+        dict(message.attributes or {}),
+        to_datetime(message.publish_at),
+    )

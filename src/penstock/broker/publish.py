@@ -32,7 +32,9 @@ def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], 
     batch = accept(messages, now, limits)
     if now >= broker.next_due:
         broker.catch_up()
-    with broker.lock:
+    lock = broker.lock
+    lock.acquire()
+    try:
         if broker.is_closed:
             raise BrokerClosed
         stream = find(broker.catalog, name)
@@ -43,6 +45,8 @@ def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], 
             ticket, call = Ticket(stream, batch), None
         else:
             return broker.publish_now(stream, batch, now)
+    finally:
+        lock.release()
     if call is None:
         broker.append(ticket)
     elif not ticket.is_finished_within(MAX_WAIT):
@@ -63,9 +67,11 @@ async def publish_async(
     """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing."""
     broker, now = aio.broker, aio.advance()
     batch = originated(accept(messages, now, limits, request_bytes), origin)
-    call = None
-    with broker.lock:
-        broker.check_open()
+    call, lock = None, broker.lock
+    lock.acquire()
+    try:
+        if broker.is_closed:
+            raise BrokerClosed
         stream = find(broker.catalog, name)
         has_rules = bool(stream.spec) and broker.rules.needed(stream)
         if not has_rules and not broker.is_durable:
@@ -73,6 +79,8 @@ async def publish_async(
         ticket, future = aio.ticket(stream, batch)
         if has_rules:
             call = _start(broker, ticket, stream, batch)
+    finally:
+        lock.release()
     if call is None:
         broker.append(ticket)
         return (await future).placed()

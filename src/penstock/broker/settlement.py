@@ -76,15 +76,19 @@ def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
     now = broker.clock.now()
     if now >= broker.next_due:
         broker.catch_up()
-    with broker.lock:
+    number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
+    lock = broker.lock
+    lock.acquire()
+    try:
         if broker.is_closed:
             raise BrokerClosed
-        number, offset, attempt, epoch = parse_ack_id(ack_id) or _NOWHERE
         queue = broker.catalog.queues.get(number)
         lease = queue.find(offset, attempt, epoch) if queue is not None else None
         if queue is None or lease is None:
             raise InvalidAckId(ack_id)
         has_forwards = broker.settle(queue, [lease], now, verb)
+    finally:
+        lock.release()
     if has_forwards:
         broker.deliver_forwards()
 

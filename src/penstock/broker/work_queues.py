@@ -13,13 +13,15 @@ from penstock.broker.core.queue import Queue
 from penstock.broker.descriptions import queue_message
 from penstock.broker.settlement import Settlement, release
 from penstock.durations import to_datetime
-from penstock.errors import AckDeadlineExceeded, ConsumerNotFound, MessageNotFound, PenstockError
+from penstock.errors import AckDeadlineExceeded, BrokerClosed, ConsumerNotFound, MessageNotFound, PenstockError
 from penstock.ids import message_id, parse_message_id
 from penstock.journal.core.checkpoint import DeadLetterEntry
 from penstock.journal.core.events import DeadRemoved
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
 from penstock.values.queue import DeadLetter
+
+_NOWHERE = (0, 0, 0)
 
 Failures = dict[str, PenstockError]
 """Why messages could not be settled, by their ids."""
@@ -30,11 +32,20 @@ def settle(broker: Broker, name: str, message_id: str, consumer: str | None, ver
 
     AckDeadlineExceeded, MessageNotFound or ConsumerNotFound when it is not held, or by another consumer than the given one.
     """
-    with broker.present() as now:
+    now = broker.clock.now()
+    if now >= broker.next_due:
+        now = broker.catch_up()
+    lock = broker.lock
+    lock.acquire()
+    try:
+        if broker.is_closed:
+            raise BrokerClosed
         queue = broker.catalog.work_queue(name)
         lease = _held(queue, message_id, consumer)
         broker.settle(queue, [lease], now, verb)
         return queue.is_waiting(lease.offset)
+    finally:
+        lock.release()
 
 
 def settle_many(broker: Broker, name: str, message_ids: Iterable[str], consumer: str | None, verb: Settlement) -> Failures:
@@ -134,14 +145,14 @@ def purge_dead_letters(broker: Broker, name: str, message_ids: Sequence[str] | N
 
 
 def _held(queue: Queue, message_id: str, consumer: str | None) -> Lease:
-    place = parse_message_id(message_id)
-    if place is None or place[1] != queue.stream:
+    published_at, stream, offset = parse_message_id(message_id) or _NOWHERE
+    if stream != queue.stream:
         raise MessageNotFound(message_id)
-    lease = queue.lease_of(place[2])
-    if lease is not None and lease.message.publish_at != place[0]:
-        raise MessageNotFound(message_id)
+    lease = queue.lease_of(offset)
     if lease is None:
-        raise AckDeadlineExceeded(message_id) if queue.has_expired(place[2]) else MessageNotFound(message_id)
+        raise AckDeadlineExceeded(message_id) if queue.has_expired(offset) else MessageNotFound(message_id)
+    if lease.message.publish_at != published_at:
+        raise MessageNotFound(message_id)
     if consumer is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer):
         raise ConsumerNotFound(consumer)
     return lease

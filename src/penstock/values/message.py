@@ -19,6 +19,7 @@ MAX_ATTRIBUTE_KEY_BYTES = 256
 MAX_ATTRIBUTE_VALUE_BYTES = 1024
 MAX_ORDERING_KEY_BYTES = 1024
 MAX_PRODUCER_ID_BYTES = 256
+MAX_NAME_BYTES = 1024
 DEFAULT_PRIORITY = 5
 RESERVED_PREFIX = "goog"
 UNPRINTABLE = r"\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -127,7 +128,7 @@ def joined(batches: list[Batch]) -> Batch:
     )
 
 
-def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
+def accept(  # one loop on the hottest path, inlined on purpose
     messages: Sequence[Message], now: int, limits: PublishLimits = NO_LIMITS, request_bytes: int = 0
 ) -> Batch:
     """Check every message and turn them into what the log keeps; the first bad one refuses them all.
@@ -141,7 +142,8 @@ def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
     if limits is not NO_LIMITS:
         _check_request(messages, limits, request_bytes)
     stored: list[StoredMessage] = []
-    total, first, plain, keyed = 0, None, True, False
+    total, plain, keyed = 0, True, False
+    unusual: list[int] = []
     producers: list[tuple[str, int] | None] | None = None
     for index, message in enumerate(messages):
         if type(message) is not Message:
@@ -168,8 +170,9 @@ def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
                 hint="store large bodies elsewhere and send a reference",
             )
         priority = message.priority
-        if priority != DEFAULT_PRIORITY or type(priority) is not int:
+        if priority is not DEFAULT_PRIORITY:  # the number itself, as most have: nothing to check, nothing to compare
             priority = check_priority(priority)
+            unusual.append(priority)
         record = StoredMessage(now, data, attributes, key, priority, size)
         if message.ttl is not None:
             record.expires_at = now + micros(message.ttl, f"messages[{index}].ttl", minimum=1e-6)
@@ -180,13 +183,16 @@ def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
         if message.producer_id is not None or message.sequence is not None:
             producers = producers or [None] * len(messages)
             producers[index] = check_producer(message.producer_id, message.sequence, f"messages[{index}]")
-        if first is None:
-            first = priority
-        elif priority != first:
-            plain = False
         total += size
         stored.append(record)
-    return Batch(stored, total, first if plain else None, keyed, producers)
+    common = _common_priority(unusual, len(stored)) if unusual else DEFAULT_PRIORITY
+    return Batch(stored, total, common if plain else None, keyed, producers)
+
+
+def _common_priority(unusual: list[int], count: int) -> int | None:
+    """The priority that `count` messages share, None if they do not. Those that are not `unusual` have the default one."""
+    found = {*unusual} if len(unusual) == count else {*unusual, DEFAULT_PRIORITY}
+    return found.pop() if len(found) == 1 else None
 
 
 def _check_request(messages: Sequence[Message], limits: PublishLimits, request_bytes: int) -> None:
@@ -268,9 +274,11 @@ def check_string(value: object, kind: str) -> str:
 
 def check_name(value: object, kind: str) -> str:
     """A name of a topic, subscription, queue, snapshot or consumer."""
+    if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= MAX_NAME_BYTES:
+        return value  # as most are
     if not isinstance(value, str) or not value:
         raise InvalidArgument.of(kind, value, "a non-empty string")
-    if check_text(value, kind, 1024) and not value.isprintable() and any(one < " " or one == "\x7f" for one in value):
+    if check_text(value, kind, MAX_NAME_BYTES) and not value.isprintable() and any(one < " " or one == "\x7f" for one in value):
         raise InvalidArgument.of(kind, value, "a name without control characters")
     return plain_text(value)
 

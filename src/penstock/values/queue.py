@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, make_dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -19,7 +19,6 @@ from penstock.values.message import (
     check_producer,
     check_text,
     plain_text,
-    summarize,
 )
 from penstock.values.policy import Duration, QueueConfig, check_count
 
@@ -43,9 +42,10 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False, array_like=True):
     sequence: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PublishResult:
+class PublishResult(msgspec.Struct, frozen=True):
     """Where a message went: its id, and its 1-based place among the messages that are ready, None while it is delayed."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     message_id: str
     position: int | None
@@ -59,9 +59,10 @@ class NackResult:
     success: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class QueueMessage:
+class QueueMessage(msgspec.Struct, frozen=True):
     """A message of a work queue. The payload comes back as it was given: bytes, str or a JSON value."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     message_id: str
     payload: Any
@@ -70,6 +71,20 @@ class QueueMessage:
     max_retries: int
     headers: dict[str, str]
     created_at: datetime
+
+
+def _dataclass_fields(kind: type[msgspec.Struct]) -> dict[str, Field[Any]]:
+    """What makes `fields`, `asdict` and `replace` of `dataclasses` work with a Struct as with the other results.
+
+    There is one for each message, and a frozen dataclass takes seven times as long to make.
+    """
+    twin: Any = make_dataclass(kind.__name__, kind.__struct_fields__)
+    found: dict[str, Field[Any]] = twin.__dataclass_fields__
+    return found
+
+
+PublishResult.__dataclass_fields__ = _dataclass_fields(PublishResult)
+QueueMessage.__dataclass_fields__ = _dataclass_fields(QueueMessage)
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -87,9 +102,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     @property
     def payload(self) -> Any:
         """The payload as it was given: bytes, str or a JSON value."""
-        if self.content == TEXT:
-            return self.data.decode()
-        return msgspec.json.decode(self.data) if self.content == JSON else self.data
+        return opened_payload(self.data, self.content)
 
     @property
     def is_json(self) -> bool:
@@ -107,6 +120,13 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
             dict(self.headers or {}),
             to_datetime(self.published_at),
         )
+
+
+def opened_payload(data: bytes, content: int) -> Any:
+    """A payload as it was given, of its stored form: bytes, str or a JSON value."""
+    if content == TEXT:
+        return data.decode()
+    return msgspec.json.decode(data) if content == JSON else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,56 +170,67 @@ class QueueStats:
 def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Batch:
     """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
     stored: list[StoredMessage] = []
+    total, index, common, is_plain = 0, 0, -1, True
     producers: list[tuple[str, int] | None] | None = None
-    for index, message in enumerate(messages):
-        try:
-            stored.append(_stored(message, config, now))
+    try:
+        for index, message in enumerate(messages):
+            payload, content = message.payload, BYTES
+            if type(payload) is bytes:
+                data = payload
+            elif isinstance(payload, str):
+                data, content = _text(payload), TEXT
+            elif isinstance(payload, bytes | bytearray | memoryview):
+                data = bytes(payload)
+            else:
+                data, content = _json(payload), JSON
+            priority = config.default_priority if message.priority is None else check_priority(message.priority)
+            if common != priority:
+                is_plain, common = is_plain and common < 0, priority
+            size, attributes = len(data), None
+            if message.headers is not None:
+                attributes, extra = _check_headers(message.headers)
+                size += extra
+            if size > MAX_MESSAGE_BYTES:
+                raise InvalidArgument(
+                    f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
+                    hint="store large bodies elsewhere and send a reference",
+                )
+            record = StoredMessage(now, data, attributes or None, "", priority, size, None, None, None, content)
+            if message.max_retries is not None:
+                record.max_attempts = check_count(message.max_retries, "max_retries", 0, 1_000_000) + 1
+            life = config.message_ttl if message.ttl is None else message.ttl
+            if life is not None:
+                record.expires_at, is_plain = now + micros(life, "ttl", minimum=1e-6), False
+            if message.delay is not None or message.deliver_at is not None:
+                record.deliver_at, is_plain = _deliver_at(message, now), False
             if message.producer_id is not None or message.sequence is not None:
                 producers = producers or [None] * len(messages)
                 producers[index] = check_producer(message.producer_id, message.sequence, "publish")
-        except InvalidPriority:
-            raise  # it shows the value, and programs know it by its type
-        except InvalidArgument as error:
-            if len(messages) == 1:
-                raise
-            raise InvalidArgument(f"messages[{index}]: {error}", hint=error.hint) from None
-    batch = summarize(stored)
-    return batch if producers is None else Batch(batch.messages, batch.size, batch.priority, False, producers)
+            total += size
+            stored.append(record)
+    except InvalidPriority:
+        raise  # it shows the value, and programs know it by its type
+    except InvalidArgument as error:
+        if len(messages) == 1:
+            raise
+        raise InvalidArgument(f"messages[{index}]: {error}", hint=error.hint) from None
+    return Batch(stored, total, common if is_plain else None, False, producers)
 
 
-def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage:
-    """What the log keeps of a message."""
-    payload = message.payload
-    if isinstance(payload, bytes | bytearray | memoryview):
-        data, content = bytes(payload), BYTES
-    elif isinstance(payload, str):
-        try:
-            data, content = payload.encode(), TEXT
-        except UnicodeEncodeError:
-            raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
-    else:
-        data, content = _json(payload), JSON
-    priority = config.default_priority if message.priority is None else check_priority(message.priority)
-    attributes, extra = _check_headers(message.headers) if message.headers is not None else (None, 0)
-    size = len(data) + extra
-    if size > MAX_MESSAGE_BYTES:
-        raise InvalidArgument(
-            f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
-            hint="store large bodies elsewhere and send a reference",
-        )
-    record = StoredMessage(now, data, attributes or None, "", priority, size, content=content)
-    if message.max_retries is not None:
-        record.max_attempts = check_count(message.max_retries, "max_retries", 0, 1_000_000) + 1
-    life = config.message_ttl if message.ttl is None else message.ttl
-    if life is not None:
-        record.expires_at = now + micros(life, "ttl", minimum=1e-6)
-    if message.delay is not None and message.deliver_at is not None:
+def _deliver_at(message: NewMessage, now: int) -> int:
+    """Before which instant a message with a delay or a delivery time is not delivered."""
+    if message.delay is None:
+        return instant(message.deliver_at, "deliver_at")
+    if message.deliver_at is not None:
         raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
-    if message.delay is not None:
-        record.deliver_at = now + micros(message.delay, "delay")
-    elif message.deliver_at is not None:
-        record.deliver_at = instant(message.deliver_at, "deliver_at")
-    return record
+    return now + micros(message.delay, "delay")
+
+
+def _text(payload: str) -> bytes:
+    try:
+        return payload.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument.of("payload", payload, "text that UTF-8 can encode (no lone surrogates)") from None
 
 
 def _check_headers(headers: object) -> tuple[dict[str, str], int]:

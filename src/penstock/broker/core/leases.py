@@ -39,7 +39,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.by_offset: dict[int, Lease] = {}
-        """The live leases; read it as you like, change it only here."""
+        """The live leases; read it as you like, and call `added` after adding to it."""
         self._heap: list[Lease] = []
         self._leftover = 0
         """Bytes of the messages settled since the heap was rebuilt."""
@@ -59,32 +59,36 @@ class Leases:
 
     def grant(self, leases: list[Lease], deadline: int) -> None:
         """Add leases that share one deadline."""
-        by_offset, lowest = self.by_offset, self._lowest
         for lease in leases:
-            by_offset[lease.offset] = lease
-            self.size += lease.message.size
-            if lease.offset < lowest:  # noqa: PLR1730  # cheaper than a call of min() for each lease
-                lowest = lease.offset
-        self._lowest = lowest
+            self.by_offset[lease.offset] = lease
+        self.added(leases, deadline, sum(lease.message.size for lease in leases), min(lease.offset for lease in leases))
+
+    def added(self, leases: list[Lease], deadline: int, size: int, lowest: int) -> None:
+        """Leases that share one deadline were put into `by_offset`: bytes of their messages, and the lowest of their offsets."""
+        self.size += size
+        if lowest < self._lowest:  # noqa: PLR1730  # cheaper than a call of min()
+            self._lowest = lowest
+        heap = self._heap
         if deadline >= self._latest:
             # Nothing in the heap is later, so appending keeps it a heap.
             self._latest = deadline
-            self._heap += leases
+            heap += leases
         else:
             for lease in leases:
-                heappush(self._heap, lease)
-        if len(self._heap) > 2 * len(by_offset) + _LEFTOVERS:
+                heappush(heap, lease)
+        if len(heap) > 2 * len(self.by_offset) + _LEFTOVERS:
             self._sweep()
 
     def end(self, leases: list[Lease]) -> int:
         """Take away live leases; returns the bytes of their messages."""
         by_offset, size = self.by_offset, 0
         for lease in leases:
-            del by_offset[lease.offset]
-            size += lease.message.size
-            if lease.consumer is not None:
-                lease.consumer.held.discard(lease.offset)
-                lease.consumer.size -= lease.message.size
+            offset, length, holder = lease.offset, lease.message.size, lease.consumer
+            del by_offset[offset]
+            size += length
+            if holder is not None:
+                holder.held.discard(offset)
+                holder.size -= length
         self.size -= size
         self._leftover += size
         if self._leftover > _LEFTOVER_BYTES and self._leftover > _BYTES_A_LEASE * len(by_offset):

@@ -47,18 +47,25 @@ class Queue(QueueState):
 
     def offer(self, first: int, batch: Batch, now: int) -> events.Dropped | None:
         """Take newly published messages. What the filter refuses is settled; what has no room may be dropped, as policy says."""
-        policy, count = self.policy, len(batch.messages)
-        self.high = first + count
+        policy, count, priority = self.policy, len(batch.messages), batch.priority
+        self.high = high = first + count
         bounded = policy.overflow == _DISCARD
-        fits = not bounded or (
-            self.backlog + count <= policy.capacity_messages and self.size + batch.size <= policy.capacity_bytes
-        )
         if policy.retention is not None and self._retire_at == FOREVER:
             self._retire_from(batch.messages[0].publish_at + policy.retention)
-        if fits and batch.priority is not None and self._filter is None and not (batch.keyed and policy.ordered):
-            self._waiting.ready.add(batch.priority, first, self.high)
-            self.backlog += count
-            self.size += batch.size
+        backlog, size = self.backlog + count, self.size + batch.size
+        if (
+            priority is not None
+            and self._filter is None
+            and not (batch.keyed and policy.ordered)
+            and (not bounded or (backlog <= policy.capacity_messages and size <= policy.capacity_bytes))
+        ):
+            ready = self._waiting.ready
+            level = ready.by_priority.get(priority)
+            if level is not None:
+                level.add(first, high)
+            else:
+                ready.add(priority, first, high)
+            self.backlog, self.size = backlog, size
             return None
         dropped: Ranges = []
         for offset, message in enumerate(batch.messages, first):
@@ -72,8 +79,14 @@ class Queue(QueueState):
 
     def has_room(self, batch: Batch, count: int, size: int) -> bool:
         """Whether every message of a batch may enter, given `count` messages of `size` bytes that are on their way."""
-        if self.policy.overflow != _REJECT or self.detached:
+        policy = self.policy
+        if policy.overflow != _REJECT or self.detached:
             return True
+        if (
+            self.backlog + count + len(batch.messages) <= policy.capacity_messages
+            and self.size + size + batch.size < policy.capacity_bytes
+        ):
+            return True  # no need to look at each
         for message in batch.messages:
             if self._filter is None or self._filter.matches(message.attributes or {}):
                 if self._is_full(count, size):
@@ -99,11 +112,10 @@ class Queue(QueueState):
         published = column([message.publish_at for _, message in letters])
         return events.Redriven(self.number, now, offsets, published, self.epoch)
 
-    def lease(  # noqa: PLR0912, PLR0915  # the hottest loop, inlined on purpose
+    def lease(  # noqa: PLR0912, PLR0915, PLR0917  # the hottest loop, inlined on purpose; a keyword costs time here
         self,
         now: int,
         want: int,
-        *,
         ack_deadline: int | None = None,
         consumer: str | None = None,
         prefetch: int | None = None,
@@ -138,6 +150,7 @@ class Queue(QueueState):
         if prefetch_bytes is not None and holder is not None:
             budget = min(prefetch_bytes - holder.size, MAX_COUNT if budget is None else budget)
         granted: list[Lease] = []
+        size, lowest, by_offset = 0, FOREVER, leases.by_offset
         epoch, traces, waiting = self.epoch, self._traces, self._waiting
         lanes = waiting.lanes if policy.ordered else None
         reserved = holder.reserved if holder is not None else None
@@ -156,8 +169,8 @@ class Queue(QueueState):
             start, stop = level.take(want if reserved is None else 1)
             if start < stop:
                 messages = self._pages.span(start, stop)
-                is_absent = len(messages) < stop - start
                 found = len(messages)
+                is_absent = found < stop - start
                 if max_bytes is not None:
                     messages, max_bytes = _fitting(messages, max_bytes, not granted)
                 if budget is not None:
@@ -183,17 +196,20 @@ class Queue(QueueState):
                 if budget is not None:
                     budget -= message.size
             want -= len(messages)
+            if start < lowest and messages:
+                lowest = start
             for offset, message in enumerate(messages, start):
                 attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
-                granted.append(Lease(deadline, offset, attempt, epoch, message, holder))
+                by_offset[offset] = lease = Lease(deadline, offset, attempt, epoch, message, holder)
+                granted.append(lease)
+                size += message.size
                 if lanes is not None and message.key:
                     lanes.lease(message.key, offset, holder)
         if granted:
-            leases.grant(granted, deadline)
+            leases.added(granted, deadline, size, lowest)
             if holder is not None:
-                for lease in granted:
-                    holder.held.add(lease.offset)
-                    holder.size += lease.message.size
+                holder.held.update([lease.offset for lease in granted])
+                holder.size += size
                 if is_new:
                     self._know(holder)
             if deadline < self.soonest:  # noqa: PLR1730  # a call of min() here is a tenth of a delivery
@@ -211,19 +227,21 @@ class Queue(QueueState):
 
     def leased(self, leases: list[Lease], now: int) -> events.Leased:
         """The event of a delivery."""
-        first = leases[0]
+        first, counters = leases[0], self.counters
         holder = first.consumer.consumer_id if first.consumer is not None else None
-        if len(leases) == 1:
-            event = events.Leased(
-                self.number, now, [first.offset], first.message.publish_at, first.attempt, first.epoch, first.deadline, holder
-            )
-        else:
+        if len(leases) > 1:
             offsets = [lease.offset for lease in leases]
             published = column([lease.message.publish_at for lease in leases])
             attempts = column([lease.attempt for lease in leases])
             event = events.Leased(self.number, now, offsets, published, attempts, first.epoch, first.deadline, holder)
-        self.counters.count_leased(event)
-        return event
+            counters.count_leased(event)
+            return event
+        published, attempt = first.message.publish_at, first.attempt
+        counters.delivered += 1  # as `count_leased` does, without a call
+        if attempt == 1:
+            counters.waited += now - published
+            counters.first_deliveries += 1
+        return events.Leased(self.number, now, [first.offset], published, attempt, first.epoch, first.deadline, holder)
 
     def extend(self, leases: list[Lease], deadline: int, now: int) -> events.Extended:
         """Give live leases another deadline."""
@@ -235,7 +253,7 @@ class Queue(QueueState):
 
     def ack(self, leases: list[Lease], now: int) -> events.Acked:
         """Settle live leases for good."""
-        ordered = self.policy.ordered
+        ordered, count = self.policy.ordered, len(leases)
         if ordered or self._traces or self._expires_at:
             for lease in leases:
                 self._traces.pop(lease.offset, None)
@@ -243,15 +261,13 @@ class Queue(QueueState):
                 if ordered and lease.message.key:
                     self._waiting.lanes.settle(lease.message.key, lease.offset)
         self.size -= self._leases.end(leases)
-        self.backlog -= len(leases)
-        if len(leases) == 1:
+        self.backlog -= count
+        self.counters.acked += count  # as Counters.count_acked does, without a call
+        if count == 1:
             only = leases[0]
-            event = events.Acked(self.number, now, [only.offset], only.message.publish_at, only.attempt)
-        else:
-            offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
-            event = events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases]))
-        self.counters.acked += len(leases)  # as Counters.count_acked does, without a call
-        return event
+            return events.Acked(self.number, now, [only.offset], only.message.publish_at, only.attempt)
+        offsets, published = [lease.offset for lease in leases], column([lease.message.publish_at for lease in leases])
+        return events.Acked(self.number, now, offsets, published, column([lease.attempt for lease in leases]))
 
     def ack_expired(self, offset: int, attempt: int, epoch: int, message: StoredMessage, now: int) -> events.Acked | None:
         """Settle a delivery whose lease has expired; None when the message was delivered again or settled since."""

@@ -143,24 +143,24 @@ class Level:
 class Ready:
     """The levels, most urgent first."""
 
-    __slots__ = ("_levels", "levels")
+    __slots__ = ("by_priority", "levels")
 
     def __init__(self) -> None:
-        self._levels: dict[int, Level] = {}
+        self.by_priority: dict[int, Level] = {}
         self.levels: list[Level] = []
         """In the order of delivery."""
 
     def add(self, priority: int, start: int, stop: int) -> None:
         """Add the offsets from `start` up to `stop` with this priority."""
-        level = self._levels.get(priority)
+        level = self.by_priority.get(priority)
         if level is None:
-            level = self._levels[priority] = Level(priority=priority)
-            self.levels = [self._levels[p] for p in sorted(self._levels, reverse=True)]
+            level = self.by_priority[priority] = Level(priority=priority)
+            self.levels = [self.by_priority[p] for p in sorted(self.by_priority, reverse=True)]
         level.add(start, stop)
 
     def remove(self, priority: int, offset: int) -> None:
         """Take out a waiting offset."""
-        self._levels[priority].remove(offset)
+        self.by_priority[priority].remove(offset)
 
     def first(self) -> Level | None:
         """The level of what is delivered next."""

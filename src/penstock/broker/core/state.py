@@ -284,7 +284,7 @@ class QueueState:
 
     def lease_of(self, offset: int) -> Lease | None:
         """The live lease of a message, whoever holds it."""
-        return self._leases.get(offset)
+        return self._leases.by_offset.get(offset)
 
     def has_expired(self, offset: int) -> bool:
         """Whether the last lease of an unsettled or dead message ran out."""

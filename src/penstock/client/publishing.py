@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -134,8 +135,6 @@ class Sender(ABC, Generic[M]):
         self._batching: Batching[M, Ticket] = Batching(self._options.limits)
         self._sending: dict[Batch[M, Ticket], asyncio.Task[None]] = {}
         self._is_due = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop it belongs to. Asking for the running one costs as much as all the rest of publishing a message."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._flushes: list[tuple[set[Batch[M, Ticket]], asyncio.Future[None]]] = []
@@ -161,13 +160,16 @@ class Sender(ABC, Generic[M]):
     async def _store(self, messages: list[M]) -> list[str]:
         """Send messages, all or none; returns their ids when they are safe."""
 
-    def _add(self, key: str, message: M, size: int, *, is_marked: bool) -> asyncio.Future[str]:
+    def publish(self, key: str, message: M, size: int, is_marked: bool) -> asyncio.Future[str]:
         """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
-        self._pubsub.check_open()
-        loop = self._loop or self._begin()
+        pubsub = self._pubsub
+        loop = pubsub.loop
+        # As `check_open`, without asking for the running loop: that costs as much as all the rest of publishing a message.
+        if loop is None or get_ident() != pubsub.thread or not loop.is_running():
+            loop = pubsub.check_open()
         future: asyncio.Future[str] = loop.create_future()
         try:
-            is_due = self._batching.add(key, message, future, size=size, now=monotonic(), is_marked=is_marked)
+            is_due = self._batching.add(key, message, future, size, monotonic(), is_marked)
         except PublishingPaused as error:
             fail(future, error)  # as those do that were in line when it was paused
             return future
@@ -212,25 +214,21 @@ class Sender(ABC, Generic[M]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._loop, self._is_due = None, False
+        self._is_due = False
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
-        """Belong to the running loop until the client is closed."""
-        self._loop = asyncio.get_running_loop()
-        return self._loop
-
     def _soon(self) -> None:
         """Pump at the end of the next turn: a caller that just got an id may publish again before that, into the same batch."""
-        if not self._is_due and self._loop is not None:
+        loop = self._pubsub.loop
+        if not self._is_due and loop is not None:
             self._is_due = True
-            self._loop.call_soon(self._pump)
+            loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Send what is to be sent, and come back when the next batch has gathered for long enough."""
         self._is_due = False
-        loop, now = self._loop, monotonic()
+        loop, now = self._pubsub.loop, monotonic()
         if loop is None:
             return  # closed in the meantime
         while (batch := self._batching.take(now)) is not None:
@@ -375,14 +373,9 @@ class Publisher(Sender[Message]):
 
     noun = "topic"
 
-    def publish(self, message: Message, size: int) -> asyncio.Future[str]:
-        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
-        return self._add(message.ordering_key, message, size, is_marked=message.producer_id is not None)
-
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Send messages in as few requests as possible; returns their ids in order."""
-        self._pubsub.check_open()
-        loop = self._loop or self._begin()
+        loop = self._pubsub.check_open()
         checked = _checked(messages)
         keys = {message.ordering_key for message, _ in checked}
         self._batching.check_batch(keys, messages=len(checked), size=sum(size for _, size in checked))
@@ -458,10 +451,6 @@ class QueuePublisher(Sender[NewMessage]):
 
     noun = "queue"
     divisible = (InvalidArgument, QueueFull)
-
-    def publish(self, message: NewMessage) -> asyncio.Future[str]:
-        """Queue a message; the future returns its id. InvalidArgument if no queue would accept it."""
-        return self._add("", message, checked(message), is_marked=message.producer_id is not None)
 
     async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:
         """Send messages at once, all or none; returns their ids."""

@@ -10,7 +10,8 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -19,7 +20,7 @@ import msgspec
 
 from penstock.client.core.batching import Batch, Batching, RetryWindow
 from penstock.client.options import PublishOptions
-from penstock.clock import monotonic
+from penstock.clock import Clock, monotonic
 from penstock.durations import SECOND, instant, micros
 from penstock.errors import InvalidArgument, PenstockError, PublishingPaused, QueueFull, Unavailable
 from penstock.values.message import (
@@ -27,12 +28,15 @@ from penstock.values.message import (
     MAX_MESSAGE_BYTES,
     MAX_ORDERING_KEY_BYTES,
     Message,
+    StoredMessage,
     check_attributes,
     check_priority,
     check_producer,
     check_text,
     plain_text,
+    summarize,
 )
+from penstock.values.message import Batch as Accepted
 from penstock.values.policy import Duration, QueueConfig
 from penstock.values.queue import NewMessage, accept
 from penstock.wire import frames
@@ -49,6 +53,9 @@ MANY_BYTES = 8 * 1024 * 1024
 M = TypeVar("M")
 Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list of them
 
+Outgoing: TypeAlias = "Message | StoredMessage | Accepted"
+"""A checked message: for a broker in this process as its log keeps it, with its producer's id in a batch of its own."""
+
 _NOTHING: dict[str, str] = {}
 _ANY_QUEUE = QueueConfig()
 
@@ -62,8 +69,12 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     deliver_at: datetime | float | None = None,
     producer_id: str | None = None,
     sequence: int | None = None,
-) -> tuple[Message, int]:
-    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it."""
+    clock: Clock | None = None,
+) -> tuple[Outgoing, int]:
+    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it.
+
+    `clock` is that of a broker in this process: the message is then made as its log keeps it, and the broker checks it no more.
+    """
     if type(data) is not bytes:
         data = _bytes(data)
     size = len(data)
@@ -86,22 +97,22 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     if priority != DEFAULT_PRIORITY or type(priority) is not int:
         priority = check_priority(priority)
     if ttl is None and deliver_at is None and producer_id is None and sequence is None:
+        if clock is not None:
+            return StoredMessage(0, data, plain or None, ordering_key, priority, size), size
         return Message(data, plain, ordering_key, priority), size
-    if producer_id is not None or sequence is not None:
-        producer_id, sequence = check_producer(producer_id, sequence, "message")
-    return (
-        Message(
-            data,
-            plain,
-            ordering_key,
-            priority,
-            None if ttl is None else micros(ttl, "ttl", minimum=1e-6) / SECOND,
-            None if deliver_at is None else instant(deliver_at, "deliver_at") / SECOND,
-            producer_id,
-            sequence,
-        ),
-        size,
-    )
+    producer = None if producer_id is None and sequence is None else check_producer(producer_id, sequence, "message")
+    life = None if ttl is None else micros(ttl, "ttl", minimum=1e-6)
+    at = None if deliver_at is None else instant(deliver_at, "deliver_at")
+    if clock is None:
+        seconds = None if life is None else life / SECOND
+        return Message(data, plain, ordering_key, priority, seconds, None if at is None else at / SECOND, *producer or ()), size
+    expires_at = None if life is None else clock.now() + life
+    stored = StoredMessage(0, data, plain or None, ordering_key, priority, size, expires_at, at)
+    if producer is None:
+        return stored, size
+    alone = summarize([stored])
+    alone.producers = [producer]
+    return alone, size
 
 
 def json_bytes(value: object) -> bytes:
@@ -368,28 +379,28 @@ def fail(ticket: Ticket, error: Exception) -> bool:
     return not is_awaited
 
 
-class Publisher(Sender[Message]):
+class Publisher(Sender[Outgoing]):
     """The publishing side of a topic."""
 
     noun = "topic"
 
+    def __init__(self, pubsub: PubSub, name: str) -> None:
+        super().__init__(pubsub, name)
+        self.clock = pubsub.link.clock if pubsub.link.is_embedded else None
+        """For `outgoing`."""
+
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Send messages in as few requests as possible; returns their ids in order."""
         loop = self._pubsub.check_open()
-        checked = _checked(messages)
-        keys = {message.ordering_key for message, _ in checked}
-        self._batching.check_batch(keys, messages=len(checked), size=sum(size for _, size in checked))
+        chunks = self._checked(messages)
+        total = sum(len(chunk.messages) for chunk in chunks)
+        keys = {key for chunk in chunks for key in chunk.keys}
+        self._batching.check_batch(keys, messages=total, size=sum(chunk.size for chunk in chunks))
         tickets: list[asyncio.Future[list[str]]] = []
-        for chunk in _chunks(checked):
+        for chunk in chunks:
             ticket: asyncio.Future[list[str]] = loop.create_future()
             tickets.append(ticket)
-            self._batching.add_batch(
-                {message.ordering_key for message, _ in chunk},
-                [message for message, _ in chunk],
-                ticket,
-                size=sum(size for _, size in chunk),
-                is_marked=chunk[0][0].producer_id is not None,
-            )
+            self._batching.add_batch(chunk.keys, chunk.messages, ticket, size=chunk.size, is_marked=chunk.is_marked)
         self._soon()
         return [message_id for ids in await asyncio.gather(*tickets) for message_id in ids]
 
@@ -398,52 +409,57 @@ class Publisher(Sender[Message]):
         check_text(key, "ordering_key", MAX_ORDERING_KEY_BYTES)
         self._batching.resume(key)
 
-    async def _store(self, messages: list[Message]) -> list[str]:
+    async def _store(self, messages: list[Outgoing]) -> list[str]:
         return await self._pubsub.link.publish(self._name, messages)
 
-
-def _checked(messages: Iterable[Message]) -> list[tuple[Message, int]]:
-    """Messages of plain values, with their sizes; all are good, or none is taken."""
-    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
-        raise InvalidArgument.of("messages", messages, "a list of Message")
-    checked: list[tuple[Message, int]] = []
-    for index, one in enumerate(messages):
-        if type(one) is not Message:
-            raise InvalidArgument.of(f"messages[{index}]", one, "a penstock.Message")
-        try:
-            checked.append(
-                outgoing(
+    def _checked(self, messages: Iterable[Message]) -> list[_Chunk]:
+        """Messages of plain values, as they go in requests; all are good, or none is taken."""
+        if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
+            raise InvalidArgument.of("messages", messages, "a list of Message")
+        chunks: list[_Chunk] = []
+        chunk: _Chunk | None = None
+        for index, one in enumerate(messages):
+            if type(one) is not Message:
+                raise InvalidArgument.of(f"messages[{index}]", one, "a penstock.Message")
+            key, is_marked = one.ordering_key, one.producer_id is not None
+            try:
+                message, size = outgoing(
                     one.data,
                     one.attributes,
-                    one.ordering_key,
+                    key,
                     one.priority,
                     one.ttl,  # type: ignore[arg-type]  # a Message takes anything, and is checked here
                     one.deliver_at,  # type: ignore[arg-type]  # likewise
                     one.producer_id,
                     one.sequence,
+                    self.clock,
                 )
-            )
-        except InvalidArgument as error:
-            error.add_note(f"it is messages[{index}]")
-            raise
-    if not checked:
-        raise InvalidArgument("messages is empty, wanted at least one message")
-    return checked
+            except InvalidArgument as error:
+                error.add_note(f"it is messages[{index}]")
+                raise
+            if chunk is None or not chunk.has_room(size, is_marked=is_marked):
+                chunk = _Chunk(is_marked)
+                chunks.append(chunk)
+            chunk.messages.append(message)
+            chunk.size += size
+            if key:
+                chunk.keys.add(key)
+        if not chunks:
+            raise InvalidArgument("messages is empty, wanted at least one message")
+        return chunks
 
 
-def _chunks(messages: Sequence[tuple[Message, int]]) -> Iterable[list[tuple[Message, int]]]:
+@dataclass(slots=True)
+class _Chunk:
     """What goes in one request. Messages with and without a producer id of their own never share one."""
-    chunk: list[tuple[Message, int]] = []
-    total, is_marked = 0, False
-    for message, size in messages:
-        marked = message.producer_id is not None
-        if chunk and (len(chunk) >= MANY_MESSAGES or total + size > MANY_BYTES or marked != is_marked):
-            yield chunk
-            chunk, total = [], 0
-        chunk.append((message, size))
-        total += size
-        is_marked = marked
-    yield chunk
+
+    is_marked: bool
+    messages: list[Outgoing] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    size: int = 0
+
+    def has_room(self, size: int, *, is_marked: bool) -> bool:
+        return len(self.messages) < MANY_MESSAGES and self.size + size <= MANY_BYTES and is_marked == self.is_marked
 
 
 class QueuePublisher(Sender[NewMessage]):

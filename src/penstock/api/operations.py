@@ -40,7 +40,7 @@ from penstock.errors import (
 from penstock.ids import parse_message_id
 from penstock.journal.core.events import Event
 from penstock.values.descriptions import SnapshotDescription, StreamDescription
-from penstock.values.message import Message, check_text
+from penstock.values.message import Batch, Message, check_text
 from penstock.values.policy import DeadLetterPolicy, SubscriptionOptions, check_count, converted
 from penstock.values.projects import check_project
 from penstock.values.queue import NewMessage
@@ -120,8 +120,11 @@ class Operations(QueueOperations, SchemaOperations):
         name = self._name(Verb.MANAGE, topic, "topic")
         await self._change(lambda catalog, now: catalog.delete_topic(name, now))
 
-    async def publish(self, topic: str, messages: list[Message], origin: tuple[str, int] | None = None) -> list[str]:
-        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing."""
+    async def publish(self, topic: str, messages: list[Message] | Batch, origin: tuple[str, int] | None = None) -> list[str]:
+        """Publish messages, all or none; returns their ids when they are safe. `origin` makes a repeat add nothing.
+
+        A `Batch` is taken as it is: a client of this process has checked its messages.
+        """
         name = self._name(Verb.PUBLISH, topic, "topic")
         return (await publish_async(self._aio, Catalog.topic, name, messages, origin=origin)).message_ids()
 

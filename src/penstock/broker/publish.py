@@ -58,15 +58,18 @@ async def publish_async(
     aio: AsyncBroker,
     find: Find,
     name: str,
-    messages: Sequence[Message],
+    messages: Sequence[Message] | Batch,
     limits: PublishLimits = NO_LIMITS,
     *,
     origin: tuple[str, int] | None = None,
     request_bytes: int = 0,
 ) -> Placement:
-    """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing."""
+    """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing.
+
+    A batch is taken as it is: the client of this process has checked each message where it was published.
+    """
     broker, now = aio.broker, aio.advance()
-    batch = originated(accept(messages, now, limits, request_bytes), origin)
+    batch = messages if isinstance(messages, Batch) else originated(accept(messages, now, limits, request_bytes), origin)
     call, lock = None, broker.lock
     lock.acquire()
     try:

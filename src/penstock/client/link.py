@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.client.core.differences import difference
 from penstock.clock import Clock
 from penstock.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PenstockError
-from penstock.values.message import Message
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Limits, Nack, Opened
@@ -71,6 +70,8 @@ class Link(Protocol):
     """The broker's own if it is in this process, so that leases expire at the same instant on both sides."""
     address: str
     """For people."""
+    is_embedded: bool
+    """Whether the broker is in this process."""
 
     async def start(self) -> None:
         """Connect to the broker; ServerUnreachable if that is not possible."""
@@ -81,8 +82,11 @@ class Link(Protocol):
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call an operation."""
 
-    async def publish(self, topic: str, messages: list[Message]) -> list[str]:
-        """Publish messages to a topic, all or none; returns their ids when they are safe. Never twice."""
+    async def publish(self, topic: str, messages: list[Any]) -> list[str]:
+        """Publish messages to a topic, all or none; returns their ids when they are safe. Never twice.
+
+        They are checked, and what `publishing.outgoing` makes for this kind of link.
+        """
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish messages to a work queue, all or none; returns their ids when they are safe. Never twice."""

@@ -10,15 +10,17 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from penstock.client.core.batching import Batch, Batching, RetryWindow
 from penstock.client.options import PublishOptions
-from penstock.clock import monotonic
+from penstock.clock import Clock, monotonic
 from penstock.durations import SECOND, instant, micros
 from penstock.errors import InvalidArgument, PenstockError, PublishingPaused, QueueFull, Unavailable
 from penstock.values.message import (
@@ -26,12 +28,15 @@ from penstock.values.message import (
     MAX_MESSAGE_BYTES,
     MAX_ORDERING_KEY_BYTES,
     Message,
+    StoredMessage,
     check_attributes,
     check_priority,
     check_producer,
     check_text,
     plain_text,
+    summarize,
 )
+from penstock.values.message import Batch as Accepted
 from penstock.values.policy import Duration, QueueConfig
 from penstock.values.queue import NewMessage, accept
 from penstock.wire import frames
@@ -48,6 +53,9 @@ MANY_BYTES = 8 * 1024 * 1024
 M = TypeVar("M")
 Ticket: TypeAlias = "asyncio.Future[Any]"  # an id; of an explicit batch a list of them
 
+Outgoing: TypeAlias = "Message | StoredMessage | Accepted"
+"""A checked message: for a broker in this process as its log keeps it, with its producer's id in a batch of its own."""
+
 _NOTHING: dict[str, str] = {}
 _ANY_QUEUE = QueueConfig()
 
@@ -61,8 +69,12 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     deliver_at: datetime | float | None = None,
     producer_id: str | None = None,
     sequence: int | None = None,
-) -> tuple[Message, int]:
-    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it."""
+    clock: Clock | None = None,
+) -> tuple[Outgoing, int]:
+    """The message, made of plain values alone, and its size in bytes; InvalidArgument when no broker would take it.
+
+    `clock` is that of a broker in this process: the message is then made as its log keeps it, and the broker checks it no more.
+    """
     if type(data) is not bytes:
         data = _bytes(data)
     size = len(data)
@@ -85,22 +97,22 @@ def outgoing(  # noqa: PLR0917  # once for each message: names would cost as muc
     if priority != DEFAULT_PRIORITY or type(priority) is not int:
         priority = check_priority(priority)
     if ttl is None and deliver_at is None and producer_id is None and sequence is None:
+        if clock is not None:
+            return StoredMessage(0, data, plain or None, ordering_key, priority, size), size
         return Message(data, plain, ordering_key, priority), size
-    if producer_id is not None or sequence is not None:
-        producer_id, sequence = check_producer(producer_id, sequence, "message")
-    return (
-        Message(
-            data,
-            plain,
-            ordering_key,
-            priority,
-            None if ttl is None else micros(ttl, "ttl", minimum=1e-6) / SECOND,
-            None if deliver_at is None else instant(deliver_at, "deliver_at") / SECOND,
-            producer_id,
-            sequence,
-        ),
-        size,
-    )
+    producer = None if producer_id is None and sequence is None else check_producer(producer_id, sequence, "message")
+    life = None if ttl is None else micros(ttl, "ttl", minimum=1e-6)
+    at = None if deliver_at is None else instant(deliver_at, "deliver_at")
+    if clock is None:
+        seconds = None if life is None else life / SECOND
+        return Message(data, plain, ordering_key, priority, seconds, None if at is None else at / SECOND, *producer or ()), size
+    expires_at = None if life is None else clock.now() + life
+    stored = StoredMessage(0, data, plain or None, ordering_key, priority, size, expires_at, at)
+    if producer is None:
+        return stored, size
+    alone = summarize([stored])
+    alone.producers = [producer]
+    return alone, size
 
 
 def json_bytes(value: object) -> bytes:
@@ -134,8 +146,6 @@ class Sender(ABC, Generic[M]):
         self._batching: Batching[M, Ticket] = Batching(self._options.limits)
         self._sending: dict[Batch[M, Ticket], asyncio.Task[None]] = {}
         self._is_due = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop it belongs to. Asking for the running one costs as much as all the rest of publishing a message."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
         self._flushes: list[tuple[set[Batch[M, Ticket]], asyncio.Future[None]]] = []
@@ -161,13 +171,16 @@ class Sender(ABC, Generic[M]):
     async def _store(self, messages: list[M]) -> list[str]:
         """Send messages, all or none; returns their ids when they are safe."""
 
-    def _add(self, key: str, message: M, size: int, *, is_marked: bool) -> asyncio.Future[str]:
+    def publish(self, key: str, message: M, size: int, is_marked: bool) -> asyncio.Future[str]:
         """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
-        self._pubsub.check_open()
-        loop = self._loop or self._begin()
+        pubsub = self._pubsub
+        loop = pubsub.loop
+        # As `check_open`, without asking for the running loop: that costs as much as all the rest of publishing a message.
+        if loop is None or get_ident() != pubsub.thread or not loop.is_running():
+            loop = pubsub.check_open()
         future: asyncio.Future[str] = loop.create_future()
         try:
-            is_due = self._batching.add(key, message, future, size=size, now=monotonic(), is_marked=is_marked)
+            is_due = self._batching.add(key, message, future, size, monotonic(), is_marked)
         except PublishingPaused as error:
             fail(future, error)  # as those do that were in line when it was paused
             return future
@@ -212,25 +225,21 @@ class Sender(ABC, Generic[M]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._loop, self._is_due = None, False
+        self._is_due = False
 
     # ── sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self) -> asyncio.AbstractEventLoop:
-        """Belong to the running loop until the client is closed."""
-        self._loop = asyncio.get_running_loop()
-        return self._loop
-
     def _soon(self) -> None:
         """Pump at the end of the next turn: a caller that just got an id may publish again before that, into the same batch."""
-        if not self._is_due and self._loop is not None:
+        loop = self._pubsub.loop
+        if not self._is_due and loop is not None:
             self._is_due = True
-            self._loop.call_soon(self._pump)
+            loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         """Send what is to be sent, and come back when the next batch has gathered for long enough."""
         self._is_due = False
-        loop, now = self._loop, monotonic()
+        loop, now = self._pubsub.loop, monotonic()
         if loop is None:
             return  # closed in the meantime
         while (batch := self._batching.take(now)) is not None:
@@ -370,33 +379,28 @@ def fail(ticket: Ticket, error: Exception) -> bool:
     return not is_awaited
 
 
-class Publisher(Sender[Message]):
+class Publisher(Sender[Outgoing]):
     """The publishing side of a topic."""
 
     noun = "topic"
 
-    def publish(self, message: Message, size: int) -> asyncio.Future[str]:
-        """Queue a checked message; the future returns its id. Raises if nothing can be published at all."""
-        return self._add(message.ordering_key, message, size, is_marked=message.producer_id is not None)
+    def __init__(self, pubsub: PubSub, name: str) -> None:
+        super().__init__(pubsub, name)
+        self.clock = pubsub.link.clock if pubsub.link.is_embedded else None
+        """For `outgoing`."""
 
     async def publish_many(self, messages: Iterable[Message]) -> list[str]:
         """Send messages in as few requests as possible; returns their ids in order."""
-        self._pubsub.check_open()
-        loop = self._loop or self._begin()
-        checked = _checked(messages)
-        keys = {message.ordering_key for message, _ in checked}
-        self._batching.check_batch(keys, messages=len(checked), size=sum(size for _, size in checked))
+        loop = self._pubsub.check_open()
+        chunks = self._checked(messages)
+        total = sum(len(chunk.messages) for chunk in chunks)
+        keys = {key for chunk in chunks for key in chunk.keys}
+        self._batching.check_batch(keys, messages=total, size=sum(chunk.size for chunk in chunks))
         tickets: list[asyncio.Future[list[str]]] = []
-        for chunk in _chunks(checked):
+        for chunk in chunks:
             ticket: asyncio.Future[list[str]] = loop.create_future()
             tickets.append(ticket)
-            self._batching.add_batch(
-                {message.ordering_key for message, _ in chunk},
-                [message for message, _ in chunk],
-                ticket,
-                size=sum(size for _, size in chunk),
-                is_marked=chunk[0][0].producer_id is not None,
-            )
+            self._batching.add_batch(chunk.keys, chunk.messages, ticket, size=chunk.size, is_marked=chunk.is_marked)
         self._soon()
         return [message_id for ids in await asyncio.gather(*tickets) for message_id in ids]
 
@@ -405,52 +409,57 @@ class Publisher(Sender[Message]):
         check_text(key, "ordering_key", MAX_ORDERING_KEY_BYTES)
         self._batching.resume(key)
 
-    async def _store(self, messages: list[Message]) -> list[str]:
+    async def _store(self, messages: list[Outgoing]) -> list[str]:
         return await self._pubsub.link.publish(self._name, messages)
 
-
-def _checked(messages: Iterable[Message]) -> list[tuple[Message, int]]:
-    """Messages of plain values, with their sizes; all are good, or none is taken."""
-    if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
-        raise InvalidArgument.of("messages", messages, "a list of Message")
-    checked: list[tuple[Message, int]] = []
-    for index, one in enumerate(messages):
-        if type(one) is not Message:
-            raise InvalidArgument.of(f"messages[{index}]", one, "a penstock.Message")
-        try:
-            checked.append(
-                outgoing(
+    def _checked(self, messages: Iterable[Message]) -> list[_Chunk]:
+        """Messages of plain values, as they go in requests; all are good, or none is taken."""
+        if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
+            raise InvalidArgument.of("messages", messages, "a list of Message")
+        chunks: list[_Chunk] = []
+        chunk: _Chunk | None = None
+        for index, one in enumerate(messages):
+            if type(one) is not Message:
+                raise InvalidArgument.of(f"messages[{index}]", one, "a penstock.Message")
+            key, is_marked = one.ordering_key, one.producer_id is not None
+            try:
+                message, size = outgoing(
                     one.data,
                     one.attributes,
-                    one.ordering_key,
+                    key,
                     one.priority,
                     one.ttl,  # type: ignore[arg-type]  # a Message takes anything, and is checked here
                     one.deliver_at,  # type: ignore[arg-type]  # likewise
                     one.producer_id,
                     one.sequence,
+                    self.clock,
                 )
-            )
-        except InvalidArgument as error:
-            error.add_note(f"it is messages[{index}]")
-            raise
-    if not checked:
-        raise InvalidArgument("messages is empty, wanted at least one message")
-    return checked
+            except InvalidArgument as error:
+                error.add_note(f"it is messages[{index}]")
+                raise
+            if chunk is None or not chunk.has_room(size, is_marked=is_marked):
+                chunk = _Chunk(is_marked)
+                chunks.append(chunk)
+            chunk.messages.append(message)
+            chunk.size += size
+            if key:
+                chunk.keys.add(key)
+        if not chunks:
+            raise InvalidArgument("messages is empty, wanted at least one message")
+        return chunks
 
 
-def _chunks(messages: Sequence[tuple[Message, int]]) -> Iterable[list[tuple[Message, int]]]:
+@dataclass(slots=True)
+class _Chunk:
     """What goes in one request. Messages with and without a producer id of their own never share one."""
-    chunk: list[tuple[Message, int]] = []
-    total, is_marked = 0, False
-    for message, size in messages:
-        marked = message.producer_id is not None
-        if chunk and (len(chunk) >= MANY_MESSAGES or total + size > MANY_BYTES or marked != is_marked):
-            yield chunk
-            chunk, total = [], 0
-        chunk.append((message, size))
-        total += size
-        is_marked = marked
-    yield chunk
+
+    is_marked: bool
+    messages: list[Outgoing] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    size: int = 0
+
+    def has_room(self, size: int, *, is_marked: bool) -> bool:
+        return len(self.messages) < MANY_MESSAGES and self.size + size <= MANY_BYTES and is_marked == self.is_marked
 
 
 class QueuePublisher(Sender[NewMessage]):
@@ -458,10 +467,6 @@ class QueuePublisher(Sender[NewMessage]):
 
     noun = "queue"
     divisible = (InvalidArgument, QueueFull)
-
-    def publish(self, message: NewMessage) -> asyncio.Future[str]:
-        """Queue a message; the future returns its id. InvalidArgument if no queue would accept it."""
-        return self._add("", message, checked(message), is_marked=message.producer_id is not None)
 
     async def publish_many(self, messages: Iterable[NewMessage]) -> list[str]:
         """Send messages at once, all or none; returns their ids."""

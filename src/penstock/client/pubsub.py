@@ -69,9 +69,9 @@ class PubSub:
         self._subscriptions: dict[str, Subscription] = {}
         self._queues: dict[str, WorkQueue] = {}
         self._schemas: dict[str, Schema] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         """The loop it belongs to; None while it is not open."""
-        self._thread: int | None = None
+        self.thread: int | None = None
         """The thread of that loop; None before the first `open`."""
         forks.own(self, "client")
 
@@ -79,10 +79,10 @@ class PubSub:
 
     async def open(self) -> Self:
         """Connect to the broker. `async with` does it."""
-        if self._loop is not None:
-            check_loop(self._loop)
+        if self.loop is not None:
+            check_loop(self.loop)
         await self.link.start()
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
         return self
 
     async def close(self, *, give_back: bool = False) -> None:
@@ -91,9 +91,9 @@ class PubSub:
         With `give_back`, unsettled messages are requeued at once. Leaving `async with` by an error does the same. If this call is
         cancelled, the broker is released at once, whatever is not settled or published.
         """
-        if self._loop is None:
+        if self.loop is None:
             return
-        check_loop(self._loop)
+        check_loop(self.loop)
         consumers: list[Consumer[Any]] = [*self._subscriptions.values(), *self._queues.values()]
         try:
             if give_back:
@@ -110,7 +110,7 @@ class PubSub:
                 *[queue.publisher.close() for queue in self._queues.values()],
             )
         finally:
-            self._loop = None
+            self.loop = None
             await self.link.close()
 
     async def __aenter__(self) -> Self:
@@ -119,17 +119,15 @@ class PubSub:
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close(give_back=kind is not None)
 
-    def check_open(self) -> None:
-        """Raise FailedPrecondition if it is not open, or open in another event loop."""
-        loop = self._loop
-        # Once for each message that is published. Asking for the running loop costs as much as all the rest of that.
-        if loop is not None and threading.get_ident() == self._thread and loop.is_running():
-            return
+    def check_open(self) -> asyncio.AbstractEventLoop:
+        """Its event loop; FailedPrecondition if it is not open, or open in another one."""
+        loop = self.loop
         if loop is None:
             raise FailedPrecondition(
-                f"the client is {'not open' if self._thread is None else 'closed'}", hint="async with PubSub() as pubsub: …"
+                f"the client is {'not open' if self.thread is None else 'closed'}", hint="async with PubSub() as pubsub: …"
             )
         check_loop(loop)
+        return loop
 
     def check_loop(self) -> None:
         """Raise FailedPrecondition if it is open in another event loop; unlike `check_open`, a closed one is fine."""

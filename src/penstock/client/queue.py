@@ -14,7 +14,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.core.differences import given_options
 from penstock.client.link import created, exists
 from penstock.client.message import DeliverySettler, IncomingMessage
-from penstock.client.publishing import QueuePublisher
+from penstock.client.publishing import QueuePublisher, checked
 from penstock.client.settlement import QueueSettler
 from penstock.durations import micros
 from penstock.errors import InvalidArgument
@@ -134,7 +134,7 @@ class WorkQueue(Consumer[QueueTask]):
 
     async def publish_message(self, message: NewMessage) -> str:
         """Add a message; returns its id when it is safe. Those that are published at the same time travel together."""
-        return await self.publisher.publish(message)
+        return await self.publisher.publish("", message, checked(message), message.producer_id is not None)
 
     async def publish_many(self, messages: Sequence[NewMessage]) -> list[str]:
         """Add messages together, all or none; returns their ids."""

@@ -116,7 +116,11 @@ class Topic:
         refused here and now, with InvalidArgument. Cancelling what is returned ends the waiting, not the publishing. What the
         arguments mean says `penstock.Message`.
         """
-        return self.publisher.publish(*outgoing(data, attributes, ordering_key, priority, ttl, deliver_at, producer_id, sequence))
+        publisher = self.publisher
+        message, size = outgoing(
+            data, attributes, ordering_key, priority, ttl, deliver_at, producer_id, sequence, publisher.clock
+        )
+        return publisher.publish(ordering_key, message, size, producer_id is not None)
 
     def publish_json(
         self, value: object, attributes: Mapping[str, str] | None = None, ordering_key: str = "", **options: Any

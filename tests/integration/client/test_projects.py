@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from penstock import Message, NewMessage, PubSub, QueueConfig, SubscriptionOptions
+from penstock import NewMessage, PubSub, QueueConfig, SubscriptionOptions
+from penstock.client.publishing import outgoing
 from penstock.errors import AlreadyExists, NotFound, OutOfRange, QueueFull, SubscriptionFull
 
 
@@ -31,8 +32,9 @@ def test_errors_name_things_as_the_caller_knows_them(client: PubSub) -> None:
             subscription = topic.subscription("billing")
             await subscription.create(SubscriptionOptions(max_messages=1, overflow="reject"))
             await topic.publish_message(b"x")
+            message, _ = outgoing(b"y", clock=topic.publisher.clock)
             with pytest.raises(SubscriptionFull, match="Subscription is full: billing; nothing was published to topic 'orders'"):
-                await pubsub.link.publish("orders", [Message(b"y")])
+                await pubsub.link.publish("orders", [message])
             with pytest.raises(OutOfRange, match="offset 9 of 'orders'"):
                 await subscription.seek(offset=9)
             queue = await pubsub.queue("mail").create(QueueConfig(max_depth=1))

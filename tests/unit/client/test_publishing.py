@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import Message
+from penstock import Message, PubSub
 from penstock.client.core.batching import BatchLimits
 from penstock.client.options import OnLimit, PublisherFlowControl, PublishOptions
 from penstock.client.publishing import json_bytes, outgoing
 from penstock.errors import InvalidArgument, InvalidPriority
-from penstock.values.message import accept
+from penstock.testing import ManualClock
+from penstock.values.message import Batch, accept, summarize
 
 LARGEST = 10 * 1024 * 1024
 
@@ -111,11 +113,51 @@ def test_what_a_broker_takes_it_takes_from_the_wire_as_well(subtests: pytest.Sub
             assert size == before.size
 
 
+def test_for_a_broker_of_this_process_a_message_is_made_as_that_broker_would_accept_it(subtests: pytest.Subtests) -> None:
+    clock = ManualClock()
+    rows: list[dict[str, Any]] = [
+        {"data": b"x"},
+        {"data": bytearray(b"x"), "attributes": MappingProxyType({"a": "b"}), "ordering_key": Word.KEY, "priority": Number.NINE},
+        {"data": b"x", "ttl": timedelta(milliseconds=1500)},
+        {"data": b"x", "deliver_at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"data": b"x", "ttl": 7, "producer_id": Word.KEY, "sequence": Number.NINE},
+    ]
+    for arguments in rows:
+        with subtests.test(arguments=arguments):
+            made, size = outgoing(**arguments, clock=clock)
+            accepted = accept([Message(**arguments)], now=clock.now())
+            for message in accepted.messages:
+                message.publish_at = 0  # the commit sets it
+
+            assert (made if isinstance(made, Batch) else summarize([made])) == accepted  # type: ignore[list-item]
+            assert size == accepted.size
+
+
+def test_an_embedded_broker_does_not_check_again_what_its_client_has_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Batch:
+        raise AssertionError("the message was checked twice")
+
+    async def main() -> None:
+        async with PubSub() as pubsub:
+            topic = await pubsub.topic("orders").create()
+            subscription = await topic.subscription("billing").create()
+            monkeypatch.setattr("penstock.broker.publish.accept", refuse)
+            await topic.publish_message(b"one", {"a": "b"}, "key")
+            await topic.publish_message(b"two", producer_id="p", sequence=1)
+            await topic.publish_many([Message(b"three"), Message(b"four", producer_id="p", sequence=2)])
+            with pytest.raises(InvalidArgument, match=r"^attributes is 7, "):
+                _ = topic.publish_message(b"x", 7)  # type: ignore[arg-type]  # at once: nothing is awaited
+            assert [one.data for one in await subscription.pull(10, wait=5)] == [b"one", b"two", b"three", b"four"]
+
+    asyncio.run(main())
+
+
 def test_attributes_are_copied() -> None:
     attributes = {"a": "b"}
     message, _ = outgoing(b"x", attributes)
     attributes["a"] = "c"
 
+    assert isinstance(message, Message)
     assert message.attributes == {"a": "b"}
 
 

@@ -98,7 +98,9 @@ class Batching(Generic[M, T]):
 
     # ── coming in ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, key: str, message: M, ticket: T, *, size: int, now: int, is_marked: bool = False) -> bool:
+    def add(  # noqa: PLR0917  # once for each message: names would cost
+        self, key: str, message: M, ticket: T, size: int, now: int, is_marked: bool = False
+    ) -> bool:
         """Take a message; whether `take` is to be asked at the end of this turn. PublishingPaused, ResourceExhausted.
 
         `is_marked`: it has a producer id of its own. Such messages and others never share a batch: what makes the repeat of a
@@ -130,7 +132,7 @@ class Batching(Generic[M, T]):
             self._enqueue(lane, batch)
         if not lane.is_listed and lane.in_flight < (lane.limit if lane.queued else 1):
             self._list(lane)
-        return is_news or bool(self._listed)
+        return True if self._listed else is_news  # without a call of `bool`
 
     def check_batch(self, keys: set[str], *, messages: int, size: int) -> None:
         """PublishingPaused or ResourceExhausted when messages that are to be sent as they are cannot be taken."""

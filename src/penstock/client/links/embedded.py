@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 import penstock
@@ -18,7 +17,7 @@ from penstock.api.service import Service
 from penstock.client.link import Channel, Receiver, check_loop
 from penstock.clock import Clock
 from penstock.errors import FailedPrecondition, PenstockError
-from penstock.values.message import Message
+from penstock.values.message import Batch, StoredMessage, joined, summarize
 from penstock.values.queue import NewMessage
 from penstock.wire import frames
 from penstock.wire.frames import Leased, Limits, Nack, Opened
@@ -30,6 +29,8 @@ T = TypeVar("T")
 
 class EmbeddedLink:
     """Opens a broker, in memory or on a data directory, or shares one that somebody else closes."""
+
+    is_embedded = True
 
     def __init__(
         self,
@@ -75,42 +76,51 @@ class EmbeddedLink:
 
     async def call(self, operation: Callable[Concatenate[Operations, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call an operation."""
-        with self._asked() as operations:
-            method: Callable[P, Awaitable[T]] = getattr(operations, operation.__name__)
+        operations = self._operations_here()
+        method: Callable[P, Awaitable[T]] = getattr(operations, operation.__name__)
+        try:
             return await method(*args, **kwargs)
+        except PenstockError as error:
+            raise operations.told(error) from None
 
-    async def publish(self, topic: str, messages: list[Message]) -> list[str]:
-        """Publish to a topic."""
-        with self._asked() as operations:
-            return await operations.publish(topic, messages)
+    async def publish(self, topic: str, messages: list[StoredMessage] | list[Batch]) -> list[str]:
+        """Publish checked messages to a topic; those with a producer's id are each a batch of its own."""
+        batch = joined(messages) if isinstance(messages[0], Batch) else summarize(messages)
+        operations = self._operations_here()
+        try:
+            return await operations.publish(topic, batch)
+        except PenstockError as error:
+            raise operations.told(error) from None
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish to a work queue."""
-        with self._asked() as operations:
+        operations = self._operations_here()
+        try:
             return await operations.enqueue(queue, messages)
+        except PenstockError as error:
+            raise operations.told(error) from None
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
     ) -> Channel:
         """Start a stream of deliveries."""
         channel = _EmbeddedChannel(receiver)
-        with self._asked() as operations:
-            begin = operations.open if kind == frames.TOPIC else operations.open_queue
+        operations = self._operations_here()
+        begin = operations.open if kind == frames.TOPIC else operations.open_queue
+        try:
             channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
+        except PenstockError as error:
+            raise operations.told(error) from None
         channel.opened = channel.feed.opened
         return channel
 
-    @contextmanager
-    def _asked(self) -> Iterator[BrokerOperations]:
-        """The operations of an open link; errors get the names that the caller knows."""
+    def _operations_here(self) -> BrokerOperations:
+        """The operations of an open link. Their errors get the names that the caller knows: see `told`."""
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")
         check_loop(self._loop)
-        try:
-            yield operations
-        except PenstockError as error:
-            raise operations.told(error) from None
+        return operations
 
 
 class _EmbeddedChannel:

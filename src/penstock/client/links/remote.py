@@ -73,6 +73,8 @@ class RemoteLink:
     `give_up_seconds`: how long a request waits for a connection; `ping_seconds`: how often a sign of life is asked for.
     """
 
+    is_embedded = False
+
     def __init__(
         self,
         server: str,

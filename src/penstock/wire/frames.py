@@ -134,6 +134,8 @@ class Limits(msgspec.Struct, array_like=True, frozen=True):
     allow_excess: bool = False
     """Finish a batch that goes beyond the limits, instead of cutting it."""
     is_paused: bool = False
+    ordering_window: int = 1
+    """How many messages of one ordering key it may hold."""
 
 
 class Open(Frame, tag=4):

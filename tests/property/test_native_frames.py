@@ -17,7 +17,7 @@ NUMBERS = st.integers(-(2**63), 2**64 - 1)
 SECONDS = st.floats(allow_nan=False, width=64)
 RECEIPTS = st.lists(NUMBERS, max_size=20)
 ATTRIBUTES = st.dictionaries(TEXTS, TEXTS, max_size=4)
-LIMITS = st.builds(Limits, NUMBERS, NUMBERS, SECONDS, st.booleans(), st.booleans())
+LIMITS = st.builds(Limits, NUMBERS, NUMBERS, SECONDS, st.booleans(), st.booleans(), NUMBERS)
 RAW = st.recursive(
     st.none() | NUMBERS | TEXTS | st.binary(max_size=30), lambda inner: st.lists(inner, max_size=3), max_leaves=8
 ).map(lambda value: msgspec.Raw(msgspec.msgpack.encode(value)))

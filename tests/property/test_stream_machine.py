@@ -30,11 +30,15 @@ indexes = st.integers(0, 1_000)
 class StreamMachine(RuleBasedStateMachine):
     """Publishes, settles, lets time pass, and disturbs."""
 
+    ordering_window = 1
+
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
         self._clock = ManualClock()
         self._limit = 5
+        self._most = 5
+        """What may be held: with a window, messages that wait for their turn are passed on after the limit was lowered."""
         self._published: dict[str, list[bytes]] = {key: [] for key in KEYS}
         self._acked: set[bytes] = set()
         self._out: dict[bytes, IncomingMessage] = {}
@@ -117,6 +121,7 @@ class StreamMachine(RuleBasedStateMachine):
     def limit(self, limit: int) -> None:
         async def act() -> None:
             self._limit = limit
+            self._most = max(limit, self._subscription.stream.in_flight if self.ordering_window > 1 else 0)
             self._subscription.set_options(flow_control=FlowControl(max_messages=limit))
 
         self._run(act)
@@ -162,7 +167,7 @@ class StreamMachine(RuleBasedStateMachine):
         async def act() -> None:
             self._subscription.set_options(flow_control=FlowControl(max_messages=1_000))
             self._is_busy = False
-            self._limit = 1_000
+            self._limit = self._most = 1_000
             self._subscription.resume()
             for event in self._working.values():
                 event.set()
@@ -197,6 +202,7 @@ class StreamMachine(RuleBasedStateMachine):
             "billing",
             ack_deadline=ACK_DEADLINE,
             message_ordering=True,
+            ordering_window=self.ordering_window,
             max_extension=86_400,
             close_behavior="nack",
             flow_control=FlowControl(max_messages=self._limit),
@@ -208,7 +214,7 @@ class StreamMachine(RuleBasedStateMachine):
     def _handle(self, message: IncomingMessage) -> Awaitable[None] | None:
         data, key = message.data, message.ordering_key
         assert data not in self._acked, "acked, and here again"
-        assert self._subscription.stream.in_flight <= self._limit, "more than the limit"
+        assert self._subscription.stream.in_flight <= self._most, "more than the limit"
         before = self._out.get(data)
         assert before is None or before.delivery_attempt < message.delivery_attempt, "the same delivery twice"
         if key:
@@ -248,4 +254,11 @@ class StreamMachine(RuleBasedStateMachine):
             await asyncio.sleep(0)
 
 
+class WindowMachine(StreamMachine):
+    """The same promises when the stream holds several messages of a key."""
+
+    ordering_window = 3
+
+
 TestStreams = StreamMachine.TestCase
+TestStreamsWithWindow = WindowMachine.TestCase

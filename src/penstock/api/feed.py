@@ -18,7 +18,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.values.message import check_name
-from penstock.values.policy import check_count
+from penstock.values.policy import MAX_ORDERING_WINDOW, check_count
 from penstock.wire.frames import MAX_ERROR_CHARACTERS, Limits, Nack, Opened, offset_of, receipt
 
 GRACE_SECONDS = 10.0
@@ -213,6 +213,7 @@ class Feed(StreamConsumer):
     def _live_by(self, limits: Limits) -> None:
         self.ack_deadline = checked(limits)
         self.prefetch, self.prefetch_bytes = limits.max_messages, limits.max_bytes
+        self.key_window = limits.ordering_window
         self._limits = limits
 
     def _room(self) -> int:
@@ -239,6 +240,7 @@ def checked(limits: Limits) -> int:
     """The ack deadline of limits that make sense, in microseconds."""
     check_count(limits.max_messages, "max_messages", 1)
     check_count(limits.max_bytes, "max_bytes", 1)
+    check_count(limits.ordering_window, "ordering_window", 1, MAX_ORDERING_WINDOW)
     return micros(limits.ack_deadline, "ack_deadline", minimum=1e-3, maximum=86_400)
 
 

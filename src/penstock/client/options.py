@@ -9,7 +9,7 @@ from penstock.client.core.batching import BatchLimits
 from penstock.durations import SECOND, micros
 from penstock.errors import InvalidArgument
 from penstock.values.message import MAX_MESSAGE_BYTES
-from penstock.values.policy import Duration, FlowControl, check_count, check_flag
+from penstock.values.policy import MAX_ORDERING_WINDOW, Duration, FlowControl, check_count, check_flag
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 100 * 1024 * 1024
@@ -36,6 +36,8 @@ class SubscriberOptions:
     """How long a lease lasts unless it is extended."""
     message_ordering: bool = False
     """Messages of one ordering key come one at a time, in order. The subscription must have been created so."""
+    ordering_window: int = 1
+    """How many messages of one ordering key the stream may hold. They are still handled one at a time, in order."""
     max_streams: int = 5
     """How many streams bring messages side by side. They share the limits, and the messages evenly."""
     high_water_mark: int | None = None
@@ -52,6 +54,7 @@ class SubscriberOptions:
             raise InvalidArgument.of("flow_control", self.flow_control, "a FlowControl")
         micros(self.ack_deadline, "ack_deadline", minimum=1e-3, maximum=600)
         check_flag(self.message_ordering, "message_ordering")
+        check_count(self.ordering_window, "ordering_window", 1, MAX_ORDERING_WINDOW)
         check_count(self.max_streams, "max_streams", 1, 100)
         if self.high_water_mark is not None:
             check_count(self.high_water_mark, "high_water_mark", 0)

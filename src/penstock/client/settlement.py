@@ -40,6 +40,7 @@ class Settler:
         clock: Clock,
         on_change: Callable[[], None],
         on_move: Callable[[], None],
+        on_settled: Callable[[IncomingMessage, bool], None] | None = None,
     ) -> None:
         self._now = steady(clock)
         self._is_immediate = not clock.runs
@@ -51,6 +52,8 @@ class Settler:
         """Called when leases have other deadlines."""
         self.before_flush: Callable[[], None] | None = None
         """Called before what was settled is sent, if it matters what the broker knows by then."""
+        self.on_settled = on_settled
+        """Called with a message that was held and is not any more, and whether it was acknowledged."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._channel: Channel | None = None
@@ -110,7 +113,9 @@ class Settler:
         if threading.get_ident() == self._thread:
             receipt = message.receipt
             self._acks.append(receipt)
-            self._held.pop(receipt, None)
+            held = self._held.pop(receipt, None)
+            if self.on_settled is not None and held is not None:
+                self.on_settled(held, True)
             if not self._is_due:
                 self._soon()
         else:
@@ -146,13 +151,16 @@ class Settler:
         channel = self._channel
         if channel is None:
             return AckResponse.OTHER
+        held = None
         if seconds:
             self._lease(message, seconds)
         else:
-            self._held.pop(message.receipt, None)
+            held = self._held.pop(message.receipt, None)
         self.flush()
         if seconds:
             self._on_move()
+        elif held is not None and self.on_settled is not None:
+            self.on_settled(held, acks is not None)  # what it returns follows the settlement that is sent now
         deadlines = [] if seconds is None else [([message.receipt], seconds)]
         return await response_to(channel.confirm(acks or [], [nack] if nack is not None else [], deadlines))
 
@@ -182,7 +190,9 @@ class Settler:
 
     def _nack(self, nack: Nack) -> None:
         self._nacks.append(nack)
-        self._held.pop(nack.receipt, None)
+        held = self._held.pop(nack.receipt, None)
+        if held is not None and self.on_settled is not None:
+            self.on_settled(held, False)
         self._soon()
 
     def _move(self, message: IncomingMessage, seconds: float) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from penstock.client.core.ordering import KeyLanes
 from penstock.client.core.stream import HeldDeliveries, ReconnectBackoff
 from penstock.client.link import Channel, Delivery, Link
 from penstock.client.message import IncomingMessage
@@ -107,13 +108,15 @@ class MessageStream:
             self._session.resume()
 
     def set_options(self, options: SubscriberOptions) -> None:
-        """Use other options from now on. Leases keep their deadline; `message_ordering` cannot change while it is open."""
+        """Use other options from now on. Leases keep their deadline; options of ordering cannot change while it is open."""
         if not isinstance(options, SubscriberOptions):
             raise InvalidArgument.of("options", options, "a SubscriberOptions")
-        if self._session is not None and options.message_ordering != self._options.message_ordering:
-            raise FailedPrecondition(
-                "message_ordering of an open stream cannot change", hint="close it, set the option, and open it again"
-            )
+        if self._session is not None:
+            for name in ("message_ordering", "ordering_window"):
+                if getattr(options, name) != getattr(self._options, name):
+                    raise FailedPrecondition(
+                        f"{name} of an open stream cannot change", hint="close it, set the option, and open it again"
+                    )
         self._options = options
         if self._session is not None:
             self._session.set_options(options)
@@ -204,6 +207,10 @@ class Session:
         self._error: PenstockError | None = None
         self._failure: PenstockError | None = None
         self._holdings: HeldDeliveries[IncomingMessage]
+        self._lanes: KeyLanes[IncomingMessage] | None
+        """Messages with ordering keys, if several of a key may be held."""
+        self._is_passing = False
+        """Whether messages whose turn has come will be passed on in the next turn of the loop."""
         self._settler: Settler
         self._begin()
         self._is_fitting = False
@@ -239,6 +246,7 @@ class Session:
         self._adjust()
         while self._arrived and not self._is_paused:
             self._source.dispatcher.take(self._arrived.popleft())
+        self._pass_on()
 
     def set_options(self, options: SubscriberOptions) -> None:
         """Change the options."""
@@ -246,6 +254,8 @@ class Session:
         self._options = options
         self._holdings.ack_deadline = micros(options.ack_deadline, "ack_deadline")
         self._settler.before_flush = None if options.high_water_mark is None else self._fit
+        if self._lanes is not None:
+            self._lanes.max_failures = _max_failures(options)
         self._adjust()
         self._look_after()
         if has_streams and not self.is_closing:
@@ -257,8 +267,9 @@ class Session:
             self._closing = self._loop.create_task(self._finish(), name=f"penstock close of {self._source.name}")
             self._adjust()
             # Messages that no handler has seen are requeued at once, without counting an attempt: others may have them.
-            unseen = [*self._arrived, *self._source.dispatcher.drain()]
+            unseen = [*self._arrived, *self._source.dispatcher.drain(), *self._waiting()]
             self._arrived.clear()
+            self._settler.on_settled = None  # nothing has its turn any more
             self._settler.give_back([_unseen(message.receipt) for message in unseen])
         self._changed.set()  # `stop` may have added one who must not wait for itself
 
@@ -279,7 +290,7 @@ class Session:
     def receive(self, channel: Channel, deliveries: Sequence[Delivery]) -> None:
         """Deliveries have come."""
         number = self._channels.get(channel)
-        if number is None:
+        if number is None or (self._early and self._lanes is not None):  # a key may come through several, in order
             self._early.append((channel, deliveries))
             return
         if self._closing is not None:
@@ -291,7 +302,7 @@ class Session:
         deadline = steadily + span
         end_at = steadily + micros(self._options.max_extension, "max_extension")
         held, opened, settler, make = self._holdings.by_receipt, channel.opened, self._settler, self._source.message_type
-        take = self._source.dispatcher.take
+        take, lanes = self._source.dispatcher.take, self._lanes
         for delivery in deliveries:
             attempt = delivery.attempt
             mark = receipt(delivery.offset, attempt, delivery.epoch)
@@ -301,6 +312,8 @@ class Session:
             message = make(settler, opened, delivery, mark, now, deadline)
             message.stream, message.span, message.end_at = number, span, end_at
             held[mark] = message
+            if lanes is not None and delivery.message.key and not self._has_turn(lanes, message):
+                continue
             if self._is_paused:  # perhaps by the handler of the message before
                 message.is_worked_on = True
                 self._arrived.append(message)
@@ -346,6 +359,9 @@ class Session:
 
     async def _open(self) -> None:
         source = self._source
+        # Others may have them by now: they come again, in order.
+        for message in self._waiting():
+            self._holdings.by_receipt.pop(message.receipt, None)
         # Also the first time, when that is nothing: a try before may have been cut off after the server began to deliver.
         held = [*self._holdings.by_receipt, *self._settler.pending]
         streams = self._options.max_streams
@@ -369,7 +385,7 @@ class Session:
     def _adopt(self, channel: Channel, number: int) -> None:
         """Take a channel, and what came through it before."""
         opened, before = channel.opened, self._opened
-        if self._options.message_ordering and not opened.ordered:
+        if (self._options.message_ordering or self._options.ordering_window > 1) and not opened.ordered:
             raise FailedPrecondition(
                 f"{self._source.name!r} was created without message_ordering, so its messages come in no order",
                 hint="create it again with message_ordering=True, or open it without",
@@ -404,13 +420,17 @@ class Session:
 
     def _begin(self) -> None:
         """Hold nothing yet."""
-        self._holdings = HeldDeliveries(micros(self._options.ack_deadline, "ack_deadline"))
-        self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after)
-        self._settler.before_flush = None if self._options.high_water_mark is None else self._fit
+        options = self._options
+        self._holdings = HeldDeliveries(micros(options.ack_deadline, "ack_deadline"))
+        self._lanes = KeyLanes(_max_failures(options)) if options.ordering_window > 1 else None
+        on_settled = self._settled if self._lanes is not None else None
+        self._settler = Settler(self._holdings, self._clock, self._changed.set, self._look_after, on_settled)
+        self._settler.before_flush = None if options.high_water_mark is None else self._fit
 
     def _forget(self) -> None:
         """Nothing that is held can be settled any more."""
         self._arrived.clear()
+        self._waiting()
         self._source.dispatcher.drain()
         self._holdings.by_receipt.clear()
         self._changed.set()
@@ -478,6 +498,7 @@ class Session:
             self._holdings.ack_deadline / SECOND,
             options.flow_control.allow_excess_messages and not is_bounded,
             most < 1 or self._is_paused or self._is_opening or self._closing is not None,
+            options.ordering_window,
         )
 
     def _adjust(self) -> None:
@@ -508,14 +529,65 @@ class Session:
         if plan.lost:
             log.debug("%d leases of %r have run out", len(plan.lost), self._source.name)
             lost = {message.receipt for message in plan.lost}
-            self._arrived = deque(message for message in self._arrived if message.receipt not in lost)
-            self._source.dispatcher.lose(lost)
-            self._fit_soon()
-            self._changed.set()
+            self._lose(lost)
+            if self._lanes is not None and self._closing is None:
+                # Not to be overtaken by later ones of their keys if the broker has not noticed yet.
+                keyed = [message for message in plan.lost if message.ordering_key]
+                self._settler.give_back([Nack(message.receipt) for message in keyed])
+                for message in keyed:
+                    self._settled(message, False)
         if self._clock.runs:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_later(plan.wait / SECOND, self._look_after)
+
+    def _lose(self, receipts: set[int]) -> None:
+        """Forget deliveries that no handler has seen and that are not held any more."""
+        self._arrived = deque(message for message in self._arrived if message.receipt not in receipts)
+        self._source.dispatcher.lose(receipts)
+        self._fit_soon()
+        self._changed.set()
+
+    # ── several messages of an ordering key ──────────────────────────────────────────────────────────────────────────────
+
+    def _has_turn(self, lanes: KeyLanes[IncomingMessage], message: IncomingMessage) -> bool:
+        """Whether a message is to be handled now. If not, it waits, and its lease is extended; or it is returned."""
+        message.is_worked_on = True
+        is_next, returned = lanes.arrive(message)
+        if returned:
+            self._settler.give_back([_unseen(one.receipt) for one in returned])
+            self._lose({one.receipt for one in returned})
+        return is_next
+
+    def _settled(self, message: IncomingMessage, is_done: bool) -> None:
+        """A message is not held any more: the next of its key has its turn, or the later ones of its key are returned."""
+        assert self._lanes is not None, "it is called only then"
+        if not message.ordering_key:
+            return
+        if not is_done:
+            self._settler.give_back([_unseen(one.receipt) for one in self._lanes.fail(message)])
+            return
+        self._lanes.settle(message)
+        if not self._is_passing:
+            # Not from inside a call of `ack`: the next handler may call it, too.
+            self._is_passing = True
+            self._loop.call_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        """Pass on the messages whose turn has come."""
+        self._is_passing = False
+        lanes = self._lanes
+        while lanes is not None and not self._is_paused and (message := lanes.take_ready()) is not None:
+            self._source.dispatcher.take(message)
+
+    def _waiting(self) -> list[IncomingMessage]:
+        """Remove and return the messages that wait for their turn."""
+        return self._lanes.drain() if self._lanes is not None else []
+
+
+def _max_failures(options: SubscriberOptions) -> int:
+    """How many nacks may be on their way to the broker; with `allow_excess_messages` it goes beyond the limit by a batch."""
+    return options.max_messages + 1_000
 
 
 def _unseen(mark: int) -> Nack:

@@ -27,12 +27,11 @@ from penstock.google.resources import Resources
 from penstock.google.subscriber import Subscriber
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
+from penstock.values.policy import MAX_ORDERING_WINDOW
 
 MAX_MESSAGES = 1_000
 MAX_BYTES = 1024 * 1024
 """How much one answer holds: clients that keep gRPC's default refuse more than 4 MiB. A larger message comes alone."""
-KEY_WINDOW = 1_000
-"""How many messages of one ordering key may be outstanding on a stream. A nack brings all later ones of its key again."""
 FEW = 10
 GATHER_SECONDS = 0.002
 """After an answer with few messages the next waits this long for company: an answer costs as much as a hundred messages in it."""
@@ -110,7 +109,7 @@ class _Stream:
             ack_deadline=opening.ack_deadline,
             prefetch=opening.max_messages,
             prefetch_bytes=opening.max_bytes,
-            key_window=KEY_WINDOW,
+            key_window=MAX_ORDERING_WINDOW,
             batch=MAX_MESSAGES,
             batch_bytes=MAX_BYTES,
         )

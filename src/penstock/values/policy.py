@@ -24,6 +24,8 @@ Duration = float | timedelta
 
 WEEK_SECONDS = 7 * 86_400
 MAX_COUNT = 1 << 40
+MAX_ORDERING_WINDOW = 1_000
+"""How many messages of one ordering key a stream may hold. A nack brings all later ones of its key again."""
 
 
 class Overflow(StrEnum):

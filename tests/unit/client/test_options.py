@@ -18,6 +18,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     options = SubscriberOptions()
     assert (options.max_messages, options.max_bytes) == (MAX_MESSAGES, MAX_BYTES) == (1_000, 104_857_600)
     assert (options.ack_deadline, options.message_ordering, options.max_streams) == (60, False, 5)
+    assert options.ordering_window == 1
     assert options.flow_control.allow_excess_messages is False
     assert (options.max_extension, options.close_behavior, options.close_timeout) == (3_600, CloseBehavior.WAIT, None)
 
@@ -47,6 +48,8 @@ def test_a_boundary_is_allowed(subtests: pytest.Subtests) -> None:
         ("close_behavior", "nack"),
         ("close_behavior", CloseBehavior.WAIT),
         ("message_ordering", True),
+        ("ordering_window", 1),
+        ("ordering_window", 1_000),
     ]
     for name, value in rows:
         with subtests.test(name=name, value=value):
@@ -58,6 +61,9 @@ def test_what_makes_no_sense_is_refused_by_its_name(subtests: pytest.Subtests) -
         ("flow_control", None),
         ("flow_control", 100),
         ("flow_control", {"max_messages": 1}),
+        ("ordering_window", 0),
+        ("ordering_window", 1_001),
+        ("ordering_window", True),
         ("ack_deadline", 0),
         ("ack_deadline", 0.0009),
         ("ack_deadline", 600.001),

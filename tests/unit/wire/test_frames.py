@@ -57,21 +57,29 @@ REQUESTS: list[tuple[object, str]] = [
     (Enqueue(4, "work", [NewMessage("x", 5)]), "15000000950304a4776f726b9199a17805c0c0c0c0c0c0c0c0"),
     (
         Open(5, 1, TOPIC, "sub", "me", Limits(100, 1_048_576, 30.0), [1, 2]),
-        "210000009804050100a3737562a26d659564ce00100000cb403e000000000000c2c2920102",
+        "220000009804050100a3737562a26d659664ce00100000cb403e000000000000c2c201920102",
     ),
     (
         Open(5, 1, QUEUE, "work", "me", Limits(1, 1, 1.0)),
-        "1c0000009804050101a4776f726ba26d65950101cb3ff0000000000000c2c2c0",
+        "1d0000009804050101a4776f726ba26d65960101cb3ff0000000000000c2c201c0",
     ),
     (
         Settle(6, 1, [1], [Nack(2, False, "bad", 1.5)], [([3, 4], 60.0)], [5]),
         "28000000970506019101919502c2a3626164cb3ff8000000000000c29192920304cb404e0000000000009105",
     ),
-    (Adjust(1, Limits(1, 2, 3.0, True, True)), "11000000930601950102cb4008000000000000c3c3"),
+    (Adjust(1, Limits(1, 2, 3.0, True, True, 100)), "12000000930601960102cb4008000000000000c3c364"),
     (Close(1, True), "04000000930701c3"),
     (Ping(7), "03000000920807"),
     (Cancel(7), "03000000920907"),
 ]
+OLDER_REQUESTS: list[tuple[object, str]] = [
+    (
+        Open(5, 1, TOPIC, "sub", "me", Limits(100, 1_048_576, 30.0), [1, 2]),
+        "210000009804050100a3737562a26d659564ce00100000cb403e000000000000c2c2920102",
+    ),
+    (Adjust(1, Limits(1, 2, 3.0, True, True)), "11000000930601950102cb4008000000000000c3c3"),
+]
+"""Requests of clients that do not know the last fields."""
 ANSWERS: list[tuple[object, str]] = [
     (Done(1, raw(["id"])), "0700000093000191a26964"),
     (Done(1), "04000000930001c0"),
@@ -97,6 +105,12 @@ def test_the_wire_of_every_request_is_what_it_always_was(subtests: pytest.Subtes
     for request_, wire in REQUESTS:
         with subtests.test(request_=request_, wire=wire):
             assert frames.framed(request_).hex() == wire
+            assert frames.decode_request(body_of(bytes.fromhex(wire))) == request_
+
+
+def test_requests_of_older_clients_are_understood(subtests: pytest.Subtests) -> None:
+    for request_, wire in OLDER_REQUESTS:
+        with subtests.test(request_=request_, wire=wire):
             assert frames.decode_request(body_of(bytes.fromhex(wire))) == request_
 
 

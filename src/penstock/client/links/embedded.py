@@ -81,7 +81,7 @@ class EmbeddedLink:
         try:
             return await method(*args, **kwargs)
         except PenstockError as error:
-            raise operations.told(error) from None
+            raise operations.for_caller(error) from None
 
     async def publish(self, topic: str, messages: list[StoredMessage] | list[Batch]) -> list[str]:
         """Publish checked messages to a topic; those with a producer's id are each a batch of its own."""
@@ -90,7 +90,7 @@ class EmbeddedLink:
         try:
             return await operations.publish(topic, batch)
         except PenstockError as error:
-            raise operations.told(error) from None
+            raise operations.for_caller(error) from None
 
     async def enqueue(self, queue: str, messages: list[NewMessage]) -> list[str]:
         """Publish to a work queue."""
@@ -98,7 +98,7 @@ class EmbeddedLink:
         try:
             return await operations.enqueue(queue, messages)
         except PenstockError as error:
-            raise operations.told(error) from None
+            raise operations.for_caller(error) from None
 
     async def open(
         self, kind: int, name: str, consumer: str, limits: Limits, receiver: Receiver, *, held: list[int] | None = None
@@ -110,12 +110,12 @@ class EmbeddedLink:
         try:
             channel.feed = begin(name, consumer, limits, channel, owner=self, held=held)
         except PenstockError as error:
-            raise operations.told(error) from None
+            raise operations.for_caller(error) from None
         channel.opened = channel.feed.opened
         return channel
 
     def _operations_here(self) -> BrokerOperations:
-        """The operations of an open link. Their errors get the names that the caller knows: see `told`."""
+        """The operations of an open link. Their errors get the names that the caller knows: see `for_caller`."""
         operations = self._operations
         if operations is None:
             raise FailedPrecondition("the client is not open", hint="async with PubSub() as pubsub: …")

@@ -26,7 +26,7 @@ export function path(values, top, width, height, left = 0) {
 
 /** A chart of `in` and `out` per second over time; `update({at: [], in: [], out: []})` redraws it. */
 export function lineChart(label, names = ["in", "out"]) {
-  const W = 720, H = 150, LEFT = 40, BOTTOM = 18, TOP = 8;
+  const W = matchMedia("(max-width: 760px)").matches ? 340 : 720, H = 150, LEFT = 40, BOTTOM = 18, TOP = 8;
   const one = svg("path", { class: "one" }), two = svg("path", { class: "two-line" }), area = svg("path", { class: "area" });
   const grid = [0, 0.5, 1].map((share) => {
     const y = TOP + (1 - share) * H;
@@ -75,15 +75,15 @@ export const legend = (names) =>
   el("div", { class: "legend" }, ...names.map((name, index) => el("span", {}, svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: index ? "two-line" : "one", d: "M0 4h22" })), name)));
 
 /** A small line without axes. */
-export function sparkline(values, label) {
+export function sparkline(values, label, kind = "spark") {
   const top = Math.max(...values.filter(Number.isFinite), 0);
-  return svg("svg", { class: "spark", viewBox: "0 -1 72 20", role: "img", "aria-label": label }, top ? svg("path", { class: "one", d: path(values, top, 72, 18) }) : null);
+  return svg("svg", { class: kind, viewBox: "0 -1 72 20", role: "img", "aria-label": label }, top ? svg("path", { class: "one", d: path(values, top, 72, 18) }) : null);
 }
 
 /** Bars without axes, for counts per hour. */
 export function sparkBars(values, label) {
   const top = Math.max(...values, 1), width = 72 / Math.max(values.length, 1);
-  const bars = values.map((value, index) => value && svg("rect", { class: "bar", x: index * width, width: Math.max(width - 0.6, 1), y: 18 - Math.max((value / top) * 18, 1.5), height: Math.max((value / top) * 18, 1.5) }));
+  const bars = values.map((value, index) => value && svg("rect", { class: "hour", x: index * width, width: Math.max(width - 0.6, 1), y: 18 - Math.max((value / top) * 18, 1.5), height: Math.max((value / top) * 18, 1.5) }));
   return svg("svg", { class: "spark", viewBox: "0 0 72 18", role: "img", "aria-label": label }, ...bars);
 }
 

@@ -135,3 +135,11 @@ export const quote = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${Strin
 /** Characters that could hide or reorder what is shown become visible escapes; line breaks and tabs stay. */
 export const visible = (text) =>
   text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (char) => `\\u${pad(char.charCodeAt(0).toString(16), 4)}`);
+
+/** Where to begin to browse: digits are an offset, an id opens its message, the rest is a time of this browser's zone. */
+export function jump(text) {
+  if (!text) return {};
+  if (/^\d{1,15}$/.test(text)) return { direction: "newer", offset: text };
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? null : { direction: "newer", time: new Date(at).toISOString() };
+}

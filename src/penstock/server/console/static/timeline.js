@@ -46,7 +46,7 @@ export function rows(events, folds) {
 }
 
 /** Every moment that the bars of these lanes show. */
-export const moments = (lanes, now) => lanes.flatMap((lane) => [...lane.segments.flatMap((part) => [instant(part.from_at), instant(part.to_at) ?? now]), ...lane.ticks.map((tick) => instant(tick.at))]);
+export const moments = (lanes, now) => lanes.flatMap((lane) => [...lane.segments.flatMap((part) => [instant(part.from_at), part.kind === "dead" ? instant(part.from_at) : instant(part.to_at) ?? now]), ...lane.ticks.map((tick) => instant(tick.at))]);
 
 /** The bar of a lane. It decorates: the table under it has the same in words. */
 export function drawBar(lane, { x, cuts }, width, now) {

@@ -17,7 +17,7 @@ export const stateOf = (row) => state(...(WORDS[row.state] ?? [row.state]));
 /** Why the oldest message is still there, with links to what keeps it. */
 export function why(reason) {
   if (!reason) return { key: "", nodes: () => null };
-  return { key: `${reason.text} ${reason.message_id}`, nodes: () => [reason.text, " ", reason.by ? messageLink(reason.by, 12) : reason.message_id ? el("a", { href: path("message", reason.message_id) }, "show") : null] };
+  return { key: `${reason.text} ${reason.message_id}`, nodes: () => [reason.message_id ? el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, reason.text) : reason.text, reason.by && [" ", messageLink(reason.by, 12)]].flat() };
 }
 
 /** Remember the rates of a snapshot: the sparklines are made of them. */
@@ -38,14 +38,14 @@ export const columns = (kind) => [
   { label: "State", kind: "whole", phone: "state", show: (row) => ({ key: row.state, nodes: () => stateOf(row) }) },
   { label: "Oldest", kind: "number", phone: "figure", sort: "oldest", isDefault: true, show: (row) => (row.oldest_seconds === null ? "–" : age(row.oldest_seconds * 1000)) },
   { label: "Why it waits", kind: "words", phone: "line", show: (row) => why(row.why) },
-  { label: "Ready", kind: "number", phone: "figure", sort: "ready", show: (row) => (row.priorities?.length > 1 ? { key: JSON.stringify(row.priorities), nodes: () => [stackedBar(priorities(row)), short(row.ready)] } : short(row.ready)) },
+  { label: "Ready", kind: "number", phone: "figure", sort: "ready", show: (row) => (row.priorities?.length > 1 ? { key: JSON.stringify(row.priorities), nodes: () => [short(row.ready), stackedBar(priorities(row))] } : short(row.ready)) },
   { label: "In flight", kind: "number", sort: "in_flight", show: (row) => short(row.in_flight) },
   { label: "Delayed", kind: "number", sort: "delayed", show: (row) => short(row.delayed) },
   { label: "Dead", kind: "number", phone: "figure", sort: "dead", show: (row) => (row.dead && kind === "queues" ? { key: row.dead, nodes: () => el("a", { class: "bad", href: withQuery({ source: `queue:${row.name}` }, path("dead")) }, short(row.dead)) } : short(row.dead)) },
   { label: "In/s", kind: "number", sort: "in_rate", show: (row) => rate(row.in_rate) },
   { label: "Out/s", kind: "number", sort: "out_rate", show: (row) => {
     const values = seen.get(`${kind} ${row.name}`) ?? [];
-    return values.some(Boolean) ? { key: `${values.length} ${values.join()}`, nodes: () => [el("span", { class: "roomy" }, sparkline(values, "out per second, the last minute"), " "), rate(row.out_rate)] } : rate(row.out_rate);
+    return values.some(Boolean) ? { key: `${values.length} ${values.join()}`, nodes: () => [sparkline(values, "out per second, the last minute", "spark roomy"), " ", rate(row.out_rate)] } : rate(row.out_rate);
   } },
   { label: "Consumers", kind: "number", sort: "consumers", show: (row) => count(row.consumers) },
   { label: "Actions", kind: "actions", show: (row) => ({ key: `${row.name} ${row.state === "paused"}`, nodes: () => actions(kind, row) }) },
@@ -67,7 +67,7 @@ export function actions(kind, row, { isPage = false } = {}) {
 /** The tiles of one queue or subscription. */
 export function tiles(row, totals) {
   return [
-    [row.oldest_seconds === null ? "–" : span(row.oldest_seconds * 1000), "oldest"], [short(row.ready), "ready"], [short(row.in_flight), "in flight"], [short(row.delayed), "delayed"],
+    [row.oldest_seconds === null ? "–" : age(row.oldest_seconds * 1000), "oldest"], [short(row.ready), "ready"], [short(row.in_flight), "in flight"], [short(row.delayed), "delayed"],
     [short(row.dead), "dead", row.dead ? "bad" : ""], [rate(row.in_rate), "in per second"], [rate(row.out_rate), "out per second"], [totals.average_wait_seconds ? span(totals.average_wait_seconds * 1000) : "–", "average wait"],
   ];
 }

@@ -18,8 +18,8 @@ export function mount(main, { parts: [id = ""] }) {
   const lanes = el("div", {}), body = el("tbody"), related = el("ul", { class: "list" }), content = el("div", { class: "body" }), line = el("span", {});
   const relatedCard = el("section", { class: "card", hidden: true }, el("header", {}, el("h2", {}, "Related")), related);
   const lanesCard = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Where it is"), legend()), lanes);
-  const events = el("section", { class: "card" }, el("header", {}, el("h2", {}, "What happened"), el("div", { class: "tools roomy" }, line)), el("div", { class: "scroll" },
-    el("table", { class: "rows", "aria-label": "Events" }, el("thead", {}, el("tr", {}, ...["Time", "After", "Event", "Where", "Attempt", "Who", "Detail"].map((text, index) => el("th", { scope: "col", class: [1, 4].includes(index) ? "number" : null }, text)))), body)));
+  const table = el("table", { class: "rows", "aria-label": "Events" }, el("thead", {}, el("tr", {}, ...["Time", "After", "Event", "Where", "Attempt", "Who", "Detail"].map((text, index) => el("th", { scope: "col", class: [1, 4].includes(index) ? "number" : null }, text)))), body);
+  const events = el("section", { class: "card" }, el("header", {}, el("h2", {}, "What happened"), el("div", { class: "tools roomy" }, line)), el("div", { class: "scroll" }, table));
   const parts = el("div", { class: "wide" }, el("div", { class: "column" }, lanesCard, events), el("div", { class: "column" }, el("section", { class: "card" }, el("header", {}, el("h2", {}, "Message")), content), relatedCard));
   main.replaceChildren(
     el("div", { class: "head" }, el("h1", { class: "id", title: id }, el("span", { class: "unseen" }, "Message "), visible(middle(id, 34))), copyButton(id, "Copy the id")), verdict, reading, parts);
@@ -39,6 +39,7 @@ export function mount(main, { parts: [id = ""] }) {
     setContent(line, data.command, () => command(data.command));
     showLanes(lanes, data, now);
     lanesCard.hidden = !data.lanes.length;
+    table.classList.toggle("one-lane", data.lanes.length < 2);
     showEvents(body, data, opened);
     relatedCard.hidden = !data.related.length;
     keyed(related, data.related, (one) => `${one.kind} ${one.message_id}`, (one) => el("li", {}, el("span", { class: "soft" }, words(one.kind)), el("span", {}, one.text), messageLink(one.message_id, 14)));

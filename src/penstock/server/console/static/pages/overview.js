@@ -3,7 +3,7 @@
 import { watch } from "../app.js";
 import { legend, lineChart } from "../chart.js";
 import { command, el, empty, facts, keyed, path, setContent, setText, state, time } from "../dom.js";
-import { bytes, count, instant, percent, rate, short, span } from "../format.js";
+import { age, bytes, count, instant, percent, rate, short, span } from "../format.js";
 
 const LEVELS = { ok: ["ok", "well"], warn: ["growing", "look"], bad: ["failed", "act"] };
 const POINTS = 180;
@@ -34,7 +34,7 @@ export function mount(main) {
         : empty("Nothing needs you."));
     const figures = [
       [short(totals.backlog), "not settled", path("queues")],
-      [totals.oldest_seconds === null ? "–" : span(totals.oldest_seconds * 1000), "oldest", path("queues")],
+      [totals.oldest_seconds === null ? "–" : age(totals.oldest_seconds * 1000), "oldest", path("queues")],
       [short(totals.in_flight), "in flight", path("workers")],
       [short(totals.delayed), "delayed", path("queues")],
       [short(totals.dead), "dead", path("dead"), totals.dead ? "bad" : ""],
@@ -50,7 +50,7 @@ export function mount(main) {
     setText(rates, [...series.in, ...series.out].some(Boolean) ? "" : "No messages in the last 15 minutes.");
     setContent(server, [process.problem, process.disk_free_bytes, Math.round(process.memory_bytes / 1e6), process.loop_lag_seconds].join(), () => facts([
       ["State", process.problem ? el("span", {}, state("failed", "refuses writes"), ` ${process.problem}`) : state("running", "running")],
-      ["Up", time(instant(process.started_at))],
+      ["Started", time(instant(process.started_at))],
       ["Messages are kept", process.is_durable ? "on disk" : "in memory: they end with the server"],
       ["Disk free", process.disk_total_bytes ? `${bytes(process.disk_free_bytes)} of ${bytes(process.disk_total_bytes)} (${percent(process.disk_free_bytes, process.disk_total_bytes)})` : null],
       ["Memory", bytes(process.memory_bytes)],

@@ -4,18 +4,10 @@ import { get, postText } from "../api.js";
 import { navigate, watch } from "../app.js";
 import { actionButton, may, perform } from "../dialog.js";
 import { copy, el, empty, fromQuery, keyed, messageLink, path, setText, time, toast, withQuery } from "../dom.js";
-import { bytes, clock, count, instant, plural, quote, visible } from "../format.js";
+import { bytes, clock, count, instant, jump, plural, quote, visible } from "../format.js";
 import { payloadView } from "./payload.js";
 
 const TAIL_ROWS = 500, PAGE = 50;
-
-/** The parameters of a jump: digits are an offset, an id opens its message, the rest is a time of this browser's zone. */
-export function jump(text) {
-  if (!text) return {};
-  if (/^\d{1,15}$/.test(text)) return { direction: "newer", offset: text };
-  const at = Date.parse(text);
-  return Number.isNaN(at) ? null : { direction: "newer", time: new Date(at).toISOString() };
-}
 
 export function browse(place, kind, name) {
   const at = ["streams", kind, name, "messages"];

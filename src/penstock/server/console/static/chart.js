@@ -38,7 +38,7 @@ export function lineChart(label, names = ["in", "out"]) {
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${W} ${TOP + H + BOTTOM}`, role: "img", "aria-label": label }, ...grid.flatMap((g) => [g.line, g.text]), ...times.map((t) => t.text), lines, cursor);
   const reading = el("span", { class: "small soft" });
   const body = el("tbody");
-  const hidden = el("table", { class: "unseen" }, el("caption", {}, label), el("thead", {}, el("tr", {}, ...["time", ...names].map((name) => el("th", {}, name)))), body);
+  const hidden = el("div", { class: "unseen" }, el("table", {}, el("caption", {}, label), el("thead", {}, el("tr", {}, ...["time", ...names].map((name) => el("th", {}, name)))), body));
   let data = { at: [], in: [], out: [] };
   const show = (index) => {
     const at = data.at[index];

@@ -225,7 +225,13 @@ class Catalog:
                 | events.DocumentDropped()
             ):
                 return ()
-            case events.SnapshotTaken() | events.SnapshotUpdated() | events.SnapshotDeleted() | events.Attempted():
+            case (
+                events.SnapshotTaken()
+                | events.SnapshotUpdated()
+                | events.SnapshotDeleted()
+                | events.Attempted()
+                | events.Audited()
+            ):
                 return ()
             case _:
                 return (event.queue,)

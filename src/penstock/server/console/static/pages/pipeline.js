@@ -1,0 +1,38 @@
+// How far are the readers outside the broker: Spark jobs and others that keep a cursor.
+
+import { watch } from "../app.js";
+import { command, el, empty, time } from "../dom.js";
+import { count, instant } from "../format.js";
+import { Table } from "../table.js";
+
+export function mount(main) {
+  const cursors = new Table({
+    label: "Cursors", key: (row) => row.name,
+    columns: [
+      { label: "Cursor", kind: "name", phone: "name", show: (row) => row.name },
+      { label: "Lag", kind: "number", phone: "figure", show: (row) => count(row.lag) },
+      { label: "Streams", kind: "number", phone: "figure", show: (row) => count(row.streams.length) },
+      { label: "Holds messages", kind: "whole", phone: "state", show: (row) => (row.holds ? "holds" : "no") },
+      { label: "Last heard of", kind: "whole", phone: "figure", show: (row) => ({ key: row.updated_at, nodes: () => time(instant(row.updated_at)) }) },
+    ],
+    none: empty("No reader keeps a cursor yet. The archive job is one:", command("penstock pipeline run --lake lake")),
+  });
+  const streams = new Table({
+    label: "Streams of the cursors", key: (row) => `${row.cursor} ${row.stream}`,
+    columns: [
+      { label: "Stream", kind: "name", phone: "name", show: (row) => row.stream },
+      { label: "Cursor", kind: "name", phone: "line", show: (row) => row.cursor },
+      { label: "Offset", kind: "number", phone: "figure", show: (row) => count(row.offset) },
+      { label: "Lag", kind: "number", phone: "figure", show: (row) => count(row.lag) },
+    ],
+    none: empty("No streams."),
+  });
+  const streamsCard = el("section", { class: "card" }, el("header", {}, el("h2", {}, "Streams, most behind first")), streams.node);
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Pipeline")), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Cursors"), el("span", { class: "small soft" }, "a cursor that holds keeps messages from being removed")), cursors.node), streamsCard);
+  return watch("pipeline", {}, (data) => {
+    cursors.update([...data.cursors].sort((a, b) => b.lag - a.lag));
+    const all = data.cursors.flatMap((cursor) => cursor.streams.map((one) => ({ ...one, cursor: cursor.name })));
+    streamsCard.hidden = !all.length;
+    streams.update(all.sort((a, b) => b.lag - a.lag).slice(0, 200));
+  });
+}

@@ -1,0 +1,85 @@
+// Is it the target? Targets, pools and what is under way.
+
+import { post } from "../api.js";
+import { watch } from "../app.js";
+import { meter } from "../chart.js";
+import { actionButton, destroy, menuButton } from "../dialog.js";
+import { command, el, empty, keyed, messageLink, setText, state, time } from "../dom.js";
+import { count, instant, percent, plural, rate, span, visible, words } from "../format.js";
+import { Table } from "../table.js";
+
+const BREAKERS = { CLOSED: ["closed", "closed"], OPEN: ["open", "open"], HALF_OPEN: ["half open", "half open"] };
+
+export function mount(main) {
+  const summary = el("span", {}), warnings = el("ul", { class: "list" }), warningCard = el("section", { class: "card", hidden: true }, el("header", {}, el("h2", {}, "Warnings")), warnings);
+  const targets = new Table({
+    label: "Targets", key: (row) => row.name,
+    columns: [
+      { label: "Target", kind: "name", phone: "name", show: (row) => row.name },
+      { label: "Breaker", kind: "whole", phone: "state", show: (row) => ({ key: `${row.state} ${row.paused_until_at}`, nodes: () => (row.paused_until_at ? [state("paused"), " until ", time(instant(row.paused_until_at))] : state(...BREAKERS[row.state])) }) },
+      { label: "Failures", kind: "number", phone: "figure", show: (row) => (row.failure_rate === null ? "–" : percent(row.failure_rate, 1)) },
+      { label: "Calls", kind: "number", phone: "figure", show: (row) => count(row.calls) },
+      { label: "Failed", kind: "number", phone: "figure", show: (row) => count(row.failed) },
+      { label: "Refused", kind: "number", show: (row) => count(row.rejected) },
+      { label: "Last error", kind: "words", phone: "line", show: (row) => visible([row.last_status, row.last_error].filter(Boolean).join(" ")) || "–" },
+      { label: "Actions", kind: "actions", phone: "figure", show: (row) => ({ key: `${row.name} ${row.state}`, nodes: () => row.state !== "CLOSED" && actionButton("Reset", "manage", () => post(["router", "breakers", row.name, "reset"]), { done: "The breaker is closed" }) }) },
+    ],
+    none: empty("The router has called nobody yet.", command("penstock router --help")),
+  });
+  const pools = new Table({
+    label: "Pools", key: (row) => row.code,
+    columns: [
+      { label: "Pool", kind: "name", phone: "name", show: (row) => row.code },
+      { label: "Active", kind: "number", phone: "figure", show: (row) => ({ key: `${row.active} ${row.concurrency}`, nodes: () => [`${count(row.active)} / ${count(row.concurrency)}`, meter(row.active, row.concurrency, "how full")] }) },
+      { label: "Waiting", kind: "number", phone: "figure", show: (row) => count(row.queued) },
+      { label: "Limit a minute", kind: "number", show: (row) => (row.rate_per_minute ? count(row.rate_per_minute) : "–") },
+      { label: "Success", kind: "number", phone: "figure", show: (row) => (row.success_rate === null ? "–" : percent(row.success_rate, 1)) },
+      { label: "Average", kind: "number", show: (row) => (row.average_seconds ? span(row.average_seconds * 1000) : "–") },
+      { label: "Actions", kind: "actions", show: (row) => ({ key: `${row.code} ${row.is_paused}`, nodes: () => row.is_paused !== undefined && actionButton(row.is_paused ? "Resume" : "Pause", "manage", () => post(["router", "pools", row.code, row.is_paused ? "resume" : "pause"]), { done: row.is_paused ? `${row.code} works again` : `${row.code} is paused` }) }) },
+    ],
+    none: empty("No pools."),
+  });
+  const queues = new Table({
+    label: "Sources", key: (row) => row.name,
+    columns: [
+      { label: "Queue", kind: "name", phone: "name", show: (row) => row.name },
+      { label: "State", kind: "whole", phone: "state", show: (row) => ({ key: row.is_connected, nodes: () => (row.is_connected ? state("running", "connected") : state("gone", "not connected")) }) },
+      { label: "Pending", kind: "number", phone: "figure", show: (row) => count(row.pending) },
+      { label: "Not visible", kind: "number", phone: "figure", show: (row) => count(row.not_visible) },
+      { label: "Per second", kind: "number", phone: "figure", show: (row) => rate(row.per_second) },
+    ],
+    none: empty("No sources."),
+  });
+  const flights = new Table({
+    label: "In flight", key: (row) => row.message_id,
+    columns: [
+      { label: "Message", kind: "name", phone: "name", show: (row) => ({ key: row.message_id, nodes: () => messageLink(row.broker_id ?? row.message_id) }) },
+      { label: "State", kind: "whole", phone: "state", show: (row) => ({ key: row.is_running, nodes: () => (row.is_running ? state("working", "running") : state("waiting")) }) },
+      { label: "Target", kind: "name", phone: "line", show: (row) => row.target ?? "–" },
+      { label: "Since", kind: "whole", phone: "figure", show: (row) => ({ key: row.since_at, nodes: () => time(instant(row.since_at)) }) },
+      { label: "Attempts", kind: "number", phone: "figure", show: (row) => count(row.attempts) },
+      { label: "Last error", kind: "words", show: (row) => visible(row.last_error ?? "") || "–" },
+      { label: "Next try", kind: "whole", show: (row) => ({ key: row.next_at, nodes: () => time(instant(row.next_at)) }) },
+      { label: "Pool", kind: "name", show: (row) => row.pool },
+      { label: "Actions", kind: "actions", show: (row) => ({ key: `${row.message_id} ${row.is_running}`, nodes: () => [
+        !row.is_running && actionButton("Retry now", "manage", () => post(["router", "messages", row.message_id, "retry"]), { done: "It is tried now" }), " ",
+        menuButton(`More for ${row.message_id}`, () => [{ label: "Force ack…", verb: "manage", isHarmful: true, run: () => destroy({ title: "Force ack", text: "The message counts as delivered although no target confirmed it. It is lost if it was not delivered.", label: "Force ack", name: row.message_id, run: ({ confirm }) => post(["router", "messages", row.message_id, "ack"], { confirm }), done: "Acked" }) }]),
+      ] }) },
+    ],
+    none: empty("Nothing is under way."),
+  });
+  const total = el("span", { class: "small soft" });
+  main.replaceChildren(el("div", { class: "head" }, el("h1", {}, "Router"), summary), warningCard,
+    el("section", { class: "card" }, el("header", {}, el("h2", {}, "Targets")), targets.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Pools")), pools.node),
+    el("section", { class: "card" }, el("header", {}, el("h2", {}, "In flight"), total), flights.node), el("section", { class: "card" }, el("header", {}, el("h2", {}, "Sources")), queues.node));
+  return watch("router", {}, (data) => {
+    summary.replaceChildren(data.is_ready ? state("running", "ready") : state("stopped", "not ready"));
+    targets.update([...data.targets].sort((a, b) => (b.state !== "CLOSED") - (a.state !== "CLOSED") || (b.failure_rate ?? -1) - (a.failure_rate ?? -1)));
+    pools.update(data.pools);
+    queues.update(data.queues);
+    flights.update(data.in_flight);
+    setText(total, data.in_flight_total > data.in_flight.length ? `the oldest ${data.in_flight.length} of ${count(data.in_flight_total)}` : plural(data.in_flight_total, "message"));
+    warningCard.hidden = !data.warnings.length;
+    keyed(warnings, data.warnings, (one) => `${one.at} ${one.text}`, (one) => el("li", {}, state(one.level === "bad" || one.level === "CRITICAL" || one.level === "ERROR" ? "failed" : "growing", words(one.level).toLowerCase()), el("span", {}, visible(one.text)), time(instant(one.at))));
+  });
+}

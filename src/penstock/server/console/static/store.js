@@ -1,0 +1,48 @@
+// What is known, by key. A change marks its key; listeners run together at the next frame, once, however many changes there were.
+
+export class Store {
+  #values = new Map();
+  #listeners = new Map();
+  #dirty = new Set();
+  #schedule;
+
+  /** `schedule` runs a function at the next frame. */
+  constructor(schedule = (run) => requestAnimationFrame(run)) { this.#schedule = schedule; }
+
+  get(key) { return this.#values.get(key); }
+
+  set(key, value) {
+    this.#values.set(key, value);
+    this.touch(key);
+  }
+
+  /** Merge changed fields into an object of the store, or rows into a map of rows: a row that is null is removed. */
+  merge(key, changes) {
+    const merged = { ...this.get(key) };
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null) delete merged[name];
+      else merged[name] = value;
+    }
+    this.set(key, merged);
+  }
+
+  /** Run the listeners of a key although its value is the same: time has passed. */
+  touch(key) {
+    if (!this.#dirty.size) this.#schedule(() => this.#flush());
+    this.#dirty.add(key);
+  }
+
+  /** Call `listener` with the value now, if there is one, and after every change. Returns what ends it. */
+  watch(key, listener) {
+    const all = this.#listeners.get(key) ?? this.#listeners.set(key, new Set()).get(key);
+    all.add(listener);
+    if (this.#values.has(key)) listener(this.#values.get(key));
+    return () => all.delete(listener);
+  }
+
+  #flush() {
+    const dirty = [...this.#dirty];
+    this.#dirty.clear();
+    for (const key of dirty) for (const listener of [...(this.#listeners.get(key) ?? [])]) listener(this.#values.get(key));
+  }
+}

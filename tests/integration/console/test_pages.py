@@ -1,0 +1,89 @@
+"""Every page of the console in a real browser: with a shop's messages, without anything, in both themes and on a phone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.integration.console.conftest import ShopServer
+from tests.integration.console.visit import PHONE, findings, open_page, shows, visit
+from tests.integration.hub.chromium import CHROMIUM
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+WITH_DATA = (
+    ("/console", "invoices"),
+    ("/console/queues", "thumbnails"),
+    ("/console/queues/mail", "The oldest messages"),
+    ("/console/queues/mail?tab=browse", "customer-139@shop.example"),
+    ("/console/queues/mail?tab=publish", "Publish to mail"),
+    ("/console/queues/mail?tab=settings", "max_retries"),
+    ("/console/message/{dead_mail}", "Dead in mail"),
+    ("/console/message/{blocked_order}", "Open blocker"),
+    ("/console/dead", "SMTP"),
+    ("/console/dead?source=queue:mail", "The newest three"),
+    ("/console/topics", "orders"),
+    ("/console/topics/orders", "sku"),
+    ("/console/topics/orders?tab=consumers", "billing"),
+    ("/console/subscriptions", "shipping"),
+    ("/console/subscriptions/billing", "Settled to offset"),
+    ("/console/workers", "worker-2"),
+    ("/console/hub", "Nobody is connected"),
+    ("/console/pipeline", "No reader keeps a cursor"),
+    ("/console/settings", "data_dir"),
+)
+WITHOUT = (
+    ("/console", "penstock queue create mail"),
+    ("/console/queues", "penstock queue create mail"),
+    ("/console/queues/none", "There is no queue none"),
+    ("/console/message/0660000000000000000000000000aa", "event log"),
+    ("/console/dead", "No dead letters"),
+    ("/console/topics", "penstock topic create orders"),
+    ("/console/topics/none", "There is no topic none"),
+    ("/console/subscriptions", "penstock subscription create billing --topic orders"),
+    ("/console/workers", "No worker is connected"),
+    ("/console/nonsense", "There is no such page"),
+)
+MODES = {"light": (False, 1280), "dark": (True, 1280), "phone": (False, PHONE)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_page_shows_the_shop_and_is_accessible(devtools: str, shop: ShopServer, mode: str) -> None:
+    dark, width = MODES[mode]
+
+    async def scenario() -> None:
+        async with visit(devtools, f"{shop.url}/console/settings", dark=dark, width=width) as page:
+            await shows(page, "data_dir")
+            for address, text in WITH_DATA:
+                await open_page(page, address.format(dead_mail=shop.shop.dead_mail, blocked_order=shop.shop.blocked_order))
+                await shows(page, text)
+                assert await findings(page) == [], address
+                assert await page.run("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
+            assert page.problems == []
+
+    asyncio.run(scenario())
+
+
+def test_pages_without_anything_say_what_to_do(devtools: str, nothing: str) -> None:
+    async def scenario() -> None:
+        async with visit(devtools, f"{nothing}/") as page:
+            for address, text in WITHOUT:
+                await open_page(page, address)
+                await shows(page, text)
+                assert await findings(page) == [], address
+            assert page.problems == []
+
+    asyncio.run(scenario())
+
+
+def test_a_link_to_any_page_opens_it(devtools: str, shop: ShopServer) -> None:
+    async def scenario() -> None:
+        async with visit(devtools, f"{shop.url}/console/queues/mail?tab=settings") as page:
+            await shows(page, "max_retries")
+            await page.go(f"{shop.url}/")
+            await shows(page, "Needs attention")
+            assert await page.run("document.title") in ("Overview · Penstock", "✕ Overview · Penstock")
+            assert page.problems == []
+
+    asyncio.run(scenario())

@@ -131,7 +131,7 @@ class PubSub:
 
     def check_loop(self) -> None:
         """Raise FailedPrecondition if it is open in another event loop; unlike `check_open`, a closed one is fine."""
-        if self._loop is not None:
+        if self.loop is not None:
             self.check_open()
 
     # ── things ───────────────────────────────────────────────────────────────────────────────────────────────────────────

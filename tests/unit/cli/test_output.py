@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.cli import output
-from penstock.cli.output import Progress, clipped, facts, paint, progress_line, short, shown, table
+from penstock.cli.output import Progress, clipped, facts, paint, progress_line, short, table, text_of
 from penstock.values.wording import count, moment, octets, printable, span
 
 
@@ -45,7 +45,7 @@ def test_one_thing_is_a_line_for_each_value() -> None:
     ],
 )
 def test_a_value_is_shown_plainly(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert text_of(value) == text
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ class Action(Generic[P]):
             try:
                 return json_response(await self.run(caller, request.match_info, body))
             except PenstockError as error:
-                raise caller.operations.told(error) from None
+                raise caller.operations.for_caller(error) from None
 
         operation = Operation(self.summary, "", TAGS, (PROJECT,), Body(self.body), {200: Reply("It is done.", self.reply)})
         return Route("POST", self.path, handle, operation, verb=self.verb, max_bytes=self.max_bytes)
@@ -165,7 +165,7 @@ async def asked(caller: Caller, answer: Answer[P], question: P) -> Any:
     try:
         return await answer(caller, question)
     except PenstockError as error:
-        raise caller.operations.told(error) from None
+        raise caller.operations.for_caller(error) from None
 
 
 async def read_body(request: Request, kind: type[P]) -> P:

@@ -66,7 +66,9 @@ async def publish_async(
 ) -> Placement:
     """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing."""
     broker, now = aio.broker, aio.advance()
-    batch = originated(accept(messages, now, limits, request_bytes), origin)
+    batch = accept(messages, now, limits, request_bytes)
+    if origin is not None:
+        originated(batch, origin)
     call, lock = None, broker.lock
     lock.acquire()
     try:

@@ -195,7 +195,16 @@ class QueueState:
     @property
     def is_deliverable(self) -> bool:
         """Whether there is anything to hand out now, to somebody who may have more."""
-        return not self.paused and any(level.count for level in self._waiting.ready.levels)
+        if not self.paused:
+            for level in self._waiting.ready.levels:
+                if level.count:
+                    return True
+        return False
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits: deliverable, delayed, or for its key."""
+        return self.backlog > len(self._leases.by_offset)
 
     @property
     def reserved(self) -> int:

@@ -6,7 +6,7 @@ new queue all go through `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappush
 from typing import TypeVar
 
@@ -290,6 +290,11 @@ class QueueState:
         """The live lease of exactly this delivery."""
         lease = self._leases.by_offset.get(offset)
         return lease if lease is not None and lease.attempt == attempt and lease.epoch == epoch else None
+
+    @property
+    def live(self) -> Mapping[int, Lease]:
+        """The live leases, by offset."""
+        return self._leases.by_offset
 
     def lease_of(self, offset: int) -> Lease | None:
         """The live lease of a message, whoever holds it."""

@@ -1,8 +1,9 @@
 """Rows 10–12 and 48–57 of the decisions: what the specifications leave open about work queues."""
 
 import logging
+import pickle
 import threading
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,19 @@ def test_decision_51_messages_and_dead_letters_have_their_field_names(manager: Q
     assert (letter.message.message_id, letter.message.payload, letter.message.priority) == (message_id, "job", 5)
     assert (letter.original_queue, letter.reason, letter.attempts, letter.last_error) == ("tasks", "explicit_nack", 1, "boom")
     assert (letter.message.created_at, letter.dead_lettered_at, letter.dead_lettered_at.tzinfo) == (clock.time, clock.time, UTC)
+
+
+def test_decision_51_results_work_with_the_functions_for_dataclasses(manager: QueueManager) -> None:
+    result = manager.publish("tasks", {"a": 1})
+    message = take(manager)
+
+    assert asdict(result) == {"message_id": message.message_id, "position": 1}
+    assert replace(message, payload="b") == QueueMessage(
+        message.message_id, "b", 5, 0, message.max_retries, {}, message.created_at
+    )
+    assert pickle.loads(pickle.dumps(message)) == message
+    with pytest.raises(AttributeError):
+        message.payload = "c"  # type: ignore[misc]  # that is the test
 
 
 def test_decision_52_the_configuration_has_its_keys() -> None:

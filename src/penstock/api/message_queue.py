@@ -153,10 +153,8 @@ class MessageQueue(InProcessApi):
         if type(max_messages) is not int or not 1 <= max_messages <= MAX_COUNT:
             check_count(max_messages, "max_messages", 1)
         queue, leases = take_blocking(self.broker, Catalog.subscription, subscription_name, max_messages)
-        number, stream = queue.number, queue.stream
         received: list[ReceivedMessage] = []
-        attempt = epoch = -1
-        prefix = ""
+        number, stream, attempt, epoch, prefix = queue.number, queue.stream, -1, -1, ""
         for lease in leases:
             if lease.attempt != attempt or lease.epoch != epoch:
                 attempt, epoch = lease.attempt, lease.epoch

@@ -168,8 +168,9 @@ class AsyncBroker:
     def served(self, number: int, waiter: Waiter) -> None:
         """A consumer had its turn: others come first the next time."""
         waiters = self._turns[number].waiters
-        del waiters[waiter]
-        waiters[waiter] = None
+        if len(waiters) > 1:
+            del waiters[waiter]
+            waiters[waiter] = None
 
     def notify(self, number: int) -> None:
         """Have those who wait for a queue look, soon."""

@@ -184,7 +184,7 @@ class Broker:
             self._commits.add(outcome)
         if queue.soonest < queue.scheduled:
             self.reschedule(queue)
-        if self.notifier.callbacks:
+        if self.notifier.callbacks and queue.has_waiting:  # what comes later notifies by itself
             self.notifier.notify(queue.number)
         return bool(self._commits.forwards)
 

@@ -179,6 +179,8 @@ class Consumer:
         """The number of the queue; 0 before the first take."""
         self._queue: Queue
         """The queue, after the first take."""
+        self._checked: QueueDescription | None = None
+        """As what it may be pulled."""
 
     @property
     def queue(self) -> QueueDescription:
@@ -198,8 +200,10 @@ class Consumer:
             self._queue = queue = self._find(broker.catalog, self.name)
             if queue.number != self.number:
                 self._meet(queue)
-            if self._rules is not None:
-                self._rules.check_pulled(queue.description)
+            if queue.description is not self._checked:
+                if self._rules is not None:
+                    self._rules.check_pulled(queue.description)
+                self._checked = queue.description
             if queue.detached:
                 raise _detached(queue)
             leases = queue.lease(
@@ -240,23 +244,26 @@ class Consumer:
 
         `offset_of` gives the offset in a key, `key_of` the key of a live delivery.
         """
-        broker, failed = self._broker, list[K]()
-        now = broker.clock.now()
+        broker, now = self._broker, self._broker.clock.now()
+        failed: list[K] = []
         with broker.lock:
-            broker.check_open()
+            if broker.is_closed:
+                raise BrokerClosed
             queue = broker.catalog.queues.get(self.number)
             if queue is None:
                 return [key for keys, _ in verbs for key in keys]
+            lease_of = queue.live.get
             for keys, verb in verbs:
-                live = dict[int, Lease]()
+                settled: dict[int, Lease] = {}
                 for key in keys:
-                    lease = queue.lease_of(offset_of(key))
-                    if lease is None or key_of(lease) != key or lease.offset in live:
+                    offset = offset_of(key)
+                    lease = lease_of(offset)
+                    if lease is None or key_of(lease) != key or offset in settled:
                         failed.append(key)
                     else:
-                        live[lease.offset] = lease
-                if live:
-                    broker.settle(queue, [*live.values()], now, verb)
+                        settled[offset] = lease
+                if settled:
+                    broker.settle(queue, [*settled.values()], now, verb)
         return failed
 
     def held(self) -> list[Lease]:
@@ -355,7 +362,8 @@ def take_blocking(  # noqa: PLR0917  # by position: a keyword costs time here
     prefetch: int | None = None,
 ) -> tuple[QueueDescription, list[Lease]]:
     """Lease what is deliverable, blocking for at most `timeout` microseconds until there is something. See `Consumer`."""
-    until, started, granted, lock = 0, 0, list[Lease](), broker.lock
+    until, started, lock = 0, 0, broker.lock
+    granted: list[Lease] = []  # not list[Lease](), which takes longer than the call of a function
     while True:
         now = broker.clock.now()
         if now >= broker.next_due:
@@ -677,6 +685,8 @@ class StreamConsumer(AsyncConsumer):
                 self._later(self._ready(queue.description, leases, self._batch_bytes))
             else:
                 self._pass_on(queue.description, leases)
+                if not queue.is_deliverable and not queue.is_reserved_for(self.identity):
+                    return False  # what becomes deliverable later has it look again
                 self._callback.notify()
         elif queue.absent is not None:
             self._later(self._load(queue))

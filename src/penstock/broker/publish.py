@@ -69,7 +69,12 @@ async def publish_async(
     A batch is taken as it is: the client of this process has checked each message where it was published.
     """
     broker, now = aio.broker, aio.advance()
-    batch = messages if isinstance(messages, Batch) else originated(accept(messages, now, limits, request_bytes), origin)
+    if isinstance(messages, Batch):
+        batch = messages
+    else:
+        batch = accept(messages, now, limits, request_bytes)
+        if origin is not None:
+            originated(batch, origin)
     call, lock = None, broker.lock
     lock.acquire()
     try:

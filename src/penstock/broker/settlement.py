@@ -5,7 +5,7 @@ Functions that other packages call take the lock themselves; the last four are f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -83,8 +83,8 @@ def settle_one(broker: Broker, ack_id: str, verb: Settlement) -> None:
         if broker.is_closed:
             raise BrokerClosed
         queue = broker.catalog.queues.get(number)
-        lease = queue.find(offset, attempt, epoch) if queue is not None else None
-        if queue is None or lease is None:
+        lease = queue.live.get(offset) if queue is not None else None
+        if queue is None or lease is None or lease.attempt != attempt or lease.epoch != epoch:
             raise InvalidAckId(ack_id)
         has_forwards = broker.settle(queue, [lease], now, verb)
     finally:
@@ -169,21 +169,23 @@ def settle_many(
     """
     failed: list[str] = []
     found: dict[int, dict[int, Lease]] = {}
-    queues, number_of = broker.catalog.queues, only.number if only is not None else None
+    queues, current = broker.catalog.queues, 0
+    live: Mapping[int, Lease] = {}
+    leases: dict[int, Lease] = {}
     for one in ack_ids:
         number, offset, attempt, epoch = parse_ack_id(one) or _NOWHERE
-        queue = queues.get(number) if number_of is None or number == number_of else None
-        lease = queue.find(offset, attempt, epoch) if queue is not None else None
-        leases = found.get(number)
-        if lease is None or (leases is not None and offset in leases):
+        if number != current:  # most are of one queue
+            current, queue = number, queues.get(number) if only is None or number == only.number else None
+            live, leases = (queue.live, found.setdefault(number, {})) if queue is not None else ({}, {})
+        lease = live.get(offset)
+        if lease is None or lease.attempt != attempt or lease.epoch != epoch or offset in leases:
             failed.append(one)
-        elif leases is None:
-            found[number] = {offset: lease}
         else:
             leases[offset] = lease
     has_forwards = False
     for number, leases in found.items():
-        has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
+        if leases:
+            has_forwards |= broker.settle(queues[number], list(leases.values()), now, settle)
     return failed, has_forwards
 
 

@@ -148,7 +148,7 @@ def _held(queue: Queue, message_id: str, consumer: str | None) -> Lease:
     published_at, stream, offset = parse_message_id(message_id) or _NOWHERE
     if stream != queue.stream:
         raise MessageNotFound(message_id)
-    lease = queue.lease_of(offset)
+    lease = queue.live.get(offset)
     if lease is None:
         raise AckDeadlineExceeded(message_id) if queue.has_expired(offset) else MessageNotFound(message_id)
     if lease.message.publish_at != published_at:

@@ -63,14 +63,15 @@ class Pages:
 
     def put(self, first: int, messages: Sequence[StoredMessage], size: int) -> int:
         """Hold messages of `size` bytes from offset `first` on; they were not held before. Returns the bytes that takes."""
-        taken = size + OVERHEAD * len(messages)
+        count, index = len(messages), first & _MASK
+        taken = size + OVERHEAD * count
         self.size += taken
         page = self._pages.get(first >> _SHIFT)
-        if page is not None and len(page) == first & _MASK and len(page) + len(messages) <= PAGE:
+        if page is not None and len(page) == index and index + count <= PAGE:
             page += messages
             return taken
         position = 0
-        while position < len(messages):
+        while position < count:
             offset = first + position
             index = offset & _MASK
             page = self._pages.setdefault(offset >> _SHIFT, [])

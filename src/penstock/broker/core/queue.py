@@ -153,6 +153,7 @@ class Queue(QueueState):
         size, lowest, by_offset = 0, FOREVER, leases.by_offset
         epoch, traces, waiting = self.epoch, self._traces, self._waiting
         lanes = waiting.lanes if policy.ordered else None
+        is_bounded = max_bytes is not None or budget is not None
         reserved = holder.reserved if holder is not None else None
         while want > 0 and self.absent is None and (budget is None or budget > 0):
             if reserved is not None:
@@ -171,10 +172,13 @@ class Queue(QueueState):
                 messages = self._pages.span(start, stop)
                 found = len(messages)
                 is_absent = found < stop - start
-                if max_bytes is not None:
-                    messages, max_bytes = _fitting(messages, max_bytes, not granted)
-                if budget is not None:
-                    messages, budget = _within(messages, budget)
+                if is_bounded:
+                    total = sum([message.size for message in messages])
+                    if (max_bytes is None or total <= max_bytes) and (budget is None or total < budget):
+                        max_bytes = None if max_bytes is None else max_bytes - total
+                        budget = None if budget is None else budget - total
+                    else:
+                        messages, max_bytes, budget = _limited(messages, max_bytes, budget, not granted)
                 if len(messages) < found:
                     want = len(messages)
                 elif is_absent:
@@ -575,19 +579,20 @@ class Queue(QueueState):
         self.backlog, self.size = len(leased), self._leases.size
 
 
-def _fitting(messages: list[StoredMessage], room: int, is_first: bool) -> tuple[list[StoredMessage], int]:
-    """As many messages as there is room for, a first one in any case; and what is left of the room."""
+def _limited(
+    messages: list[StoredMessage], room: int | None, budget: int | None, is_first: bool
+) -> tuple[list[StoredMessage], int | None, int | None]:
+    """As many messages as there is room for, a first one in any case, and as a budget of bytes allows, the last one beyond it.
+
+    Returns them, and what is left of both.
+    """
     for index, message in enumerate(messages):
-        if message.size > room and not (is_first and index == 0):
-            return messages[:index], room
-        room -= message.size
-    return messages, room
-
-
-def _within(messages: list[StoredMessage], budget: int) -> tuple[list[StoredMessage], int]:
-    """As many messages as a budget of bytes has room for, the last one reaching beyond it; and what is left of the budget."""
-    for index, message in enumerate(messages, 1):
-        budget -= message.size
-        if budget <= 0:
-            return messages[:index], budget
-    return messages, budget
+        if room is not None and message.size > room and not (is_first and index == 0):
+            return messages[:index], room, budget
+        if room is not None:
+            room -= message.size
+        if budget is not None:
+            budget -= message.size
+            if budget <= 0:
+                return messages[: index + 1], room, budget
+    return messages, room, budget

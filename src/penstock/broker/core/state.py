@@ -6,7 +6,7 @@ new queue all go through `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappush
 from typing import TypeVar
 
@@ -195,7 +195,16 @@ class QueueState:
     @property
     def is_deliverable(self) -> bool:
         """Whether there is anything to hand out now, to somebody who may have more."""
-        return not self.paused and any(level.count for level in self._waiting.ready.levels)
+        if not self.paused:
+            for level in self._waiting.ready.levels:
+                if level.count:
+                    return True
+        return False
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anything waits: deliverable, delayed, or for its key."""
+        return self.backlog > len(self._leases.by_offset)
 
     @property
     def reserved(self) -> int:
@@ -286,6 +295,11 @@ class QueueState:
         """The live lease of exactly this delivery."""
         lease = self._leases.by_offset.get(offset)
         return lease if lease is not None and lease.attempt == attempt and lease.epoch == epoch else None
+
+    @property
+    def live(self) -> Mapping[int, Lease]:
+        """The live leases, by offset."""
+        return self._leases.by_offset
 
     def lease_of(self, offset: int) -> Lease | None:
         """The live lease of a message, whoever holds it."""

@@ -9,7 +9,7 @@ from penstock.http.limits import HttpLimits
 from penstock.http.pages import documented
 from penstock.http.port import HttpServer
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, where
-from penstock.http.request import Request, accept_websocket, json_response, open_websocket
+from penstock.http.request import Request, accept_websocket, json_response, open_websocket, peer_of
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "documented",
     "json_response",
     "open_websocket",
+    "peer_of",
     "refusal_of",
     "where",
 ]

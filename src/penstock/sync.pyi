@@ -15,7 +15,7 @@ from penstock.client.stream import MessageStream
 from penstock.clock import Clock
 from penstock.values.message import DEFAULT_PRIORITY, Message
 from penstock.values.policy import Duration, QueueConfig, SubscriptionOptions
-from penstock.values.queue import DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
 from penstock.wire.results import Overview, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
@@ -472,6 +472,9 @@ class WorkQueue(Consumer[QueueTask]):
 
     def stats(self) -> QueueStats:
         """Its counters."""
+
+    def consumers(self, max_messages: int = 100) -> list[QueueConsumer]:
+        """Who consumes it, and what each holds since when: up to `max_messages` of each, oldest first."""
 
     def purge(self) -> int:
         """Remove all waiting messages; returns how many."""

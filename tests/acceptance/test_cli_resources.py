@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock import sync
 from penstock.access import Keyring
 from penstock.clock import SystemClock
 from penstock.testing.server import LocalServer
@@ -41,6 +42,22 @@ def test_the_life_of_a_topic(penstock: Penstock) -> None:
 
     assert penstock.good("topic delete orders letters --json").json == {"deleted": ["orders", "letters"]}
     assert penstock.good("topic list --json").json == []
+
+
+def test_the_consumers_of_a_queue(tmp_path: Path) -> None:
+    with LocalServer(memory=True) as server, sync.PubSub(server.url) as pubsub:
+        penstock = Penstock(tmp_path, {"PENSTOCK_SERVER": server.url})
+        queue = pubsub.queue("tasks").create()
+        assert penstock.good("queue consumers tasks") == Run(0, "", "nobody consumes queue tasks\n")
+        message_id = queue.publish("work")
+        assert len(queue.consume(consumer="worker-1", prefetch=4)) == 1
+
+        head, row = penstock.good("queue consumers tasks").out.splitlines()
+        assert head.split() == ["CONSUMER", "CONNECTION", "PREFETCH", "HOLDS", "FOR", "UP", "TO"]
+        assert row.split()[:4] == ["worker-1", "-", "4", "1"]
+        [listed] = penstock.good("queue consumers tasks --json").json
+        assert (listed["consumer_id"], listed["messages"][0]["message_id"]) == ("worker-1", message_id)
+        assert penstock("queue", "consumers", "nosuch").code == 3
 
 
 def test_what_was_done_before_an_error_is_told_to_programs_too(penstock: Penstock) -> None:

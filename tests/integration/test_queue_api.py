@@ -758,6 +758,53 @@ async def test_resp3_takes_both_ways_to_write_arguments() -> None:
 
 
 @scenario
+async def test_consumers_are_listed_over_http_and_rest() -> None:
+    async with place() as here:
+        await here.do("queue.create", queue="q")
+        await here.do("queue.publish", queue="q", message=1)
+        taken = await here.do("queue.consume", queue="q", consumer_id="a", prefetch=3)
+        async with socket(here, "/queue/q/ws/w?prefetch=2") as waiting:
+            await waiting.receive()
+            await eventually(lambda: here.queues.broker.connected(1) != {})
+            listed = await here.do("queue.consumers", queue="q")
+            caller, reader = listed["consumers"]
+            assert (caller["consumer_id"], caller["connection_id"], caller["prefetch"]) == ("a", None, 3)
+            [held] = caller["messages"]
+            assert held["message_id"] == taken["message"]["id"]
+            assert held["delivered_at"] < held["ack_deadline"]
+            assert (reader["prefetch"], reader["current_messages"], reader["messages"]) == (2, 0, [])
+            assert reader["consumer_id"].startswith("w#")
+            assert reader["connection_id"].startswith("127.0.0.1:")
+            assert (await here.do("queue.stats", queue="q"))["consumers"] == listed["count"] == 2
+            answer = await here.client.ask("GET", "/queue/q/consumers?max_messages=0")
+            assert [(one["current_messages"], one["messages"]) for one in answer.json()["consumers"]] == [(1, []), (0, [])]
+        assert (await here.client.ask("GET", "/queue/nothing/consumers")).status == 404
+
+
+@scenario
+async def test_consumers_are_listed_over_resp3_and_synap_rpc() -> None:
+    async with binary(Resp3Server) as (queues, port), connected(port) as client:
+        await queues.of().create("q")
+        await queues.of().publish("q", NewMessage(b"x"))
+        [message] = await queues.of().lease("q", "a")
+        assert await resp_ask(client, b"QCONSUMERS", b"q") == b"*1"
+        text = await client.reader.readuntil(message.message_id.encode())
+        assert text.startswith(
+            b"*10\r\n$11\r\nconsumer_id\r\n$1\r\na\r\n$13\r\nconnection_id\r\n$-1\r\n$8\r\nprefetch\r\n:10\r\n"
+        )
+    async with binary(SynapRpcServer) as (queues, port), connected(port) as client:
+        await queues.of().create("q")
+        await queues.of().publish("q", NewMessage(b"x"))
+        await queues.of().lease("q", "a")
+        await client.send(frame([1, "QCONSUMERS", [{"Str": "q"}, {"Int": 0}]]))
+        size = int.from_bytes(await client.reader.readexactly(4), "little")
+        _, answer = msgspec.msgpack.decode(await client.reader.readexactly(size))
+        [consumer] = answer["Ok"]["Array"]
+        found = {key["Str"]: value for key, value in consumer["Map"]}
+        assert (found["consumer_id"], found["current_messages"], found["messages"]) == ({"Str": "a"}, {"Int": 1}, {"Array": []})
+
+
+@scenario
 async def test_a_backoff_is_set_over_resp3_and_synap_rpc() -> None:
     async with binary(Resp3Server) as (queues, port), connected(port) as client:
         assert await resp_ask(client, b"QCREATE", b"q", b"0", b"30", b"MIN_BACKOFF", b"0.5", b"MAX_BACKOFF", b"8") == b"+OK"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock import QueueConfig, QueueManager, QueueMessage, RetryPolicy
+from penstock import NewMessage, QueueConfig, QueueManager, QueueMessage, RetryPolicy
+from penstock.durations import to_datetime
 from penstock.errors import (
     InvalidArgument,
     PenstockError,
@@ -17,6 +18,7 @@ from penstock.errors import (
     QueueNotFound,
 )
 from penstock.testing import ManualClock
+from penstock.values.queue import HeldMessage, QueueConsumer
 
 MICROSECOND = timedelta(microseconds=1)
 
@@ -397,3 +399,34 @@ def test_defaults_and_settings_that_make_no_sense_are_refused(manager: QueueMana
     with pytest.raises(InvalidArgument, match="max_retries is -1"):
         manager.create("other", max_retries=-1)
     assert manager.list() == ["tasks"]
+
+
+def test_consumers_are_listed_with_what_each_holds_since_when(manager: QueueManager, clock: ManualClock) -> None:
+    ids = manager.publish_many("tasks", [NewMessage(number) for number in range(4)])
+    assert manager.consumers("tasks") == []
+    start = to_datetime(clock.now())
+    manager.consume_many("tasks", "a", max_messages=2, prefetch=5)
+    clock.advance(10)
+    manager.consume("tasks", "b", ack_deadline=60)
+    manager.consume("tasks", "never")
+    manager.ack("tasks", ids[3])
+    manager.extend("tasks", ids[1], 90)
+    seconds = timedelta(seconds=1)
+    held = [
+        HeldMessage(ids[0], 0, start, start + 30 * seconds),
+        HeldMessage(ids[1], 0, start, start + 100 * seconds),
+        HeldMessage(ids[2], 0, start + 10 * seconds, start + 70 * seconds),
+    ]
+    assert manager.consumers("tasks") == [
+        QueueConsumer("a", None, 5, 2, held[:2]),
+        QueueConsumer("b", None, 10, 1, held[2:]),
+        QueueConsumer("never", None, 10, 0, []),
+    ]
+    assert manager.stats("tasks").consumers == 3
+    assert manager.consumers("tasks", 1)[0] == QueueConsumer("a", None, 5, 2, held[:1])
+    manager.release_consumer("tasks", "a")
+    assert [one.consumer_id for one in manager.consumers("tasks", 0)] == ["b", "never"]
+    with pytest.raises(InvalidArgument, match="max_messages is -1"):
+        manager.consumers("tasks", -1)
+    with pytest.raises(QueueNotFound):
+        manager.consumers("other")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from penstock.broker.aio import AsyncBroker
 from penstock.broker.catalog import Catalog
@@ -109,10 +110,27 @@ class Feeds:
         return self.begun.pop(key, set())
 
 
+@runtime_checkable
+class Addressed(Protocol):
+    """An owner of feeds that knows where it is."""
+
+    address: str
+
+
 class Feed(StreamConsumer):
     """One stream of deliveries, within the limits that its client sets."""
 
     identity: str
+
+    @property
+    def connection(self) -> str | None:
+        """The address of its owner."""
+        return self.owner.address if isinstance(self.owner, Addressed) else None
+
+    @property
+    def prefetch_limit(self) -> int:
+        """How many messages its consumer may hold."""
+        return self._limits.max_messages
 
     def __init__(  # noqa: PLR0917  # the parts of one feed
         self, feeds: Feeds, find: Find, name: str, consumer: str, limits: Limits, sink: Sink, owner: object

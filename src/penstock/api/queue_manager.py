@@ -35,7 +35,16 @@ from penstock.values.policy import (
     check_flag,
     queue_policy,
 )
-from penstock.values.queue import DeadLetter, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats, accept
+from penstock.values.queue import (
+    DeadLetter,
+    NackResult,
+    NewMessage,
+    PublishResult,
+    QueueConsumer,
+    QueueMessage,
+    QueueStats,
+    accept,
+)
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 366 * 86_400
@@ -48,6 +57,7 @@ DEAD_LETTERED = "dead_lettered"
 
 # Inside the class the name `list` is the method that specification 003 asks for.
 Messages = list[QueueMessage]
+Consumers = list[QueueConsumer]
 DeadLetters = list[DeadLetter]
 Ids = list[str]
 
@@ -286,6 +296,11 @@ class QueueManager(InProcessApi):
     def stats(self, queue: str) -> QueueStats:
         """The state of a queue in numbers."""
         return backlog.queue_stats(self.broker, queue)
+
+    def consumers(self, queue: str, max_messages: int = 100) -> Consumers:
+        """Who consumes a queue, and what each holds since when: up to `max_messages` of each, oldest first."""
+        check_count(max_messages, "max_messages", 0)
+        return work_queues.consumers(self.broker, queue, {}, max_messages)
 
     def dead_letters(
         self,

@@ -14,7 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from penstock.access import ANYONE, Action, Principal, Right, Verb
 from penstock.api.queue_manager import ConsumeTerms, QueueManager, queue_settings
-from penstock.broker.aio import AsyncBroker, StopSignal
+from penstock.broker import backlog, lookup, work_queues
+from penstock.broker.aio import AsyncBroker, StopSignal, Waiter
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer
 from penstock.broker.descriptions import delivery
@@ -22,9 +23,18 @@ from penstock.broker.work_queues import Failures
 from penstock.errors import AlreadyExists, InvalidArgument, QueueFull, QueueNotFound
 from penstock.journal.core.events import Event
 from penstock.values.message import check_name
-from penstock.values.policy import QueueConfig
+from penstock.values.policy import QueueConfig, check_count
 from penstock.values.projects import Projects, check_project
-from penstock.values.queue import DeadLetter, Delivery, NackResult, NewMessage, PublishResult, QueueMessage, QueueStats
+from penstock.values.queue import (
+    DeadLetter,
+    Delivery,
+    NackResult,
+    NewMessage,
+    PublishResult,
+    QueueConsumer,
+    QueueMessage,
+    QueueStats,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,6 +113,8 @@ class QueueOperations:
         self._broker = queues.broker
         self._manager = queues.manager
         self._stopping, self._still = stopping, still
+        self.connection: str | None = None
+        """The address of the caller, if it stays connected while it consumes."""
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +151,15 @@ class QueueOperations:
 
     async def queue_stats(self, queue: str) -> QueueStats:
         """The state of a work queue in numbers."""
-        return replace(await self._call_blocking(self._manager.stats, Verb.READ, queue), queue=queue)
+        connected = self._connected(self._queue_name(Verb.READ, queue))
+        read = partial(backlog.queue_stats, self._broker.broker, connected=connected)
+        return replace(await self._call_blocking(read, Verb.READ, queue), queue=queue)
+
+    async def queue_consumers(self, queue: str, max_messages: int = 100) -> list[QueueConsumer]:
+        """The consumers of a work queue, and up to `max_messages` of what each holds, oldest first."""
+        check_count(max_messages, "max_messages", 0)
+        connected = self._connected(self._queue_name(Verb.READ, queue))
+        return self._call(partial(self._consumers, connected, max_messages), Verb.READ, queue)
 
     async def consume(  # noqa: PLR0917  # the arguments of an operation have names on the wire
         self,
@@ -318,11 +338,19 @@ class QueueOperations:
             prefetch=terms.prefetch,
             stopping=self._stopping,
             still=self._still,
+            connection=self.connection,
         )
         with _CallerNames(queue):
             leases = await consumer.next(terms.want, terms.wait, MAX_ANSWER_BYTES)
         found = consumer.queue
         return [delivery(found, lease.offset, lease.message, lease.attempt - 1) for lease in leases]
+
+    def _connected(self, name: str) -> dict[str, Waiter]:
+        found = lookup.find_work_queue(self._broker.broker, name)
+        return {} if found is None else self._broker.connected(found.number)
+
+    def _consumers(self, connected: dict[str, Waiter], max_messages: int, name: str) -> list[QueueConsumer]:
+        return work_queues.consumers(self._broker.broker, name, connected, max_messages)
 
     def _queue_name(self, verb: Action, queue: str) -> str:
         self.principal.check(verb, self.project, queue, kind="queue")

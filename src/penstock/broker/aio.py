@@ -62,6 +62,14 @@ class Waiter(Protocol):
     def identity(self) -> str | None:
         """The name under which it consumes."""
 
+    @property
+    def connection(self) -> str | None:
+        """The address of its client; None when that is not known."""
+
+    @property
+    def prefetch_limit(self) -> int | None:
+        """How many messages it may hold; None: as the queue's settings say."""
+
     def look(self) -> bool:
         """Take what there is; False when nothing is left for others either."""
 
@@ -164,6 +172,11 @@ class AsyncBroker:
             del self._turns[number]
             with self.broker.lock:
                 self.broker.notifier.remove(number, turns.notify)
+
+    def connected(self, number: int) -> dict[str, Waiter]:
+        """The consumers of a queue that wait for messages or have a stream open, by their names."""
+        turns = self._turns.get(number)
+        return {} if turns is None else {one.identity: one for one in turns.waiters if one.identity is not None}
 
     def served(self, number: int, waiter: Waiter) -> None:
         """A consumer had its turn: others come first the next time."""

@@ -6,7 +6,7 @@ the numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.broker.broker import Broker
@@ -86,8 +86,8 @@ def subscription_stats(broker: Broker, name: str) -> SubscriptionStats:
         )
 
 
-def queue_stats(broker: Broker, name: str) -> QueueStats:
-    """The state of a work queue in numbers."""
+def queue_stats(broker: Broker, name: str, connected: Collection[str] = ()) -> QueueStats:
+    """The state of a work queue in numbers; consumers that are `connected` count, also if they were delivered nothing yet."""
     with broker.present() as now:
         queue = broker.catalog.work_queue(name)
         counters = queue.counters
@@ -95,7 +95,7 @@ def queue_stats(broker: Broker, name: str) -> QueueStats:
         return QueueStats(
             queue=queue.name,
             depth=queue.ready,
-            consumers=len(queue.consumers()),
+            consumers=len({*queue.consumers(), *connected}),
             published_total=broker.catalog.streams[queue.stream].next_offset,
             consumed_total=counters.delivered,
             acked_total=counters.acked,

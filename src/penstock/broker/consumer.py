@@ -438,6 +438,7 @@ class AsyncConsumer(Consumer):
         follows: bool = False,
         stopping: StopSignal | None = None,
         still: Callable[[], object] | None = None,
+        connection: str | None = None,
     ) -> None:
         super().__init__(
             aio.broker,
@@ -456,7 +457,18 @@ class AsyncConsumer(Consumer):
         self._stopping = stopping or aio.stopping
         self._still = still
         """Raises when the caller may not wait any longer: a token was revoked, or has expired."""
+        self._connection = connection
         self._waits: set[_Wait] = set()
+
+    @property
+    def connection(self) -> str | None:
+        """The address of its client; None when that is not known."""
+        return self._connection
+
+    @property
+    def prefetch_limit(self) -> int | None:
+        """How many messages it may hold; None: as the queue's settings say."""
+        return self.prefetch
 
     def attach(self) -> None:
         """Find the queue. NotFound when there is none, FailedPrecondition when it cannot be pulled."""
@@ -546,6 +558,16 @@ class _Wait:
     def identity(self) -> str | None:
         """The name of the consumer."""
         return self._consumer.identity
+
+    @property
+    def connection(self) -> str | None:
+        """The address of the consumer's client."""
+        return self._consumer.connection
+
+    @property
+    def prefetch_limit(self) -> int | None:
+        """How many messages the consumer may hold."""
+        return self._consumer.prefetch_limit
 
     def check(self) -> None:
         """End with an error when the caller may not wait any longer, now and every `CHECK_SECONDS` from now on."""

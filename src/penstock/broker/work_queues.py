@@ -5,8 +5,10 @@ Every function takes the lock itself, after what is due has happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
 
+from penstock.broker.aio import Waiter
 from penstock.broker.broker import Broker
 from penstock.broker.catalog import Catalog
 from penstock.broker.core.queue import Queue
@@ -19,7 +21,10 @@ from penstock.journal.core.checkpoint import DeadLetterEntry
 from penstock.journal.core.events import DeadRemoved
 from penstock.values.lease import Lease
 from penstock.values.message import StoredMessage
-from penstock.values.queue import DeadLetter
+from penstock.values.queue import DeadLetter, HeldMessage, QueueConsumer
+
+MAX_LISTED = 10_000
+"""How many messages that consumers hold one answer lists."""
 
 _NOWHERE = (0, 0, 0)
 
@@ -71,6 +76,26 @@ def release_consumer(broker: Broker, name: str, consumer: str) -> int:
         if not queue.knows(consumer):
             raise ConsumerNotFound(consumer)
         return release(broker, queue, consumer, now)
+
+
+def consumers(broker: Broker, name: str, connected: Mapping[str, Waiter], max_messages: int) -> list[QueueConsumer]:
+    """The consumers that were delivered something and not released, and those that are `connected`, with what they hold.
+
+    Lists up to `max_messages` of each, oldest messages first, and up to `MAX_LISTED` of all.
+    """
+    found: list[QueueConsumer] = []
+    left = MAX_LISTED
+    with broker.present():
+        queue = broker.catalog.work_queue(name)
+        for consumer in dict.fromkeys([*queue.consumers(), *connected]):
+            holding, waiter = queue.holding(consumer), connected.get(consumer)
+            leases = [queue.lease_of(offset) for offset in nsmallest(min(max_messages, left), holding.held)]
+            messages = [_held_message(queue, lease) for lease in leases if lease is not None]
+            left -= len(messages)
+            prefetch = (waiter.prefetch_limit if waiter is not None else holding.prefetch) or queue.policy.prefetch
+            connection = waiter.connection if waiter is not None else None
+            found.append(QueueConsumer(consumer, connection, prefetch, len(holding.held), messages))
+    return found
 
 
 def dead_letters(
@@ -156,6 +181,15 @@ def _held(queue: Queue, message_id: str, consumer: str | None) -> Lease:
     if consumer is not None and (lease.consumer is None or lease.consumer.consumer_id != consumer):
         raise ConsumerNotFound(consumer)
     return lease
+
+
+def _held_message(queue: Queue, lease: Lease) -> HeldMessage:
+    return HeldMessage(
+        message_id(lease.message.publish_at, queue.stream, lease.offset),
+        lease.attempt - 1,
+        to_datetime(lease.leased_at) if lease.leased_at else None,
+        to_datetime(lease.deadline),
+    )
 
 
 def _redrive(broker: Broker, queue: Queue, offsets: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""`penstock queue create|update|list|show|stats|publish|consume|peek|purge|pause|resume|delete`: work queues."""
+"""`penstock queue create|update|list|show|stats|consumers|publish|consume|peek|purge|pause|resume|delete`: work queues."""
 
 from __future__ import annotations
 
@@ -16,29 +16,34 @@ from penstock.cli.input import add_source, add_yes, check_source, confirm, confi
 from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
 from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
+from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
 from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from penstock.client.pubsub import PubSub
     from penstock.client.queue import QueueTask, WorkQueue
+    from penstock.values.queue import QueueConsumer
 
 KINDS = ("text", "json", "bytes")
 
 
 def configure(parser: Parser) -> None:
-    """Twelve commands of its own."""
+    """Thirteen commands of its own."""
     verbs = Verbs(parser)
     create = verbs.add("create", "create a work queue", run_create)
     update = verbs.add("update", "change settings of a work queue; the others stay", run_update)
     listing = verbs.add("list", "list every work queue with what is in it", run_list)
     show = verbs.add("show", "show the settings of a work queue", run_show)
     stats = verbs.add("stats", "show the state of a work queue in numbers", run_stats)
+    consumers = verbs.add("consumers", "list who consumes a work queue and what each holds", run_consumers)
     publish = verbs.add("publish", "add messages to a work queue", run_publish)
     consume = verbs.add("consume", "take messages from a work queue, once or as they come", run_consume)
     peek = verbs.add("peek", "show the message that would be consumed next, and take nothing", run_peek)
     purge = verbs.add("purge", "remove everything that waits in a work queue", run_purge)
-    for child in (create, update, show, stats, publish, consume, peek, purge):
+    for child in (create, update, show, stats, consumers, publish, consume, peek, purge):
         child.add_argument("name", metavar="NAME")
     pause = verbs.add("pause", "pause delivery", run_pause)
     resume = verbs.add("resume", "resume delivery", run_resume)
@@ -56,7 +61,7 @@ def configure(parser: Parser) -> None:
         add_format(child)
     for child in (purge, delete):
         add_yes(child)
-    for child in (create, update, listing, show, stats, publish, consume, peek, purge, pause, resume, delete):
+    for child in (create, update, listing, show, stats, consumers, publish, consume, peek, purge, pause, resume, delete):
         add_target(child)
 
 
@@ -188,6 +193,38 @@ def run_stats(found: argparse.Namespace) -> int:
         return describe(found, stats, asdict(stats))
 
     return run(found, work)
+
+
+def run_consumers(found: argparse.Namespace) -> int:
+    """Those that hold something, wait for a message, or came before."""
+
+    async def work(pubsub: PubSub) -> int:
+        consumers = await pubsub.queue(found.name).consumers()
+        if found.json:
+            say_json(consumers)
+        elif consumers:
+            now = to_datetime(pubsub.link.clock.now())
+            rows = [
+                [
+                    one.consumer_id,
+                    one.connection_id or "-",
+                    "-" if one.prefetch is None else f"{one.prefetch:,}",
+                    f"{one.current_messages:,}",
+                    _longest_held(one, now),
+                ]
+                for one in consumers
+            ]
+            say(table([["CONSUMER", "CONNECTION", "PREFETCH", "HOLDS", "FOR UP TO"], *rows]))
+        else:
+            complain(f"nobody consumes queue {found.name}")
+        return 0
+
+    return run(found, work)
+
+
+def _longest_held(consumer: QueueConsumer, now: datetime) -> str:
+    since = [one.delivered_at for one in consumer.messages if one.delivered_at is not None]
+    return span(max((now - min(since)).total_seconds(), 0)) if since else "-"
 
 
 def run_publish(found: argparse.Namespace) -> int:

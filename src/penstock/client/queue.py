@@ -20,7 +20,7 @@ from penstock.durations import micros
 from penstock.errors import InvalidArgument
 from penstock.ids import parse_message_id
 from penstock.values.policy import Duration, QueueConfig, by_name, check_count
-from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.queue import BYTES, JSON, TEXT, DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.wire import frames
 from penstock.wire.frames import MAX_ERROR_CHARACTERS, Body, Delivery, Nack, Opened
 from penstock.wire.operations import Operations
@@ -207,6 +207,10 @@ class WorkQueue(Consumer[QueueTask]):
     async def stats(self) -> QueueStats:
         """Its counters."""
         return await self.link.call(Operations.queue_stats, self.name)
+
+    async def consumers(self, max_messages: int = 100) -> list[QueueConsumer]:
+        """Who consumes it, and what each holds since when: up to `max_messages` of each, oldest first."""
+        return await self.link.call(Operations.queue_consumers, self.name, max_messages)
 
     async def purge(self) -> int:
         """Remove all waiting messages; returns how many."""

@@ -9,7 +9,7 @@ from penstock.http.limits import HttpLimits
 from penstock.http.pages import documented
 from penstock.http.port import HttpServer
 from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, code_location, refusal_of
-from penstock.http.request import Request, accept_websocket, json_response, open_websocket
+from penstock.http.request import Request, accept_websocket, json_response, open_websocket, peer_of
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "documented",
     "json_response",
     "open_websocket",
+    "peer_of",
     "refusal_of",
 ]

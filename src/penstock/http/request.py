@@ -35,6 +35,15 @@ class ServerContext(Protocol):
     """Held for one step of unpacking, so that all compressed bodies together take one step in each turn of the loop."""
 
 
+def peer_of(transport: asyncio.BaseTransport | None) -> str:
+    """The host and the port at the other end of a connection."""
+    found = transport.get_extra_info("peername") if transport is not None else None
+    if not isinstance(found, tuple):
+        return "unknown"
+    host, port = found[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Request(web.BaseRequest):
     """aiohttp's request, and what the shell found out about it.
 
@@ -60,6 +69,11 @@ class Request(web.BaseRequest):
     def address(self) -> str:
         """Where the client is, without its port."""
         return self.remote or "unknown"
+
+    @property
+    def peer(self) -> str:
+        """The host and the port of the client."""
+        return peer_of(self.transport)
 
     def admission(self) -> Admission:
         """For a handler that stays: asks again and again whether the caller still may."""

@@ -28,7 +28,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.http import Admission, code_location
+from penstock.http import Admission, code_location, peer_of
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.wire import frames
@@ -104,6 +104,11 @@ class Connection(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self._pause = 0.0
         self._transport: asyncio.Transport
+
+    @property
+    def address(self) -> str:
+        """The host and the port of the client."""
+        return peer_of(self._transport)
 
     # ── the socket ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

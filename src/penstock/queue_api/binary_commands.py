@@ -167,6 +167,12 @@ async def _stats(queues: ProjectQueues, args: Arguments) -> object:
     return msgspec.to_builtins(replies.stats(await queues.queue_stats(args.text("queue"))))
 
 
+async def _consumers(queues: ProjectQueues, args: Arguments) -> object:
+    name = args.text("queue")
+    options = args.options(("MAX_MESSAGES",))
+    return msgspec.to_builtins(await queues.queue_consumers(name, as_integer(options.get("MAX_MESSAGES", 100), "MAX_MESSAGES")))
+
+
 async def _purge(queues: ProjectQueues, args: Arguments) -> int:
     return await queues.purge_queue(args.text("queue"))
 
@@ -229,6 +235,7 @@ COMMANDS: dict[str, tuple[Run, str]] = {
     "QNACK": (_nack, "QNACK queue message_id [requeue]"),
     "QEXTEND": (_extend, "QEXTEND queue message_id seconds"),
     "QSTATS": (_stats, "QSTATS queue"),
+    "QCONSUMERS": (_consumers, "QCONSUMERS queue [max_messages]"),
     "QPURGE": (_purge, "QPURGE queue"),
     "SCREATE": (_create_room, "SCREATE room [max_events]"),
     "SGETORCREATE": (_get_or_create_room, "SGETORCREATE room"),

@@ -128,6 +128,11 @@ async def _stats(queues: ProjectQueues, fields: requests.QueueRequest) -> replie
     return replies.stats(await queues.queue_stats(fields.queue))
 
 
+async def _consumers(queues: ProjectQueues, fields: requests.ListConsumers) -> replies.Consumers:
+    found = await queues.queue_consumers(fields.queue, fields.max_messages)
+    return replies.Consumers(consumers=found, count=len(found))
+
+
 async def _purge(queues: ProjectQueues, fields: requests.QueueRequest) -> replies.Purged:
     return replies.Purged(purged=await queues.purge_queue(fields.queue))
 
@@ -215,6 +220,7 @@ COMMANDS: dict[str, Command] = {
         ("queue.release_consumer", requests.ReleaseConsumer, replies.Released, _release),
         ("queue.peek", requests.QueueRequest, replies.Consumed, _peek),
         ("queue.stats", requests.QueueRequest, replies.Stats, _stats),
+        ("queue.consumers", requests.ListConsumers, replies.Consumers, _consumers),
         ("queue.purge", requests.QueueRequest, replies.Purged, _purge),
         ("queue.pause", requests.QueueRequest, replies.Done, _pause),
         ("queue.resume", requests.QueueRequest, replies.Done, _resume),

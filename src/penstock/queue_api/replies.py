@@ -10,7 +10,7 @@ import msgspec
 from penstock.broker.work_queues import Failures
 from penstock.durations import SECOND, to_datetime
 from penstock.errors import PenstockError
-from penstock.values.queue import DeadLetter, Delivery, QueueMessage, QueueStats
+from penstock.values.queue import DeadLetter, Delivery, QueueConsumer, QueueMessage, QueueStats
 
 
 class Answer(msgspec.Struct, kw_only=True, gc=False):
@@ -99,6 +99,13 @@ class ConsumedBatch(Answer, kw_only=True):
     """Messages; none when there were none."""
 
     messages: list[Consumed]
+    count: int
+
+
+class Consumers(Answer, kw_only=True):
+    """Who consumes a queue and what each holds, the oldest messages first; `current_messages` counts all that it holds."""
+
+    consumers: list[QueueConsumer]
     count: int
 
 

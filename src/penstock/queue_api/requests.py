@@ -35,6 +35,7 @@ MessageId = Annotated[str, _limits("The id that publish and consume gave.", minL
 Priority = Annotated[int, _limits("9 is consumed first, 0 last.", minimum=0, maximum=9)]
 Retries = Annotated[int, _limits("How often a failed message is tried again.", minimum=0, maximum=1_000_000)]
 Count = Annotated[int, Meta(le=MAX_BATCH), _limits("A number of messages.", minimum=1)]
+MostHeld = Annotated[int, Meta(le=MAX_BATCH), _limits("How many messages are listed of each.", minimum=0)]
 Prefetch = Annotated[int, _limits("How many messages a consumer may hold.", minimum=1, maximum=1_000)]
 AckDeadline = Annotated[float, _limits("Seconds a message may be held.", minimum=0.001, maximum=86_400)]
 Wait = Annotated[float, _limits("Seconds to wait for a message.", minimum=0, maximum=86_400)]
@@ -163,6 +164,12 @@ class ReleaseConsumer(QueueRequest, kw_only=True):
     """Return what a consumer holds."""
 
     consumer_id: ConsumerId
+
+
+class ListConsumers(QueueRequest, kw_only=True):
+    """List the consumers of a queue and what they hold."""
+
+    max_messages: MostHeld = 100
 
 
 class DeadLetters(QueueRequest, kw_only=True):

@@ -134,6 +134,13 @@ class QueueRestApi:
         """The state of a queue in numbers."""
         return json_response(replies.stats(await project_queues(self._queues, request).queue_stats(request.match_info["name"])))
 
+    async def consumers(self, request: Request) -> web.Response:
+        """Who consumes a queue and what each holds."""
+        most = query_value(request, "max_messages", int)
+        queues = project_queues(self._queues, request)
+        found = await queues.queue_consumers(request.match_info["name"], 100 if most is None else most)
+        return json_response(replies.Consumers(consumers=found, count=len(found)))
+
     async def purge(self, request: Request) -> web.Response:
         """Remove everything that waits."""
         purged = await project_queues(self._queues, request).purge_queue(request.match_info["name"])
@@ -157,6 +164,14 @@ def rest_routes(queues: Queues) -> list[Route]:
         _route("POST", "/queue/{name}/ack", api.ack, "Settle a message.", replies.Done, RestAck),
         _route("POST", "/queue/{name}/nack", api.nack, "Give a message back.", replies.Nacked, RestNack),
         _route("GET", "/queue/{name}/stats", api.stats, "The state of a queue in numbers.", replies.Stats),
+        _route(
+            "GET",
+            "/queue/{name}/consumers",
+            api.consumers,
+            "Who consumes a queue and what each holds.",
+            replies.Consumers,
+            parameters=(Parameter("max_messages", "How many messages are listed of each.", requests.MostHeld),),
+        ),
         _route("POST", "/queue/{name}/purge", api.purge, "Remove everything that waits.", replies.Purged),
         Consumers(queues).route(PLAIN_ERRORS, _parameters("/queue/{name}/ws/{consumer_id}")),
     ]

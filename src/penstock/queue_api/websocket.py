@@ -100,6 +100,7 @@ class Consumers:
         queue, consumer_id = request.match_info["name"], request.match_info["consumer_id"]
         queues = project_queues(self._queues, request)
         consumer = f"{consumer_id}#{next(self._numbers)}"
+        queues.connection = request.peer
         prefetch = queues.admit(queue, consumer, query_value(request, "prefetch", int))
         socket = await open_websocket(request, max_message_bytes=MAX_FRAME_BYTES)
         session = _Session(queues, queue, consumer, prefetch=prefetch, socket=socket, admission=request.admission())

@@ -15,6 +15,8 @@ class ConsumerHoldings(msgspec.Struct):
     """The offsets of what is in flight."""
     size: int = 0
     """Bytes in flight."""
+    prefetch: int | None = None
+    """How many it could hold at most when it took something last; None: there was no limit, or that is not known."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -26,6 +28,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     message: StoredMessage
     consumer: ConsumerHoldings | None = None
+    leased_at: int = 0
+    """When it was delivered; 0 where a restart lies between."""
 
     def __lt__(self, other: Lease) -> bool:
         return self.deadline < other.deadline

@@ -167,6 +167,31 @@ class QueueStats:
     paused: bool
 
 
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """A message that a consumer holds: since when (None after a restart of the broker), and until when."""
+
+    message_id: str
+    retry_count: int
+    delivered_at: datetime | None
+    ack_deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConsumer:
+    """A consumer of a work queue.
+
+    `connection_id` is the address of its client while that has a stream open, None otherwise. `current_messages` is how many
+    messages it holds, `messages` the oldest of them.
+    """
+
+    consumer_id: str
+    connection_id: str | None
+    prefetch: int | None
+    current_messages: int
+    messages: list[HeldMessage]
+
+
 def accept(messages: Sequence[NewMessage], config: QueueConfig, now: int) -> Batch:
     """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
     stored: list[StoredMessage] = []

@@ -19,7 +19,7 @@ import msgspec
 from penstock.errors import Unimplemented
 from penstock.values.message import Message
 from penstock.values.policy import QueueConfig, SubscriptionOptions
-from penstock.values.queue import DeadLetter, NewMessage, QueueMessage, QueueStats
+from penstock.values.queue import DeadLetter, NewMessage, QueueConsumer, QueueMessage, QueueStats
 from penstock.values.subscription import Explanation, SubscriptionMetadata, SubscriptionStats, TopicMetadata
 from penstock.wire.results import Overview, Pulled, SchemaInfo, ServerInfo, SnapshotInfo, TopicSettings, TraceEvent, Unsettled
 
@@ -151,6 +151,9 @@ class Operations(Protocol):
 
     async def queue_stats(self, queue: str) -> QueueStats:
         """The state of a work queue in numbers."""
+
+    async def queue_consumers(self, queue: str, max_messages: int = 100) -> list[QueueConsumer]:
+        """The consumers of a work queue, and up to `max_messages` of what each holds, oldest first."""
 
     async def consume(  # noqa: PLR0917  # arguments have names on the wire
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import NewMessage, PubSub, QueueConfig, RetryPolicy
+from penstock import FlowControl, NewMessage, PubSub, QueueConfig, RetryPolicy
 from penstock.client.queue import QueueTask, WorkQueue
 from penstock.errors import AlreadyExists, InvalidArgument, MessageNotFound, QueueFull, QueueNotFound
 from penstock.testing import ManualClock
@@ -429,3 +429,34 @@ def test_a_queue_that_is_created_at_a_server_has_the_defaults_of_its_configurati
     }
     with LocalServer(memory=True, **settings) as server:
         run(main)
+
+
+def test_consumers_are_listed_with_their_connections_also_while_they_wait(make: Make) -> None:
+    async def main() -> None:
+        async with make() as pubsub:
+            queue = await pubsub.queue("watched").create()
+            reader = pubsub.queue("watched", max_streams=2, flow_control=FlowControl(max_messages=7))
+            arrived = asyncio.Event()
+            reader.on("message", lambda _: arrived.set())
+            reader.open()
+            await stats_are(queue, consumers=1)
+            [waiting] = await queue.consumers()
+            assert (waiting.prefetch, waiting.current_messages, waiting.messages) == (7, 0, [])
+            assert waiting.connection_id is not None
+            assert waiting.connection_id == "this process" or waiting.connection_id.startswith("127.0.0.1:")
+            message_id = await queue.publish("work")
+            await arrived.wait()
+            [holding] = await queue.consumers()
+            [held] = holding.messages
+            assert (holding.consumer_id, holding.current_messages) == (waiting.consumer_id, 1)
+            assert (held.message_id, held.retry_count) == (message_id, 0)
+            assert held.delivered_at is not None
+            assert held.delivered_at < held.ack_deadline
+            reader.set_options(close_behavior="nack")
+            await reader.close()
+            assert await queue.consumers() == []
+            [_] = await queue.consume(consumer="me")
+            [caller] = await queue.consumers(0)
+            assert (caller.consumer_id, caller.connection_id, caller.current_messages, caller.messages) == ("me", None, 1, [])
+
+    run(main)

@@ -97,7 +97,7 @@ class Leases:
 
     def move(self, lease: Lease, deadline: int) -> None:
         """Give a live lease another deadline."""
-        moved = Lease(deadline, lease.offset, lease.attempt, lease.epoch, lease.message, lease.consumer)
+        moved = Lease(deadline, lease.offset, lease.attempt, lease.epoch, lease.message, lease.consumer, lease.leased_at)
         self.by_offset[lease.offset] = moved
         heappush(self._heap, moved)
         self._latest = max(self._latest, deadline)

@@ -140,7 +140,7 @@ class Queue(QueueState):
             holder = self._consumers.get(consumer)
             if holder is None:
                 holder, is_new = Consumer(consumer), True
-            limit = prefetch if prefetch is not None else policy.prefetch
+            limit = holder.prefetch = prefetch if prefetch is not None else policy.prefetch
             if limit is not None and want > limit - len(holder.held):
                 want = limit - len(holder.held)
             if holder.key_window != key_window:
@@ -204,7 +204,7 @@ class Queue(QueueState):
                 lowest = start
             for offset, message in enumerate(messages, start):
                 attempt = traces[offset].attempts + 1 if traces and offset in traces else 1
-                by_offset[offset] = lease = Lease(deadline, offset, attempt, epoch, message, holder)
+                by_offset[offset] = lease = Lease(deadline, offset, attempt, epoch, message, holder, now)
                 granted.append(lease)
                 size += message.size
                 if lanes is not None and message.key:

@@ -55,7 +55,7 @@ CONSUMING = frozenset({"pull", "consume"})
 """Operations that lease messages."""
 QUESTIONS = (
     *("get_", "list_", "peek", "explain", "validate_", "trace", "info", "overview"),
-    *("subscription_stats", "queue_stats", "dead_letter"),
+    *("subscription_stats", "queue_stats", "queue_consumers", "dead_letter"),
 )
 """Operations that begin like this change nothing."""
 

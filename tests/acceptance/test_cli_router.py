@@ -166,8 +166,18 @@ def test_what_is_seeded_is_delivered_and_status_shows_it(penstock: Penstock) -> 
     assert (status["health"]["status"], status["warnings"], status["standby"]) == ("HEALTHY", [], {"standbyEnabled": False})
     assert re.match(r"healthy, up \d+ s\n", shown)
     assert re.search(r"^orders +7 +7 +0 +\d+$", shown, re.MULTILINE)
-    assert re.search(r"^HOOKS +0/10 +0/200 +7 +0 +\d+ ms$", shown, re.MULTILINE)
+    assert re.search(r"^HOOKS +0/10 +0/200 +7 +0 +0 +\d+ ms$", shown, re.MULTILINE)
     assert re.search(rf"^{url} +CLOSED +7 +0 +0$", shown, re.MULTILINE)
+
+
+def test_attempts_that_are_repeated_have_a_column_of_their_own(penstock: Penstock) -> None:
+    with running(penstock):
+        penstock.good("router seed --count 2 --endpoint pending --groups 1of8")
+        until(lambda: penstock("router", "status", "--json"), lambda found: found["pools"]["HOOKS"]["totalTransient"] == 2)
+        shown = penstock("router", "status").out
+
+    assert re.search(r"^POOL +WORKING +WAITING +SUCCEEDED +REPEATED +FAILED +AVERAGE$", shown, re.MULTILINE)
+    assert re.search(r"^HOOKS +0/10 +\d/200 +0 +2 +0 +\d+ ms$", shown, re.MULTILINE)
 
 
 def test_a_message_that_is_published_to_the_queue_is_delivered_and_traced_by_the_id_it_gives_itself(penstock: Penstock) -> None:

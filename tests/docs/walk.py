@@ -60,6 +60,7 @@ _SHAPES = (
     (r"\bup \d+ s\b", "UPTIME"),
     (r"\b127\.0\.0\.1:[3-6]\d{4}\b(?!/)", "FREE-PORT"),
     (r"\b(OPEN|CLOSED|HALF_OPEN)( +\d+){3}", "BREAKER \\1"),
+    (r"^(\w+ +\d+/\d+ +\d+/\d+ +\d+) +\d+ +", "\\1 REPEATED "),
     (r"\b\d+(?:\.\d+)?e?-?\d* ms\b", "MILLISECONDS"),
     (r'"ackId":"[^"]+"', '"ackId":"ACK-ID"'),
 )

@@ -179,6 +179,17 @@ def test_public_names_are_found_before_they_are_loaded_and_others_are_not(packag
         _ = package.PubSup
 
 
+COMMON_ERRORS = """PenstockError InvalidArgument NotFound TopicNotFound SubscriptionNotFound QueueNotFound MessageNotFound
+AlreadyExists FailedPrecondition PermissionDenied Unauthenticated ResourceExhausted QueueFull Unavailable
+ServerUnreachable""".split()
+
+
+def test_the_common_errors_are_those_of_the_package_itself() -> None:
+    for name in COMMON_ERRORS:
+        assert name in penstock.__all__
+        assert getattr(penstock, name) is getattr(errors, name)
+
+
 def test_a_shared_broker_is_a_public_name() -> None:
     with Broker(clock=ManualClock()) as broker:
         assert MessageQueue(broker=broker).broker is QueueManager(broker=broker).broker

@@ -258,12 +258,13 @@ def _show_tables(pools: Any, queues: Any, breakers: Any) -> None:
                 f"{one['activeWorkers']}/{one['maxConcurrency']}",
                 f"{one['queueSize']}/{one['maxQueueCapacity']}",
                 str(one["totalSucceeded"]),
+                str(one["totalTransient"] + one["totalThrottled"]),
                 str(one["totalFailed"]),
                 f"{one['averageProcessingTimeMs']:.0f} ms",
             ]
             for code, one in sorted(pools.items())
         ]
-        say("\n" + table([["POOL", "WORKING", "WAITING", "SUCCEEDED", "FAILED", "AVERAGE"], *rows]))
+        say("\n" + table([["POOL", "WORKING", "WAITING", "SUCCEEDED", "REPEATED", "FAILED", "AVERAGE"], *rows]))
     if breakers:
         rows = [
             [name, one["state"], str(one["successfulCalls"]), str(one["failedCalls"]), str(one["rejectedCalls"])]

@@ -87,6 +87,18 @@ async def test_a_subscription_that_exists_is_compared_and_changed(place: Place) 
 
 
 @in_loop
+async def test_nothing_has_an_impossible_name(place: Place, subtests: pytest.Subtests) -> None:
+    async with place:
+        pubsub = place.pubsub
+        for name in ("", "a\x00b", "line\nbreak", "x" * 5_000, "\ud800"):
+            with subtests.test(name=ascii(name)[:20]):
+                assert not await pubsub.topic(name).exists()
+                assert not await pubsub.subscription(name).exists()
+                assert not await pubsub.queue(name).exists()
+                assert not await pubsub.schema(name).exists()
+
+
+@in_loop
 async def test_what_has_settings_of_the_google_api_is_changed_there(shared_server: LocalServer, project: str) -> None:
     place = f"{shared_server.url}/v1/projects/{project}"
     _put(f"{place}/topics/orders", {"labels": {"team": "a"}})

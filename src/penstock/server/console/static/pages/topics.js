@@ -52,7 +52,7 @@ function one(main, name) {
     tabs.replaceChildren(...Object.entries(all).map(([key, text]) => el("a", { href: withQuery({ tab: key === "browse" ? null : key }, path("topics", name)), "aria-current": key === tab ? "page" : null }, text)));
     let update = () => {};
     if (tab === "consumers") {
-      const table = new Table({ label: `Subscriptions of ${name}`, key: (row) => row.name, columns: columns("subscriptions").filter((column) => column && column.label !== "Topic").map((column) => ({ ...column, sort: null })), none: empty("Nobody receives what is published here.", command(`penstock subscription create billing --topic ${quote(name)}`)) });
+      const table = new Table({ label: `Subscriptions of ${name}`, key: (row) => row.name, columns: columns("subscriptions").map((column) => ({ ...column, sort: null })), none: empty("Nobody receives what is published here.", command(`penstock subscription create billing --topic ${quote(name)}`)) });
       place.replaceChildren(el("section", { class: "card" }, table.node));
       update = (data) => { remember("subscriptions", data.subscriptions); table.update(data.subscriptions); };
     } else if (tab === "settings") {

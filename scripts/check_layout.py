@@ -130,6 +130,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.broker", "penstock.config", "penstock.google", "penstock.http"}
     | {"penstock.hub", "penstock.log", "penstock.native", "penstock.queue_api", "penstock.router", "uvloop"},
+    "penstock.server.console": ANY
+    | KERNEL
+    | BROKER
+    | {"penstock", "penstock.access", "penstock.api", "penstock.client.core", "penstock.config", "penstock.http"}
+    | {"penstock.hub", "penstock.log", "penstock.router", "penstock.server", "penstock.wire", "aiohttp"},
+    "penstock.server.console.core": PURE | PURE_KERNEL | {"penstock.broker.counters", "penstock.wire"},
     "penstock.cli": ANY
     | KERNEL
     | {"penstock", "penstock.access", "penstock.api", "penstock.client", "penstock.config", "penstock.pipeline"}
@@ -147,8 +153,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 OUTSIDE_THE_ORDER = frozenset({"penstock", "penstock.testing", "penstock.broker.arrow"})
 
 # Packages that see the broker from outside: they do not import its core, hold its lock or read its catalog, which only a function
-# that is given to `Broker.change` sees. What they need is in `broker/lookup.py`, `backlog.py`, `consumer.py`, `documents.py`,
-# `follower.py`, `log_view.py`, `positions.py`, `publish.py`, `settlement.py` and `work_queues.py`.
+# that is given to `Broker.change` sees. What they need is in `broker/lookup.py`, `backlog.py`, `consumer.py`, `counters.py`,
+# `documents.py`, `follower.py`, `log_view.py`, `positions.py`, `publish.py`, `settlement.py` and `work_queues.py`.
 OUTSIDE_THE_BROKER = frozenset(
     {
         "penstock.api",

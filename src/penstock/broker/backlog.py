@@ -6,7 +6,7 @@ the numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.broker.broker import Broker
@@ -132,19 +132,47 @@ def explain(broker: Broker, find: Find, name: str, message_id: str) -> Explanati
 
 def unsettled(broker: Broker, find: Find, name: str, most: int) -> list[UnsettledMessage]:
     """The oldest messages that a queue has not settled, and what keeps each."""
-    found: list[UnsettledMessage] = []
     with broker.present():
         queue = find(broker.catalog, name)
-        stream = broker.catalog.streams.get(queue.stream)
-        for offset in _first(queue, most):
-            message = broker.message(stream, offset) if stream is not None else None
-            why = _explain(broker, queue, offset, message) if message is not None else None
-            if message is not None and why is not None:
-                lease = queue.lease_of(offset)
-                holder = lease.consumer.consumer_id if lease is not None and lease.consumer is not None else None
-                name_of = message_id(message.publish_at, queue.stream, offset)
-                found.append(UnsettledMessage(name_of, message, queue.attempts(offset), why, holder))
+        found = [_unsettled(broker, queue, offset) for offset in _first(queue, most)]
+    return [one for one in found if one is not None]
+
+
+def oldest(broker: Broker, numbers: Iterable[int]) -> dict[int, UnsettledMessage]:
+    """The oldest unsettled message of each of these queues that has one, and what keeps it; by the queue's number."""
+    found: dict[int, UnsettledMessage] = {}
+    with broker.present():
+        for number in numbers:
+            queue = broker.catalog.queues.get(number)
+            offset = queue.oldest() if queue is not None else None
+            if queue is not None and offset is not None and (one := _unsettled(broker, queue, offset)) is not None:
+                found[number] = one
     return found
+
+
+def oldest_times(broker: Broker, numbers: Iterable[int]) -> dict[int, int]:
+    """When the oldest unsettled message of each of these queues was published, by the queue's number. Reads no messages."""
+    found: dict[int, int] = {}
+    with broker.lock:
+        for number in numbers:
+            queue = broker.catalog.queues.get(number)
+            offset = queue.oldest() if queue is not None else None
+            stream = broker.catalog.streams.get(queue.stream) if queue is not None else None
+            if offset is not None and stream is not None and (at := broker.window.published_at(stream, offset)) is not None:
+                found[number] = at
+    return found
+
+
+def _unsettled(broker: Broker, queue: Queue, offset: int) -> UnsettledMessage | None:
+    stream = broker.catalog.streams.get(queue.stream)
+    message = broker.message(stream, offset) if stream is not None else None
+    why = _explain(broker, queue, offset, message) if message is not None else None
+    if message is None or why is None:
+        return None
+    lease = queue.lease_of(offset)
+    holder = lease.consumer.consumer_id if lease is not None and lease.consumer is not None else None
+    name_of = message_id(message.publish_at, queue.stream, offset)
+    return UnsettledMessage(name_of, message, queue.attempts(offset), why, holder)
 
 
 def _explain(broker: Broker, queue: Queue, offset: int, message: StoredMessage) -> Explanation | None:

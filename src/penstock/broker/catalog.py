@@ -224,7 +224,13 @@ class Catalog:
                 | events.DocumentDropped()
             ):
                 return ()
-            case events.SnapshotTaken() | events.SnapshotUpdated() | events.SnapshotDeleted() | events.Attempted():
+            case (
+                events.SnapshotTaken()
+                | events.SnapshotUpdated()
+                | events.SnapshotDeleted()
+                | events.Attempted()
+                | events.Audited()
+            ):
                 return ()
             case _:
                 return (event.queue,)

@@ -118,6 +118,9 @@ def record(event: Event, stream_of: Mapping[int, int]) -> EventRecord:  # noqa: 
             return EventRecord("paused" if event.paused else "resumed", at, stream_of.get(event.queue), event.queue)
         case events.Attempted():
             return _attempted(event, stream_of)
+        case events.Audited():
+            told = {"action": event.action, "resource": event.resource, "who": event.who, "affected": str(event.affected)}
+            return EventRecord("audited", at, detail={name: text for name, text in told.items() if text})
         case _:
             kind, attempts, consumer, detail = _describe(event)
             stream = stream_of.get(event.queue)

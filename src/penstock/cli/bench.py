@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import duration, size, whole
 from penstock.cli.command import Parser
-from penstock.cli.output import Progress, complain, octets, say, say_json, short, span
+from penstock.cli.output import Progress, complain, say, say_json, short
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, NotFound
+from penstock.values.wording import octets, span
 
 if TYPE_CHECKING:
     from penstock.client.message import IncomingMessage

@@ -12,9 +12,10 @@ from penstock.cli.arguments import whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm
 from penstock.cli.messages import payload_text, task_document, task_name
-from penstock.cli.output import Progress, clipped, complain, count, say, say_json, span, table
+from penstock.cli.output import Progress, clipped, complain, say, say_json, table
 from penstock.cli.session import add_target, run
 from penstock.durations import SECOND, instant
+from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
     from penstock.client.core.dead_letter_filter import DeadLetterFields, DeadLetterFilter

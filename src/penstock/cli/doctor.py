@@ -28,13 +28,14 @@ from pathlib import Path
 from statistics import median
 
 from penstock.cli.command import Parser
-from penstock.cli.output import count, octets, paint, printable, say, say_json, span
+from penstock.cli.output import paint, say, say_json
 from penstock.cli.session import SERVER_VARIABLE, TOKEN_VARIABLE, Target, add_target, target_of
 from penstock.clock import SystemClock, monotonic
 from penstock.config import Settings, find_file, load
 from penstock.durations import SECOND, instant, to_datetime
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, Unauthenticated
 from penstock.pipeline import java
+from penstock.values.wording import count, octets, printable, span
 
 ANSWER_SECONDS = 2.0
 MAX_ANSWER = 10_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import whole
 from penstock.cli.command import Parser
-from penstock.cli.output import count, moment, octets, printable, say, say_json, span, table
-from penstock.cli.reasons import NOT_HERE, kept_by
+from penstock.cli.output import say, say_json, table
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
 from penstock.errors import InvalidArgument, QueueNotFound, SubscriptionNotFound
 from penstock.ids import parse_message_id
+from penstock.values.wording import count, moment, octets, printable, span
+from penstock.wire.reasons import NOT_HERE, State, advice, kept_by
 
 if TYPE_CHECKING:
     from penstock import Explanation
@@ -25,26 +25,6 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 1_000
 """How many of the oldest messages are looked at for who holds what."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """A subscription or work queue in numbers: what both have."""
-
-    ready: int
-    delayed: int
-    in_flight: int
-    backlog: int
-    backlog_bytes: int
-    oldest_age: float
-    delivered: int
-    acked: int
-    nacked: int
-    expired: int
-    dead: int
-    discarded: int
-    unburied: int = 0
-    """How often a message should have been dead-lettered, and nobody would have received it."""
 
 
 def configure(parser: Parser) -> None:
@@ -194,30 +174,3 @@ def _holders(oldest: Sequence[Unsettled]) -> list[list[str]]:
         [f"  {who}", f"{len(ends):,}", moment(min(ends))] for who, ends in sorted(held.items(), key=lambda item: -len(item[1]))
     ]
     return [["  CONSUMER", "MESSAGES", "FIRST LEASE ENDS"], *rows] if rows else []
-
-
-def advice(name: str, state: State, oldest: Sequence[Unsettled], *, is_queue: bool = False) -> Iterator[str]:
-    """What a person might do, most likely causes first."""
-    reasons: dict[str | None, list[Unsettled]] = defaultdict(list)
-    for one in oldest:
-        reasons[one.explanation.reason].append(one)
-    kind = "queue" if is_queue else "subscription"
-    if reasons["paused"]:
-        yield f"deliveries are paused: penstock {kind} resume {name}"
-    if reasons[None] and not state.in_flight:
-        follow = f"penstock queue consume {name}" if is_queue else f"penstock pull {name} --follow"
-        yield f"nobody takes messages: start a consumer, or look at what comes with {follow}"
-    elif reasons[None]:
-        yield "consumers take less than comes: add more of them, or let each hold more (flow control)"
-    if reasons["flow_limit"]:
-        yield "consumers hold as much as the flow limit allows: let them settle faster, or raise the limit"
-    blockers = list(dict.fromkeys(one.explanation.by for one in reasons["key_blocked"] if one.explanation.by is not None))
-    if blockers:
-        more = f", and {len(blockers) - 1:,} more" if len(blockers) > 1 else ""
-        yield f"an ordering key waits for its first message: see penstock trace {blockers[0]}{more}"
-    if delayed := [one for one in reasons["delayed"] if one.delivery_attempt]:
-        yield f"failed messages wait for their next try: see why with penstock trace {delayed[0].message_id}"
-    if state.expired > max(10, state.acked // 10):
-        yield "many deliveries are not settled in time: ask for a longer ack deadline, or let consumers hold fewer"
-    if state.unburied:
-        yield "messages could not be dead-lettered: create the dead-letter topic, with a subscription"

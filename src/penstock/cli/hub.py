@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.cli.arguments import duration, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import lines
-from penstock.cli.output import complain, count, paint, printable, say, say_json, say_json_line, span, table, when
+from penstock.cli.output import complain, paint, say, say_json, say_json_line, table, when
 from penstock.cli.session import DEFAULT_SERVER, SERVER_VARIABLE, TOKEN_VARIABLE, describe, within
 from penstock.cli.settings import add_flags, settings_of
 from penstock.clock import SystemClock, monotonic
@@ -27,6 +27,7 @@ from penstock.errors import InvalidArgument, PenstockError, Unauthenticated, Una
 from penstock.hub.core.identity import TokenRequirements, identity_of, parse_claims
 from penstock.hub.core.refusal import Refusal
 from penstock.hub.keys import KeyFile, secret_key
+from penstock.values.wording import count, printable, span
 
 if TYPE_CHECKING:
     from penstock.client import Position

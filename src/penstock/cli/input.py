@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.arguments import whole
-from penstock.cli.output import Progress, complain, count, redraw, say, say_json, short
+from penstock.cli.output import Progress, complain, redraw, say, say_json, short
 from penstock.errors import FailedPrecondition, InvalidArgument, PenstockError, PermissionDenied
+from penstock.values.wording import count
 
 CHUNK = 256 * 1024
 

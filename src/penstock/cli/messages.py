@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import penstock
 from penstock.cli.arguments import duration, whole
-from penstock.cli.output import complain, moment, paint, printable, say, say_bytes, say_json_line
+from penstock.cli.output import complain, paint, say, say_bytes, say_json_line
 from penstock.errors import PenstockError, Unavailable
+from penstock.values.wording import moment, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -17,12 +17,10 @@ from typing import Self, TextIO
 
 from penstock.clock import monotonic
 from penstock.durations import SECOND
+from penstock.values.wording import printable, span
 
-_UNSHOWN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_UNSHOWN_BUT_LINES = re.compile(_UNSHOWN.pattern.replace(r"\x0a-", r"\x0b-"))
 _NUMBER = re.compile(r"-|[0-9][0-9,.]*")
 _STYLES = {"faint": "2", "red": "31", "yellow": "33", "cyan": "36"}
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 INTERVAL = SECOND // 10
 """How often a line of progress is drawn."""
 BAR = 30
@@ -107,11 +105,6 @@ def when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def printable(text: str, *, keep_lines: bool = False) -> str:
-    """Text that cannot move the cursor, change colours or hide what it says, whoever wrote it."""
-    return (_UNSHOWN_BUT_LINES if keep_lines else _UNSHOWN).sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def paint(text: str, style: str) -> str:
     """Text in a style, when the standard output is a terminal that wants colours."""
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours() else text
@@ -137,11 +130,6 @@ def _write(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 message`, `1,200 messages`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def short(number: float) -> str:
     """A number in at most six characters: `950`, `12,034`, `1.23M`; below ten with a decimal, when it has one."""
     if abs(number) < 9.95 and number != int(number):
@@ -152,44 +140,6 @@ def short(number: float) -> str:
         if abs(number) < 999.5 * size:
             return f"{number / size:.3g}{unit}"
     return f"{number / 10**9:.3g}G"
-
-
-def octets(number: float) -> str:
-    """`512 B`, `1.5 KiB`, `12.0 GiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1_024:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1_024
-    return f"{number:.1f} TiB"
-
-
-def span(seconds: float) -> str:
-    """`85 µs`, `1.2 ms`, `4.0 s`, `3m 05s`, `2h 10m`, `5d 3h`: the two largest units."""
-    if seconds < 0:
-        return "-" + span(-seconds)
-    if seconds == 0:
-        return "0 s"
-    # What would be rounded up to the next unit is written in the next unit.
-    if seconds < 0.000_999_5:
-        return f"{seconds * 1e6:.0f} µs"
-    if seconds < 0.999_5:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    parts = []
-    for unit, size in _UNITS:
-        number, whole = divmod(whole, size)
-        parts.append((number, unit))
-    parts.append((whole, "s"))
-    first = next(index for index, (number, _) in enumerate(parts) if number)
-    (large, unit), (small, below) = parts[first], parts[first + 1]
-    return f"{large}{unit} {small:02d}{below}" if below != "h" else f"{large}{unit} {small}{below}"
-
-
-def moment(at: datetime) -> str:
-    """An instant in UTC, to the millisecond."""
-    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
 
 
 def clipped(text: str, width: int) -> str:

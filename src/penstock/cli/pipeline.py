@@ -13,9 +13,10 @@ from penstock.cli import pipeline_replay
 from penstock.cli import pipeline_run as options
 from penstock.cli.arguments import size, whole
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, count, octets, say, say_json, span, table
+from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.pipeline_run import run_queries, spark_session
 from penstock.errors import InvalidArgument
+from penstock.values.wording import count, octets, span
 
 COLUMNS = (
     "WINDOW",

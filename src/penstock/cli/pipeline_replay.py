@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from penstock.cli.arguments import duration, instant, whole
 from penstock.cli.command import Parser
 from penstock.cli.input import add_yes, confirm
-from penstock.cli.output import count, facts, moment, octets, say, say_json, span
+from penstock.cli.output import facts, say, say_json
 from penstock.cli.pipeline_run import add_lake, add_log, add_spark, check, lake_of, log_of, spark_session
 from penstock.clock import SystemClock
 from penstock.durations import SECOND, to_datetime
 from penstock.durations import instant as micros_of
 from penstock.errors import InvalidArgument
+from penstock.values.wording import count, moment, octets, span
 
 if TYPE_CHECKING:
     from penstock.pipeline.core.replay import Replay, ReplayExtent

@@ -17,12 +17,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 from penstock.cli.arguments import duration, pair, whole
-from penstock.cli.output import clipped, complain, count, redraw, redraw_lines, say, say_json_line, short, span
+from penstock.cli.output import clipped, complain, redraw, redraw_lines, say, say_json_line, short
 from penstock.cli.session import add_target, target_of
 from penstock.clock import monotonic
 from penstock.durations import SECOND
 from penstock.errors import InvalidArgument, Unavailable
 from penstock.pipeline.progress import QueryProgress
+from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
     from penstock.pipeline.job import Plan, Start, Target

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import Parser
 from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
-from penstock.cli.output import complain, count
+from penstock.cli.output import complain
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
+from penstock.values.wording import count
 
 if TYPE_CHECKING:
     from penstock.client.message import IncomingMessage

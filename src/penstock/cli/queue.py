@@ -14,9 +14,10 @@ from penstock.cli.arguments import add_backoff, duration, pair, retry_policy, wh
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_source, add_yes, check_source, confirm, confirm_delete, publish_all
 from penstock.cli.messages import BATCH, Printer, add_consumption, add_format, follow
-from penstock.cli.output import complain, count, say, say_json, span, table
+from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
 from penstock.errors import InvalidArgument
+from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

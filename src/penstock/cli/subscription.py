@@ -11,10 +11,11 @@ import penstock
 from penstock.cli.arguments import add_backoff, duration, instant, retry_policy, size, whole
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm_delete
-from penstock.cli.output import complain, count, say, say_json, span, table
+from penstock.cli.output import complain, say, say_json, table
 from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
 from penstock.durations import to_datetime
 from penstock.errors import InvalidArgument
+from penstock.values.wording import count, span
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

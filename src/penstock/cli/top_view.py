@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from penstock.cli.output import clipped, printable, short, span
+from penstock.cli.output import clipped, short
+from penstock.values.wording import printable, span
 
 if TYPE_CHECKING:
     from penstock.wire.results import Overview

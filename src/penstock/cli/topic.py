@@ -12,8 +12,9 @@ import penstock
 from penstock.cli.arguments import duration, optional
 from penstock.cli.command import Parser, Verbs
 from penstock.cli.input import add_yes, confirm_delete
-from penstock.cli.output import complain, count, say, say_json, table, when
+from penstock.cli.output import complain, say, say_json, table, when
 from penstock.cli.session import add_exist_ok, add_target, describe, made, on_each, run
+from penstock.values.wording import count
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

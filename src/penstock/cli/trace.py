@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import Parser
-from penstock.cli.output import moment, printable, say, say_json, span, table
-from penstock.cli.reasons import ended_by, kept_by
+from penstock.cli.output import say, say_json, table
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
 from penstock.durations import SECOND
 from penstock.errors import MessageNotFound, NotFound
 from penstock.ids import parse_message_id
+from penstock.values.wording import moment, printable, span
+from penstock.wire.reasons import ended_by, kept_by
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub

@@ -150,6 +150,11 @@ class Settings:
         metadata=_row(several(HOST_PATTERN), "security.push_allow", "the hosts that push may send to", shown="any"),
     )
 
+    console_payloads: str = field(
+        default="shown",
+        metadata=_row(choice("shown", "hidden"), "console.payloads", "whether the console shows and searches payloads"),
+    )
+
     max_request_bytes: int = field(
         default=16 * 2**20,
         metadata=_row(

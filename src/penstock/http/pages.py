@@ -13,7 +13,7 @@ from aiohttp import web
 
 from penstock.http.openapi import openapi
 from penstock.http.request import Request, json_response
-from penstock.http.routes import Operation, Reply, Route, RouteTable
+from penstock.http.routes import Handler, Operation, Reply, Route, RouteTable
 
 PACKAGE = "penstock.http"
 TITLE = "Penstock"
@@ -43,18 +43,22 @@ OPTIONAL = {"hub": "/hub", "asyncapi": "/asyncapi.json"}
 """Links to what not every server has."""
 
 
-def documented(routes: Iterable[Route], *, version: str, is_secured: bool, examples: Iterable[str] = TRY) -> RouteTable:
+def documented(
+    routes: Iterable[Route], *, version: str, is_secured: bool, examples: Iterable[str] = TRY, home: Handler | None = None
+) -> RouteTable:
     """A table of these routes together with `/`, `/docs` and `/openapi.json`, which describe them all, themselves too.
 
-    `examples` are commands to show on the first page; `{origin}` in them becomes the server's own address.
+    `examples` are commands to show at `/`; `{origin}` in them becomes the server's own address. `home` answers browsers there;
+    without it they are sent to `/docs`.
     """
     shown = tuple(examples)
     docs, docs_policy = page(PACKAGE, "docs.html")
-    first, first_policy = page(PACKAGE, "index.html")
 
     async def landing(request: Request) -> web.StreamResponse:
         if "text/html" in request.headers.get("Accept", ""):
-            return web.Response(body=first, content_type="text/html", charset="utf-8", headers=first_policy)
+            if home is not None:
+                return await home(request)
+            return web.Response(status=302, headers={"Location": "/docs", "Vary": "Accept"})
         origin = f"{request.scheme}://{request.host}"
         links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health", "metrics": "/metrics"}
         links |= {name: path for name, path in OPTIONAL.items() if table.find("GET", path)[0] is not None}

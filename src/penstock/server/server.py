@@ -52,6 +52,8 @@ from penstock.queue_api import routes as queue_routes
 from penstock.rate_limit import RateLimit
 from penstock.router.monitoring.api import routes_with_server
 from penstock.router.monitoring.metrics import router_collector
+from penstock.server.console.console import Console, Parts
+from penstock.server.console.router import open_breakers
 from penstock.server.logging import set_up_logs
 from penstock.server.metrics import LoopLag, broker_collector, process_collector
 from penstock.values.projects import Projects, Quotas
@@ -159,8 +161,10 @@ class Server:
             self.hub = HubHost(settings, aio, clock=self._clock, projects=projects, keyring=keyring)
             await self.hub.start()
             hub = HubServer(self.hub.service, origins=settings.hub_origins)
+        console = self._open_console(service, router, has_hub=hub is not None)
         traffic = Traffic()
         routes = [
+            *console.routes(),
             *pubsub.routes(),
             *queue_routes(queues, settings.max_request_bytes),
             *native.routes(),
@@ -189,12 +193,11 @@ class Server:
                 is_development=settings.router_development,
                 leads=self._router_leads,
             )
-        table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES)
-        limits = HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections)
+        table = documented(routes, version=__version__, is_secured=keyring is not None, examples=EXAMPLES, home=console.home)
         http = HttpServer(
             table,
             gate=gate,
-            limits=limits,
+            limits=HttpLimits(max_request_bytes=settings.max_request_bytes, max_connections=settings.max_connections),
             origins=settings.cors_origins,
             traffic=traffic,
             hosts=_hosts(settings),
@@ -238,6 +241,20 @@ class Server:
         self.router = RouterHost(self.settings, aio, clock=self._clock, environment=os.environ, projects=projects, rules=rules)
         self._apis.append(self.router)
         return self.router
+
+    def _open_console(self, service: Service, router: RouterHost | None, *, has_hub: bool) -> Console:
+        settings = self.settings
+        console = Console(
+            service,
+            needs_token=settings.auth == "token",
+            payloads=settings.console_payloads,
+            data_dir=None if settings.memory else settings.data_dir,
+            parts=Parts(router is not None, has_hub, has_arrow()),
+            open_breakers=lambda: [] if router is None else open_breakers(router.view),
+        )
+        console.start()
+        self._rest.callback(console.stop)
+        return console
 
     async def stop(self) -> None:
         """Stop in good order, within the settings' limit. Safe to call twice."""

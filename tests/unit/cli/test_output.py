@@ -7,21 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.cli import output
-from penstock.cli.output import (
-    Progress,
-    clipped,
-    count,
-    facts,
-    moment,
-    octets,
-    paint,
-    printable,
-    progress_line,
-    short,
-    shown,
-    span,
-    table,
-)
+from penstock.cli.output import Progress, clipped, facts, paint, progress_line, short, shown, table
+from penstock.values.wording import count, moment, octets, printable, span
 
 
 def test_columns_are_as_wide_as_they_must_be_and_numbers_stand_to_the_right() -> None:

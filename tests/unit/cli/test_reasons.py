@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.cli.bench import Result, percentile, report
-from penstock.cli.explain import State, advice, in_words
-from penstock.cli.reasons import NOT_HERE, ended_by, kept_by
+from penstock.cli.explain import in_words
 from penstock.cli.trace import timeline
 from penstock.values.subscription import Explanation
+from penstock.wire.reasons import NOT_HERE, State, advice, ended_by, kept_by
 from penstock.wire.results import TraceEvent, Unsettled
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -81,6 +81,7 @@ VALUES: dict[str, tuple[str, str, object]] = {
         ("https://a.example", "https://b.example"),
     ),
     "push_allow": ("*.example.com", '["*.example.com"]', ("*.example.com",)),
+    "console_payloads": ("hidden", '"hidden"', "hidden"),
     "max_request_bytes": ("1MiB", '"1MiB"', 2**20),
     "max_connections": ("7", "7", 7),
     "max_queues": ("30000", "30000", 30_000),

@@ -211,6 +211,11 @@ class QueueState:
         """How many ready messages stand before one of this priority that comes now."""
         return self._waiting.ahead(priority)
 
+    def priorities(self) -> tuple[tuple[int, int], ...]:
+        """(priority, how many are deliverable now), the most urgent first; none where all have the same priority."""
+        levels = self._waiting.ready.levels
+        return tuple((level.priority, level.count) for level in levels if level.count) if len(levels) > 1 else ()
+
     def consumers(self) -> list[str]:
         """Who has received something and was not released."""
         return list(self._consumers)

@@ -298,7 +298,7 @@ class State(msgspec.Struct, array_like=True):
             ):
                 if event.queue in folds:
                     folds[event.queue].apply(event, self.streams)
-            case events.Attempted():
+            case events.Attempted() | events.Audited():
                 pass  # what a router did outside changes nothing here
             case _:
                 assert_never(event)

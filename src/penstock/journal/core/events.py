@@ -305,6 +305,20 @@ class Attempted(_One, tag=26):
         return len(self.ids)
 
 
+class Audited(_One, tag=27):
+    """Somebody did something to a resource that cannot be undone; nothing follows from the record itself."""
+
+    at: int
+    who: str
+    """The id of a token; empty on a server that asks for none."""
+    action: str
+    """Such as `purge_queue`."""
+    resource: str
+    """Its name in the broker."""
+    affected: int
+    """How many messages it was done to."""
+
+
 Event = (
     Published
     | Leased
@@ -332,6 +346,7 @@ Event = (
     | DocumentKept
     | DocumentDropped
     | Attempted
+    | Audited
 )
 
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,152 @@
+"""The console of a server, put together: its files, its operations over HTTP, and its live connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.access import Principal, Verb
+from penstock.api.operations import Operations
+from penstock.api.service import Service
+from penstock.durations import to_datetime
+from penstock.http import Route
+from penstock.http.routes import Handler
+from penstock.server.console.audit import Audit
+from penstock.server.console.files import Files
+from penstock.server.console.live import Live
+from penstock.server.console.overview import OverviewPage
+from penstock.server.console.queues import QueuePages
+from penstock.server.console.requests import ROWS, Action, Caller, NoParameters, View
+from penstock.server.console.sampler import Sampler
+from penstock.values.projects import check_project
+
+SHOWN_BYTES = 64 * 1024
+"""How much of a payload is shown."""
+
+
+class TokenInfo(msgspec.Struct):
+    """Who calls, without the secret."""
+
+    id: str
+    project: str | None
+    names: list[str]
+
+
+class Parts(msgspec.Struct):
+    """What this server has beside the broker."""
+
+    router: bool
+    hub: bool
+    log_api: bool
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """Who calls, what they may do, and what there is."""
+
+    version: str
+    now: datetime
+    started_at: datetime
+    project: str
+    projects: list[str]
+    needs_token: bool
+    token: TokenInfo | None
+    verbs: list[str]
+    is_durable: bool
+    problem: str | None
+    parts: Parts
+    payloads: str
+    payload_bytes: int
+    page_rows: int
+
+
+class Console:
+    """The console. Make it inside the running loop; `start` it when the broker is open, and `stop` it before that is closed."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        needs_token: bool,
+        payloads: str,
+        data_dir: Path | None,
+        parts: Parts,
+        open_breakers: Callable[[], Sequence[str]],
+    ) -> None:
+        self._service, self._broker = service, service.aio.broker
+        self._needs_token, self._payloads, self._parts = needs_token, payloads, parts
+        aio, projects = service.aio, service.projects
+        self._files = Files()
+        self._sampler = Sampler(aio, projects)
+        audit = Audit(aio, projects)
+        overview = OverviewPage(
+            aio,
+            self._sampler,
+            version=service.version,
+            started_at=service.started_at,
+            data_dir=data_dir,
+            open_breakers=open_breakers,
+        )
+        queues = QueuePages(aio, self._sampler, audit)
+        session = View("session", "/console/api/session", "Who calls", NoParameters, self._answer_session, Session, None)
+        self._views: list[View[Any]] = [session, *overview.views(), *queues.views()]
+        self._actions: list[Action[Any]] = [*queues.actions()]
+        self._live = Live(self._views, self.caller, session=self.session, pulse=overview.pulse, now=self._broker.clock.now)
+
+    @property
+    def home(self) -> Handler:
+        """What answers browsers at `/`."""
+        return self._files.shell
+
+    def routes(self) -> list[Route]:
+        """All routes."""
+        return [
+            *self._files.routes(),
+            self._live.route(),
+            *(view.route(self.caller) for view in self._views),
+            *(action.route(self.caller) for action in self._actions),
+        ]
+
+    def start(self) -> None:
+        """Keep the totals from now on."""
+        self._sampler.start()
+
+    def stop(self) -> None:
+        """Sample and send nothing more. Safe to call twice."""
+        self._sampler.stop()
+        self._live.stop()
+
+    def caller(self, principal: Principal, project: str | None) -> Caller:
+        """Who asks: about the named project, their own, or the server's default."""
+        named = project or principal.project or self._service.projects.default
+        return Caller(Operations(self._service, principal, check_project(named)))
+
+    async def session(self, caller: Caller) -> Session:
+        """Who calls."""
+        await self._sampler.sample()
+        principal, broker, service = caller.principal, self._broker, self._service
+        is_token = bool(principal.token_id)
+        token = TokenInfo(principal.token_id, principal.project, [*principal.patterns]) if is_token else None
+        seen = {project for project in self._sampler.projects() if principal.may(Verb.READ, project)}
+        return Session(
+            version=service.version,
+            now=to_datetime(broker.clock.now()),
+            started_at=to_datetime(service.started_at),
+            project=caller.project,
+            projects=sorted(seen | {caller.project}),
+            needs_token=self._needs_token,
+            token=token,
+            verbs=sorted(verb for verb in Verb if principal.may(verb, caller.project)),
+            is_durable=broker.is_durable,
+            problem=broker.health,
+            parts=self._parts,
+            payloads=self._payloads,
+            payload_bytes=SHOWN_BYTES,
+            page_rows=ROWS,
+        )
+
+    async def _answer_session(self, caller: Caller, _: NoParameters) -> Session:
+        return await self.session(caller)

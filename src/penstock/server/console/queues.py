@@ -1,0 +1,411 @@
+"""The pages of queues, subscriptions and topics: tables, one of each with what it holds, and what can be done to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.access import Verb
+from penstock.broker.aio import AsyncBroker
+from penstock.durations import to_datetime
+from penstock.errors import QueueNotFound, SubscriptionNotFound, TopicNotFound
+from penstock.server.console.audit import Audit
+from penstock.server.console.requests import Action, Caller, Confirmation, Named, Nothing, View
+from penstock.server.console.rows import (
+    QueueLine,
+    QueueListing,
+    QueueTable,
+    SubscriptionLine,
+    SubscriptionListing,
+    SubscriptionTable,
+    TopicLine,
+    TopicListing,
+    TopicTable,
+    Why,
+    explained,
+    line,
+    page,
+    queue_value,
+    reasons,
+    topic_line,
+    topic_value,
+)
+from penstock.server.console.sampler import QueueRow, Sampler
+from penstock.wire.reasons import State, advice
+from penstock.wire.results import TopicSettings, Unsettled
+
+T = TypeVar("T")
+
+LOOKED_AT = 1_000
+"""How many of the oldest messages are looked at for who holds what."""
+SHOWN = 20
+
+
+class Waiting(msgspec.Struct):
+    """One of the oldest unsettled messages."""
+
+    message_id: str
+    published_at: datetime
+    key: str
+    attempts: int
+    why: Why
+
+
+class Holder(msgspec.Struct):
+    """A consumer, how many messages it holds, and when the first lease ends. Without a name: all that have none."""
+
+    name: str | None
+    held: int
+    first_deadline_at: datetime | None
+
+
+class Counted(msgspec.Struct, kw_only=True):
+    """Totals since it was created."""
+
+    published: int | None = None
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    ttl_expired: int
+    discarded: int
+    average_wait_seconds: float | None = None
+
+
+class QueueDetail(msgspec.Struct, kw_only=True):
+    """One queue."""
+
+    at: datetime
+    row: QueueLine
+    settings: dict[str, Any]
+    totals: Counted
+    consumers: list[Holder]
+    oldest: list[Waiting]
+    advice: list[str]
+
+
+class SubscriptionDetail(msgspec.Struct, kw_only=True):
+    """One subscription."""
+
+    at: datetime
+    row: SubscriptionLine
+    settings: dict[str, Any]
+    totals: Counted
+    consumers: list[Holder]
+    oldest: list[Waiting]
+    advice: list[str]
+
+
+class TopicDetail(msgspec.Struct, kw_only=True):
+    """One topic."""
+
+    at: datetime
+    row: TopicLine
+    settings: TopicSettings
+    subscriptions: list[SubscriptionLine]
+
+
+class PausedReply(msgspec.Struct):
+    """Whether delivery is paused now."""
+
+    name: str
+    paused: bool
+
+
+class PurgedReply(msgspec.Struct):
+    """How many messages were removed."""
+
+    purged: int
+
+
+class DeletedReply(msgspec.Struct):
+    """What was deleted."""
+
+    deleted: str
+
+
+class QueuePages:
+    """Answers for queues, subscriptions and topics."""
+
+    def __init__(self, aio: AsyncBroker, sampler: Sampler, audit: Audit) -> None:
+        self._aio, self._sampler, self._audit = aio, sampler, audit
+
+    def views(self) -> list[View[Any]]:
+        """What may be asked."""
+        path = "/console/api"
+        return [
+            View("queues", f"{path}/queues", "Queues", QueueTable, self.queues, QueueListing),
+            View("queue", f"{path}/queues/{{name}}", "A queue", Named, self.queue, QueueDetail),
+            View(
+                "subscriptions",
+                f"{path}/subscriptions",
+                "Subscriptions",
+                SubscriptionTable,
+                self.subscriptions,
+                SubscriptionListing,
+            ),
+            View(
+                "subscription", f"{path}/subscriptions/{{name}}", "A subscription", Named, self.subscription, SubscriptionDetail
+            ),
+            View("topics", f"{path}/topics", "Topics", TopicTable, self.topics, TopicListing),
+            View("topic", f"{path}/topics/{{name}}", "A topic", Named, self.topic, TopicDetail),
+        ]
+
+    def actions(self) -> list[Action[Any]]:
+        """What may be done."""
+        path = "/console/api/{}/{{name}}/{}".format
+        return [
+            Action(path("queues", "pause"), "Pause a queue", Nothing, self.pause_queue, PausedReply),
+            Action(path("queues", "resume"), "Resume a queue", Nothing, self.resume_queue, PausedReply),
+            Action(path("queues", "purge"), "Remove what waits in a queue", Confirmation, self.purge_queue, PurgedReply),
+            Action(path("queues", "delete"), "Delete a queue", Confirmation, self.delete_queue, DeletedReply),
+            Action(path("subscriptions", "pause"), "Pause a subscription", Nothing, self.pause_subscription, PausedReply),
+            Action(path("subscriptions", "resume"), "Resume a subscription", Nothing, self.resume_subscription, PausedReply),
+            Action(
+                path("subscriptions", "delete"), "Delete a subscription", Confirmation, self.delete_subscription, DeletedReply
+            ),
+            Action(path("topics", "delete"), "Delete a topic", Confirmation, self.delete_topic, DeletedReply),
+        ]
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def queues(self, caller: Caller, asked: QueueTable) -> QueueListing:
+        """A page of the queues."""
+        rows, now = await self._rows(caller, work_queues=True)
+        matched, shown = page(rows, asked, queue_value(asked.sort, now))
+        why = await reasons(self._aio, shown, now)
+        lines = [QueueLine(**line(row, why.get(row.counters.number), now)) for row in shown]
+        return QueueListing(at=to_datetime(now), total=len(rows), matched=matched, offset=asked.offset, rows=lines)
+
+    async def subscriptions(self, caller: Caller, asked: SubscriptionTable) -> SubscriptionListing:
+        """A page of the subscriptions."""
+        rows, now = await self._rows(caller, work_queues=False)
+        of_topic = [row for row in rows if not asked.topic or self._plain(caller, row.counters.topic) == asked.topic]
+        matched, shown = page(of_topic, asked, queue_value(asked.sort, now))
+        lines = await self._subscription_lines(caller, shown, now)
+        return SubscriptionListing(at=to_datetime(now), total=len(rows), matched=matched, offset=asked.offset, rows=lines)
+
+    async def topics(self, caller: Caller, asked: TopicTable) -> TopicListing:
+        """A page of the topics."""
+        await self._sampler.sample()
+        rows = self._sampler.topic_rows(caller)
+        matched, shown = page(rows, asked, topic_value(asked.sort))
+        at, lines = to_datetime(self._aio.advance()), [topic_line(row) for row in shown]
+        return TopicListing(at=at, total=len(rows), matched=matched, offset=asked.offset, rows=lines)
+
+    async def queue(self, caller: Caller, asked: Named) -> QueueDetail:
+        """One queue."""
+        operations, name = caller.operations, asked.name
+        settings = await operations.get_queue(name)
+        rows, now = await self._rows(caller, work_queues=True)
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            raise QueueNotFound(name)
+        stats, oldest = await operations.queue_stats(name), await operations.explain_queue(name, LOOKED_AT)
+        why = await reasons(self._aio, [row], now)
+        counted = Counted(
+            published=stats.published_total,
+            delivered=stats.consumed_total,
+            acked=stats.acked_total,
+            nacked=stats.nacked_total,
+            expired=stats.expired_total,
+            dead_lettered=stats.dead_lettered_total,
+            ttl_expired=stats.ttl_expired_total,
+            discarded=stats.discarded_total,
+            average_wait_seconds=round(stats.avg_wait_time_ms / 1000, 6) if stats.consumed_total else None,
+        )
+        state = _state(row, counted, stats.oldest_message_age_secs, 0)
+        return QueueDetail(
+            at=to_datetime(now),
+            row=QueueLine(**line(row, why.get(row.counters.number), now)),
+            settings=msgspec.to_builtins(settings),
+            totals=counted,
+            consumers=_holders(oldest),
+            oldest=_waiting(oldest, row, now),
+            advice=[*advice(name, state, oldest, is_queue=True)],
+        )
+
+    async def subscription(self, caller: Caller, asked: Named) -> SubscriptionDetail:
+        """One subscription."""
+        operations, name = caller.operations, asked.name
+        metadata = await operations.get_subscription(name)
+        rows, now = await self._rows(caller, work_queues=False)
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            raise SubscriptionNotFound(name)
+        stats, oldest = await operations.subscription_stats(name), await operations.explain_backlog(name, LOOKED_AT)
+        [shown] = await self._subscription_lines(caller, [row], now)
+        counted = Counted(
+            delivered=stats.delivered_total,
+            acked=stats.acked_total,
+            nacked=stats.nacked_total,
+            expired=stats.expired_total,
+            dead_lettered=stats.dead_lettered_total,
+            ttl_expired=stats.ttl_expired_total,
+            discarded=stats.discarded_total,
+        )
+        state = _state(row, counted, stats.oldest_age_seconds, stats.dead_letter_failures_total)
+        return SubscriptionDetail(
+            at=to_datetime(now),
+            row=shown,
+            settings=msgspec.to_builtins(metadata.options),
+            totals=counted,
+            consumers=_holders(oldest),
+            oldest=_waiting(oldest, row, now),
+            advice=[*advice(name, state, oldest)],
+        )
+
+    async def topic(self, caller: Caller, asked: Named) -> TopicDetail:
+        """One topic."""
+        settings = await caller.operations.get_topic_settings(asked.name)
+        rows, now = await self._rows(caller, work_queues=False)
+        row = next((row for row in self._sampler.topic_rows(caller) if row.name == asked.name), None)
+        if row is None:
+            raise TopicNotFound(asked.name)
+        mine = sorted((one for one in rows if one.counters.stream == row.counters.number), key=lambda one: one.name)
+        lines = await self._subscription_lines(caller, mine, now)
+        return TopicDetail(at=to_datetime(now), row=topic_line(row), settings=settings, subscriptions=lines)
+
+    # ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def pause_queue(self, caller: Caller, path: dict[str, str], _: Nothing) -> PausedReply:
+        """Pause delivery."""
+        await caller.operations.pause_queue(path["name"])
+        return self._changed(PausedReply(path["name"], True))
+
+    async def resume_queue(self, caller: Caller, path: dict[str, str], _: Nothing) -> PausedReply:
+        """Resume delivery."""
+        await caller.operations.resume_queue(path["name"])
+        return self._changed(PausedReply(path["name"], False))
+
+    async def purge_queue(self, caller: Caller, path: dict[str, str], body: Confirmation) -> PurgedReply:
+        """Remove what waits."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="queue")
+        body.check(name)
+        purged = await caller.operations.purge_queue(name)
+        await self._audit.record(caller, "purge_queue", name, purged)
+        return self._changed(PurgedReply(purged))
+
+    async def delete_queue(self, caller: Caller, path: dict[str, str], body: Confirmation) -> DeletedReply:
+        """Delete a queue with everything in it."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="queue")
+        body.check(name)
+        held = await self._held(caller, name, work_queues=True)
+        await caller.operations.delete_queue(name)
+        await self._audit.record(caller, "delete_queue", name, held)
+        return self._changed(DeletedReply(name))
+
+    async def pause_subscription(self, caller: Caller, path: dict[str, str], _: Nothing) -> PausedReply:
+        """Pause delivery."""
+        await caller.operations.pause_subscription(path["name"])
+        return self._changed(PausedReply(path["name"], True))
+
+    async def resume_subscription(self, caller: Caller, path: dict[str, str], _: Nothing) -> PausedReply:
+        """Resume delivery."""
+        await caller.operations.resume_subscription(path["name"])
+        return self._changed(PausedReply(path["name"], False))
+
+    async def delete_subscription(self, caller: Caller, path: dict[str, str], body: Confirmation) -> DeletedReply:
+        """Delete a subscription with everything in it."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="subscription")
+        body.check(name)
+        held = await self._held(caller, name, work_queues=False)
+        await caller.operations.delete_subscription(name)
+        await self._audit.record(caller, "delete_subscription", name, held)
+        return self._changed(DeletedReply(name))
+
+    async def delete_topic(self, caller: Caller, path: dict[str, str], body: Confirmation) -> DeletedReply:
+        """Delete a topic; its subscriptions are detached."""
+        name = path["name"]
+        caller.principal.check(Verb.MANAGE, caller.project, name, kind="topic")
+        body.check(name)
+        await caller.operations.delete_topic(name)
+        await self._audit.record(caller, "delete_topic", name, 1)
+        return self._changed(DeletedReply(name))
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _rows(self, caller: Caller, *, work_queues: bool) -> tuple[list[QueueRow], int]:
+        await self._sampler.sample_ages()
+        return self._sampler.queue_rows(caller, work_queues=work_queues), self._aio.broker.clock.now()
+
+    async def _held(self, caller: Caller, name: str, *, work_queues: bool) -> int:
+        """How many messages are not settled."""
+        self._sampler.invalidate()
+        rows, _ = await self._rows(caller, work_queues=work_queues)
+        return next((row.counters.backlog for row in rows if row.name == name), 0)
+
+    async def _subscription_lines(self, caller: Caller, rows: Sequence[QueueRow], now: int) -> list[SubscriptionLine]:
+        why = await reasons(self._aio, rows, now)
+        metadata = {one.name: one for one in await caller.operations.list_subscriptions()} if rows else {}
+        lines = []
+        for row in rows:
+            found = metadata.get(row.name)
+            lines.append(
+                SubscriptionLine(
+                    **line(row, why.get(row.counters.number), now),
+                    topic=found.topic if found is not None else self._plain(caller, row.counters.topic),
+                    filter=found.options.filter if found is not None else "",
+                    push=None,
+                    ordered=row.counters.is_ordered,
+                    detached=row.counters.is_detached,
+                )
+            )
+        return lines
+
+    def _plain(self, caller: Caller, scoped: str) -> str:
+        project, name = self._sampler.projects_of.split(scoped)
+        return name if project == caller.project else scoped
+
+    def _changed(self, reply: T) -> T:
+        self._sampler.invalidate()
+        return reply
+
+
+def _state(row: QueueRow, counted: Counted, oldest_age: float, unburied: int) -> State:
+    found = row.counters
+    return State(
+        ready=found.ready,
+        delayed=found.delayed,
+        in_flight=found.in_flight,
+        backlog=found.backlog,
+        backlog_bytes=found.size,
+        oldest_age=oldest_age,
+        delivered=counted.delivered,
+        acked=counted.acked,
+        nacked=counted.nacked,
+        expired=counted.expired,
+        dead=counted.dead_lettered,
+        discarded=counted.discarded,
+        unburied=unburied,
+    )
+
+
+def _waiting(oldest: Sequence[Unsettled], row: QueueRow, now: int) -> list[Waiting]:
+    is_taken = bool(row.counters.in_flight or row.out_rate)
+    return [
+        Waiting(
+            one.message_id,
+            one.publish_time,
+            one.ordering_key,
+            one.delivery_attempt,
+            explained(one.message_id, one.explanation, one.consumer, now, is_taken=is_taken),
+        )
+        for one in oldest[:SHOWN]
+    ]
+
+
+def _holders(oldest: Sequence[Unsettled]) -> list[Holder]:
+    held: dict[str | None, list[datetime]] = defaultdict(list)
+    for one in oldest:
+        if one.explanation.reason == "leased" and one.explanation.until is not None:
+            held[one.consumer].append(one.explanation.until)
+    return [Holder(name, len(ends), min(ends)) for name, ends in sorted(held.items(), key=lambda item: -len(item[1]))]

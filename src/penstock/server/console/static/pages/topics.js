@@ -20,7 +20,6 @@ function list(main) {
       { label: "Published", kind: "number", phone: "figure", sort: "published", show: (row) => short(row.published) },
       { label: "Subscriptions", kind: "number", phone: "figure", sort: "subscriptions", show: (row) => ({ key: row.subscriptions, nodes: () => el("a", { href: withQuery({ topic: row.name }, path("subscriptions")) }, count(row.subscriptions)) }) },
       { label: "Retention", kind: "number", show: (row) => (row.retention_seconds ? span(row.retention_seconds * 1000) : "–") },
-      { label: "Schema", kind: "name", show: (row) => row.schema ?? "–" },
       { label: "Created", kind: "whole", show: (row) => ({ key: row.created_at, nodes: () => time(instant(row.created_at)) }) },
     ],
   });

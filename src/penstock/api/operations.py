@@ -21,6 +21,7 @@ from penstock.api.service import Service
 from penstock.broker import backlog, lookup
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumer import AsyncConsumer, Find, Sink
+from penstock.broker.history import EventRow
 from penstock.broker.positions import take_snapshot
 from penstock.broker.publish import originated, publish_async
 from penstock.broker.settlement import ACK, Settlement, new_deadline, settle_of
@@ -282,11 +283,21 @@ class Operations(QueueOperations, SchemaOperations):
         check_text(message_id, "message_id", MAX_MESSAGE_ID)
         if not message_id:
             raise InvalidArgument.of("message_id", message_id, "the id of a message")
-        broker, place = self._aio.broker, parse_message_id(message_id)
-        stream = lookup.find_stream(broker, place[1]) if place is not None else None
-        if stream is not None and not self._may_read(stream):
-            return []  # as for a message that nobody knows: a guessed id must not tell the name of a topic
-        rows = await self._aio.call(broker.history, message_id)
+        if not self.may_trace(parse_message_id(message_id)):
+            return []
+        return self.trace_events(await self._aio.call(self._aio.broker.history, message_id))
+
+    def may_trace(self, place: tuple[int, int, int] | None) -> bool:
+        """Whether the caller may know of the message at a place (publish time, stream, offset).
+
+        If not, the answer is as for a message that nobody knows: a guessed id must not tell the name of a topic.
+        """
+        stream = lookup.find_stream(self._aio.broker, place[1]) if place is not None else None
+        return stream is None or self._may_read(stream)
+
+    def trace_events(self, rows: Sequence[EventRow]) -> list[TraceEvent]:
+        """Events of one message as the caller may see them."""
+        broker = self._aio.broker
         streams = {number: lookup.find_stream(broker, number) for row in rows if (number := row.stream) is not None}
         queues = lookup.queue_names(broker)
         told = []

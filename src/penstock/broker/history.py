@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
+from penstock.durations import SECOND
 from penstock.ids import message_id, parse_message_id
 from penstock.journal.core import events
 from penstock.journal.core.events import Column, Event, Texts, spread
-from penstock.journal.journal import Journal
+from penstock.journal.journal import ReadableJournal
 
 Detail = dict[str, str | list[int] | list[str]]
 """One text for all events of a record, or a number or text for each; an empty one says nothing."""
+
+
+MARGIN = 10 * SECOND
+"""How far before a message's publish time its life is looked for: a clock may have been set back a little."""
 
 
 class EventRow(msgspec.Struct, gc=False):
@@ -144,7 +151,7 @@ def rows(first: int, event: Event, stream_of: Mapping[int, int]) -> Iterator[Eve
         )
 
 
-def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) -> bool:
+def concerns(event: Event, stream: int, offset: int, stream_of: Mapping[int, int]) -> bool:
     """Whether a record may speak of a message; cheaper than its rows."""
     match event:
         case events.Published():
@@ -168,30 +175,105 @@ def concerns(event: Event, stream: int, offset: int, stream_of: dict[int, int]) 
             return False
 
 
-def life(journal: Journal, stream: int, offset: int, stream_of: dict[int, int]) -> list[EventRow]:
-    """The events of one message, oldest first, in the queues that `stream_of` names."""
+def first_event(journal: ReadableJournal, publish_at: int) -> int:
+    """The offset in the event log behind which everything is that happened to a message published then."""
+    earliest, latest = journal.event_range()
+    return earliest + bisect_left(range(earliest, latest), publish_at - MARGIN, key=partial(_happened_at, journal))
+
+
+def _happened_at(journal: ReadableJournal, offset: int) -> int:
+    return next((event.at for _, event in journal.read_events(offset, offset + 1)), 0)
+
+
+def life(journal: ReadableJournal, stream: int, offset: int, stream_of: Mapping[int, int], start: int = 0) -> list[EventRow]:
+    """The events of one message, oldest first, in the queues that `stream_of` names. None of them is before `start`."""
     found: list[EventRow] = []
-    for first, event in journal.read_events(0, journal.event_range()[1]):
+    for first, event in journal.read_events(start, journal.event_range()[1]):
         if concerns(event, stream, offset, stream_of):
             found += [row for row in rows(first, event, stream_of) if row.message_offset == offset and row.stream == stream]
     return found
 
 
-def life_of(journal: Journal, name: str, stream_of: dict[int, int]) -> list[EventRow]:
+def life_of(journal: ReadableJournal, name: str, stream_of: Mapping[int, int]) -> list[EventRow]:
     """The events of the message of an id: the broker's, or the one that the message itself gives to a router."""
     place = parse_message_id(name)
     if place is not None:
-        found = life(journal, place[1], place[2], stream_of)
+        found = life(journal, place[1], place[2], stream_of, first_event(journal, place[0]))
         # The id of another broker may name a place here, too: what is there is somebody else's.
         if any(row.message_id == name for row in found):
             return found
-    found = []
+    found, before = [], []
     for first, event in journal.read_events(0, journal.event_range()[1]):
         if isinstance(event, events.Attempted) and name in event.ids:
             found += [row for row, one in zip(rows(first, event, stream_of), event.ids, strict=True) if one == name]
+        if place is not None and concerns(event, place[1], place[2], stream_of):
+            # The clock was set back since, so that its events stand before those of its time.
+            before += [row for row in rows(first, event, stream_of) if (row.stream, row.message_offset) == place[1:]]
+    if any(row.message_id == name for row in before):
+        return before
     places = {(row.stream, row.message_offset) for row in found}
     stream, offset = places.pop() if len(places) == 1 else (None, None)
     return found if stream is None or offset is None else life(journal, stream, offset, stream_of)
+
+
+class LifeReader:
+    """Reads the life of a message step by step, and goes on where it stopped: what happens later is found by later steps.
+
+    The id is the broker's, which says where to begin, or the one that the message gives itself to a router.
+    """
+
+    def __init__(self, journal: ReadableJournal, name: str) -> None:
+        self._journal, self._name = journal, name
+        self.place = parse_message_id(name)
+        """When it was published, its stream and its offset; None while that is not known."""
+        self.rows: list[EventRow] = []
+        self.start = self.position = journal.event_range()[0] if self.place is None else first_event(journal, self.place[0])
+        """Where reading began, and where it goes on."""
+        self.read_to = 0
+        """When the last event that was read happened."""
+        self._is_from_start = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that is in the log was read."""
+        return self.position >= self._journal.event_range()[1]
+
+    @property
+    def progress(self) -> float:
+        """How much of the log was read, from 0 to 1."""
+        latest = self._journal.event_range()[1]
+        return 1.0 if latest <= self.start else min((self.position - self.start) / (latest - self.start), 1.0)
+
+    def step(self, stream_of: Mapping[int, int], most: int) -> None:
+        """Read about `most` events."""
+        earliest, latest = self._journal.event_range()
+        self.position = max(self.position, earliest)
+        for first, event in self._journal.read_events(self.position, min(self.position + most, latest)):
+            self.position, self.read_to = max(self.position, first + event.count), event.at
+            if self.place is not None:
+                _, stream, offset = self.place
+                if concerns(event, stream, offset, stream_of):
+                    found = rows(first, event, stream_of)
+                    self.rows += [row for row in found if row.message_offset == offset and row.stream == stream]
+            elif isinstance(event, events.Attempted) and self._found_by_router(first, event, stream_of):
+                return  # it begins before this
+        if not self.rows and self.is_complete and self.start > earliest and not self._is_from_start:
+            # The clock was set back since, so that its events stand before those of its time.
+            self._is_from_start, self.start, self.position = True, earliest, earliest
+
+    def _found_by_router(self, first: int, event: events.Attempted, stream_of: Mapping[int, int]) -> bool:
+        """Take what a router tried; whether that tells where the message is, so that its life can be read."""
+        if self._name not in event.ids:
+            return False
+        index = event.ids.index(self._name)
+        stream = stream_of.get(event.queue) if event.queue is not None else None
+        if stream is None or event.offsets is None or event.published is None:
+            self.rows += [row for row, one in zip(rows(first, event, stream_of), event.ids, strict=True) if one == self._name]
+            return False
+        published = spread(event.published, len(event.ids))[index]
+        self.place, self.rows = (published, stream, event.offsets[index]), []
+        self.start = self.position = first_event(self._journal, published)
+        return True
 
 
 MessageEvent = (

@@ -16,7 +16,7 @@ from penstock.errors import CorruptLog
 from penstock.journal.core.checkpoint import QueueImage
 from penstock.journal.core.chunk import Summary
 from penstock.journal.core.ranges import Ranges, subtract
-from penstock.journal.journal import Journal
+from penstock.journal.journal import Journal, ReadableJournal
 from penstock.values.message import Batch, StoredMessage, summarize
 
 READ_AHEAD = 4 * PAGE
@@ -133,7 +133,7 @@ class Window:
             self._pages.pop((stream.number, page), None)
 
 
-def read(journal: Journal, stream: int, start: int, stop: int) -> Iterator[tuple[int, list[StoredMessage]]]:
+def read(journal: ReadableJournal, stream: int, start: int, stop: int) -> Iterator[tuple[int, list[StoredMessage]]]:
     """Runs of messages within a range of offsets."""
     for summary, chunk in journal.read(stream, start, stop):
         messages = chunk.messages(summary.published_at)

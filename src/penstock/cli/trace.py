@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,10 @@ from penstock.cli.command import Parser
 from penstock.cli.output import say, say_json, table
 from penstock.cli.session import add_target
 from penstock.cli.session import run as run_with_client
-from penstock.durations import SECOND
 from penstock.errors import MessageNotFound, NotFound
 from penstock.ids import parse_message_id
 from penstock.values.wording import moment, printable, span
-from penstock.wire.reasons import ended_by, kept_by
+from penstock.wire.reasons import details, ended_by, kept_by
 
 if TYPE_CHECKING:
     from penstock.client.pubsub import PubSub
@@ -92,22 +91,11 @@ def timeline(events: Sequence[TraceEvent]) -> list[list[str]]:
                 one.subscription or "-",
                 "-" if one.attempt is None else str(one.attempt),
                 one.consumer or "-",
-                ", ".join(_details(one)),
+                ", ".join(details(one)),
             ]
         )
         before = one.at
     return rows
-
-
-def _details(event: TraceEvent) -> Iterator[str]:
-    """What more is known. An instant is told by how long after the event it is."""
-    for key, value in event.detail.items():
-        if key == "duration" and value.isdecimal():
-            yield f"took {span(int(value) / SECOND)}"
-        elif key not in {"deadline", "due"}:
-            yield f"{key}: {value}"
-        elif (later := (datetime.fromisoformat(value) - event.at).total_seconds()) > 0:
-            yield f"{'for' if key == 'deadline' else 'again after'} {span(later)}"
 
 
 async def _states(pubsub: PubSub, message_id: str, events: Sequence[TraceEvent]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from penstock.durations import SECOND
 from penstock.values.subscription import Explanation
 from penstock.values.wording import moment, printable, span
 from penstock.wire.results import TraceEvent, Unsettled
@@ -90,6 +91,17 @@ def _reason(detail: dict[str, str]) -> str:
     error = f" ({detail['error']})" if detail.get("error") else ""
     reason = detail.get("reason", "?")
     return died_of(reason) + error
+
+
+def details(event: TraceEvent) -> Iterator[str]:
+    """What more is known. An instant is told by how long after the event it is."""
+    for key, value in event.detail.items():
+        if key == "duration" and value.isdecimal():
+            yield f"took {span(int(value) / SECOND)}"
+        elif key not in {"deadline", "due"}:
+            yield f"{key}: {value}"
+        elif (later := (datetime.fromisoformat(value) - event.at).total_seconds()) > 0:
+            yield f"{'for' if key == 'deadline' else 'again after'} {span(later)}"
 
 
 def died_of(reason: str) -> str:

@@ -115,7 +115,8 @@ def test_a_dead_letter_is_inspected_and_redriven(devtools: str, shop: ShopServer
             await shows(page, "1 of 1 moved")
 
             await press(page, "Redrive…")
-            await page.until("document.querySelector('dialog input[value=all]')?.click() ?? document.querySelector('dialog')")
+            await page.until("document.querySelector('dialog input[value=all]')")
+            await page.run("document.querySelector('dialog input[value=all]').click()")
             await press(page, "Redrive")
             await eventually(lambda: queues.stats("letters").depth == 3)
             assert page.problems == []
@@ -300,7 +301,7 @@ def test_a_server_that_is_gone_leaves_the_last_data_and_is_found_again(devtools:
                 await shows(page, "kept")
                 server = await asyncio.to_thread(LocalServer(port=port, data_dir=tmp_path).start)
                 QueueManager(broker=server.broker).create("new")
-                await page.until("document.querySelector('#bar button')?.click() ?? document.querySelector('#bar').hidden")
+                await page.run("document.querySelector('#bar button')?.click()")
                 await shows(page, "new")
         finally:
             await asyncio.to_thread(server.stop)
@@ -323,7 +324,7 @@ def test_a_token_is_asked_for_and_what_it_lacks_is_named(devtools: str, tmp_path
                 await press(page, "Open the console")
                 await shows(page, "The oldest messages")
                 button = "[...document.querySelectorAll('main button')].find((one) => one.textContent.startsWith('Pause'))"
-                assert await page.run(f"{button}.disabled")
+                await page.until(f"{button}?.disabled")
                 assert await page.run(f"{button}.title") == "Your token lacks the verb manage"
                 assert await findings(page) == []
 

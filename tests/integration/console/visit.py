@@ -42,7 +42,7 @@ async def press(page: Page, name: str) -> None:
         "[...document.querySelectorAll('main button, main a, dialog button, .menu button')].find((one) => !one.disabled"
         f" && ((one.getAttribute('aria-label') ?? one.textContent).trim() === {json.dumps(name)}))"
     )
-    await page.until(f"{find}?.click() ?? {find} !== undefined")
+    await page.until(f"(() => {{ const one = {find}; one?.click(); return one !== undefined; }})()")
 
 
 async def open_page(page: Page, address: str) -> None:

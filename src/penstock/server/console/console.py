@@ -18,14 +18,14 @@ from penstock.http.routes import Handler
 from penstock.server.console.audit import Audit
 from penstock.server.console.files import Files
 from penstock.server.console.live import Live
+from penstock.server.console.messages import MessagePages
 from penstock.server.console.overview import OverviewPage
+from penstock.server.console.payloads import SHOWN_BYTES, Payloads
 from penstock.server.console.queues import QueuePages
 from penstock.server.console.requests import ROWS, Action, Caller, NoParameters, View
 from penstock.server.console.sampler import Sampler
+from penstock.server.console.streams import StreamPages
 from penstock.values.projects import check_project
-
-SHOWN_BYTES = 64 * 1024
-"""How much of a payload is shown."""
 
 
 class TokenInfo(msgspec.Struct):
@@ -91,9 +91,17 @@ class Console:
             open_breakers=open_breakers,
         )
         queues = QueuePages(aio, self._sampler, audit)
+        self._streams = streams = StreamPages(aio, projects, Payloads(payloads))
+        messages = MessagePages(aio, streams)
         session = View("session", "/console/api/session", "Who calls", NoParameters, self._answer_session, Session, None)
-        self._views: list[View[Any]] = [session, *overview.views(), *queues.views()]
-        self._actions: list[Action[Any]] = [*queues.actions()]
+        self._views: list[View[Any]] = [
+            session,
+            *overview.views(),
+            *queues.views(),
+            *streams.views(),
+            *messages.views(),
+        ]
+        self._actions: list[Action[Any]] = [*queues.actions(), *streams.actions()]
         self._live = Live(self._views, self.caller, session=self.session, pulse=overview.pulse, now=self._broker.clock.now)
 
     @property
@@ -106,6 +114,7 @@ class Console:
         return [
             *self._files.routes(),
             self._live.route(),
+            self._streams.download(self.caller),
             *(view.route(self.caller) for view in self._views),
             *(action.route(self.caller) for action in self._actions),
         ]

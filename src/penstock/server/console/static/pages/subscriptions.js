@@ -10,7 +10,7 @@ export const mount = (main, context) => (context.parts.length ? one(main, "subsc
 
 function parts({ row, position }) {
   return [{ key: "position", shows: JSON.stringify([row.topic, row.filter, row.push, row.detached, position]), make: () => el("section", { class: "card" }, el("header", {}, el("h2", {}, "Position")), el("div", { class: "body" },
-    el("dl", { class: "facts" }, ...[["Topic", el("a", { href: path("topics", row.topic) }, row.topic)], ["Settled to offset", count(position.settled_to)], ["End of the topic", count(position.latest)], ["Behind", count(position.latest - position.settled_to)], ["Filter", row.filter ? el("code", {}, row.filter) : "none"], ["Push to", row.push ?? "nobody: consumers pull"], ["Ordered", row.ordered ? "yes" : "no"]].flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    el("dl", { class: "facts" }, ...[["Topic", el("a", { href: path("topics", row.topic) }, row.topic)], ["Settled to offset", count(position?.settled_to)], ["End of the topic", count(position?.latest)], ["Behind", position ? count(position.latest - position.settled_to) : "–"], ["Filter", row.filter ? el("code", {}, row.filter) : "none"], ["Push to", row.push ?? "nobody: consumers pull"], ["Ordered", row.ordered ? "yes" : "no"]].flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("div", { class: "head" }, actionButton("Seek…", "manage", () => seek(row.name)), actionButton("Take snapshot…", "manage", () => snapshot(row.name))))) }];
 }
 

@@ -20,7 +20,6 @@ function list(main) {
       { label: "Published", kind: "number", phone: "figure", sort: "published", show: (row) => short(row.published) },
       { label: "Subscriptions", kind: "number", phone: "figure", sort: "subscriptions", show: (row) => ({ key: row.subscriptions, nodes: () => el("a", { href: withQuery({ topic: row.name }, path("subscriptions")) }, count(row.subscriptions)) }) },
       { label: "Retention", kind: "number", show: (row) => (row.retention_seconds ? span(row.retention_seconds * 1000) : "–") },
-      { label: "Schema", kind: "name", show: (row) => row.schema ?? "–" },
       { label: "Created", kind: "whole", show: (row) => ({ key: row.created_at, nodes: () => time(instant(row.created_at)) }) },
     ],
   });
@@ -52,7 +51,7 @@ function one(main, name) {
     tabs.replaceChildren(...Object.entries(all).map(([key, text]) => el("a", { href: withQuery({ tab: key === "browse" ? null : key }, path("topics", name)), "aria-current": key === tab ? "page" : null }, text)));
     let update = () => {};
     if (tab === "consumers") {
-      const table = new Table({ label: `Subscriptions of ${name}`, key: (row) => row.name, columns: columns("subscriptions").filter((column) => column && column.label !== "Topic").map((column) => ({ ...column, sort: null })), none: empty("Nobody receives what is published here.", command(`penstock subscription create billing --topic ${quote(name)}`)) });
+      const table = new Table({ label: `Subscriptions of ${name}`, key: (row) => row.name, columns: columns("subscriptions").map((column) => ({ ...column, sort: null })), none: empty("Nobody receives what is published here.", command(`penstock subscription create billing --topic ${quote(name)}`)) });
       place.replaceChildren(el("section", { class: "card" }, table.node));
       update = (data) => { remember("subscriptions", data.subscriptions); table.update(data.subscriptions); };
     } else if (tab === "settings") {

@@ -43,7 +43,7 @@ def test_the_hubs_page_does_what_it_shows(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_the_pages_scripts_show_messages_in_a_browser(subtests: pytest.Subtests) -> None:
-    anonymous, named = [block.text for block in blocks(GUIDE) if block.language == "javascript"]
+    anonymous, named = [block.text for block in blocks(GUIDE) if "new WebSocket(" in block.text]
 
     async def main(devtools: str, url: str, script: str, actor: str) -> object:
         joined = asyncio.Event()

@@ -154,7 +154,7 @@ class QueueManager(InProcessApi):
         message = NewMessage(payload, priority, ttl, headers, max_retries, delay, deliver_at, producer_id, sequence)
         broker = self.broker
         now = broker.clock.now()
-        batch = accept([message], self._config(broker.catalog.work_queue(queue).spec), now)
+        batch = accept([message], self._config(lookup.work_queue_spec(broker, queue)), now)
         placed = broker.publish(Catalog.work_stream, queue, batch, now)
         return PublishResult(placed.message_ids()[0], placed.position)
 
@@ -172,7 +172,7 @@ class QueueManager(InProcessApi):
         for index, message in enumerate(messages):
             if not isinstance(message, NewMessage):
                 raise InvalidArgument.of(f"messages[{index}]", message, "a NewMessage")
-        return accept(messages, self._config(self.broker.catalog.work_queue(queue).spec), now)
+        return accept(messages, self._config(lookup.work_queue_spec(self.broker, queue)), now)
 
     def consume(
         self,

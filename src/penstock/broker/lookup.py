@@ -69,6 +69,14 @@ def work_queue(broker: Broker, name: str) -> QueueDescription:
         return broker.catalog.work_queue(name).description
 
 
+def work_queue_spec(broker: Broker, name: str) -> str:
+    """What a work queue was created with, as it is stored; QueueNotFound when there is none.
+
+    Without the lock: it is one look into a dictionary, for every message that is published.
+    """
+    return broker.catalog.work_queue(name).spec
+
+
 def find_work_queue(broker: Broker, name: str) -> QueueDescription | None:
     """The work queue of that name, or None."""
     with broker.lock:

@@ -111,7 +111,7 @@ def documented(
 
 
 def page(package: str, name: str) -> tuple[bytes, dict[str, str]]:
-    """A page that lies in a package, and headers that let it run its own script and nothing else."""
+    """A page that lies in a package, and headers that let it run its own scripts, in it or of this server, and nothing else."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     policy = [
         "default-src 'none'",
@@ -126,7 +126,8 @@ def page(package: str, name: str) -> tuple[bytes, dict[str, str]]:
             f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
             for body in re.findall(f"<{element}>(.*?)</{element}>", text, re.DOTALL)
         ]
-        policy.append(" ".join([directive, *hashes]))
+        own = ["'self'"] if re.search(f'<{element} [^>]*src="/', text) else []
+        policy.append(" ".join([directive, *own, *hashes]))
     headers = {
         "Content-Security-Policy": "; ".join(policy),
         "X-Content-Type-Options": "nosniff",

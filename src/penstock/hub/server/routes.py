@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from importlib import resources
 from typing import Any, get_args
 
 import msgspec
@@ -72,6 +73,7 @@ A client says `hub:connect` first, with its token in it where one is asked for, 
 publish to topics, and send to other actors. `/asyncapi.json` describes every message.
 """
 _TAGS = ("hub",)
+_PACKAGE = "penstock.hub.server"
 
 
 class HubServer:
@@ -100,7 +102,7 @@ class HubServer:
         return [
             Route("GET", PATH, self.handle, connect, is_open=True, origins=self._origins),
             Route("GET", "/asyncapi.json", self.describe, describe, is_open=True, is_page=True),
-            _page(),
+            *_page(),
         ]
 
     async def handle(self, request: Request) -> web.StreamResponse:
@@ -148,13 +150,28 @@ class HubServer:
         return hub_samples(self._service.hub, self._service.feed, refused=self._refused)
 
 
-def _page() -> Route:
-    text, policy = page("penstock.hub.server", "page.html")
+def _page() -> list[Route]:
+    """The page to try the hub, its script, and the JavaScript client that it imports, which other pages may import too."""
+    text, policy = page(_PACKAGE, "page.html")
 
     async def show(_: Request) -> web.StreamResponse:
         return web.Response(body=text, content_type="text/html", charset="utf-8", headers=policy)
 
     replies = {200: Reply("A page.", {"type": "string"}, "text/html")}
-    return Route(
-        "GET", "/hub", show, Operation("The hub, to try in a browser", "", _TAGS, replies=replies), is_open=True, is_page=True
-    )
+    about = Operation("The hub, to try in a browser", "", _TAGS, replies=replies)
+    return [
+        Route("GET", "/hub", show, about, is_open=True, is_page=True),
+        _script("page.js", "The script of the page /hub"),
+        _script("client.js", "The JavaScript client of the hub, an ES module"),
+    ]
+
+
+def _script(name: str, summary: str) -> Route:
+    text = resources.files(_PACKAGE).joinpath(name).read_bytes()
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
+
+    async def send(_: Request) -> web.StreamResponse:
+        return web.Response(body=text, content_type="text/javascript", charset="utf-8", headers=headers)
+
+    replies = {200: Reply("An ES module.", {"type": "string"}, "text/javascript")}
+    return Route("GET", f"/hub/{name}", send, Operation(summary, "", _TAGS, replies=replies), is_open=True, is_page=True)

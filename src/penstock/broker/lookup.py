@@ -69,7 +69,7 @@ def work_queue(broker: Broker, name: str) -> QueueDescription:
         return broker.catalog.work_queue(name).description
 
 
-def work_queue_spec(broker: Broker, name: str) -> str:
+def work_queue_spec(broker: Broker, name: str) -> bytes:
     """What a work queue was created with, as it is stored; QueueNotFound when there is none.
 
     Without the lock: it is one look into a dictionary, for every message that is published.

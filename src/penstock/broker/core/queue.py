@@ -171,20 +171,19 @@ class Queue(QueueState):
             if start < stop:
                 messages = self._pages.span(start, stop)
                 found = len(messages)
-                is_absent = found < stop - start
-                if is_bounded:
+                if is_bounded or found < stop - start:
                     total = sum([message.size for message in messages])
                     if (max_bytes is None or total <= max_bytes) and (budget is None or total < budget):
                         max_bytes = None if max_bytes is None else max_bytes - total
                         budget = None if budget is None else budget - total
                     else:
                         messages, max_bytes, budget = _limited(messages, max_bytes, budget, not granted)
-                if len(messages) < found:
-                    want = len(messages)
-                elif is_absent:
-                    self.absent = start + found
-                if len(messages) < stop - start:
-                    level.add(start + len(messages), stop)
+                    if len(messages) < found:
+                        want = len(messages)
+                    elif found < stop - start:
+                        self.absent = start + found
+                    if len(messages) < stop - start:
+                        level.add(start + len(messages), stop)
             else:
                 start = level.first()
                 message = self._pages.get(start)

@@ -20,16 +20,16 @@ from penstock.broker.keyed_threads import Call
 from penstock.broker.topic_rules import MAX_WAIT, Passed
 from penstock.broker.writer import Placement, Ticket
 from penstock.errors import BrokerClosed, FailedPrecondition, PenstockError
-from penstock.values.message import NO_LIMITS, Batch, Message, PublishLimits, accept, check_producer, summarize
+from penstock.values.message import Batch, Message, accept, check_producer, summarize
 
 Find = Callable[[Catalog, str], Stream]
 """What finds a stream by its name, such as `Catalog.topic`."""
 
 
-def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message], limits: PublishLimits = NO_LIMITS) -> Placement:
+def publish(broker: Broker, find: Find, name: str, messages: Sequence[Message]) -> Placement:
     """Publish messages, all or none; returns where they are when they are safe. Blocks."""
     now = broker.clock.now()
-    batch = accept(messages, now, limits)
+    batch = accept(messages, now)
     if now >= broker.next_due:
         broker.catch_up()
     lock = broker.lock
@@ -59,20 +59,18 @@ async def publish_async(
     find: Find,
     name: str,
     messages: Sequence[Message] | Batch,
-    limits: PublishLimits = NO_LIMITS,
     *,
     origin: tuple[str, int] | None = None,
-    request_bytes: int = 0,
 ) -> Placement:
     """The same for an event loop, which is not blocked. `origin` makes a repeat of the request add nothing.
 
-    A batch is taken as it is: the client of this process has checked each message where it was published.
+    A batch is taken as it is: `accept_typed` has checked it, or a client of this process where it was published.
     """
     broker, now = aio.broker, aio.advance()
     if isinstance(messages, Batch):
         batch = messages
     else:
-        batch = accept(messages, now, limits, request_bytes)
+        batch = accept(messages, now)
         if origin is not None:
             originated(batch, origin)
     call, lock = None, broker.lock

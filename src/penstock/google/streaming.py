@@ -225,26 +225,28 @@ class _Stream:
     async def _apply(self, change: StreamChange) -> None:
         if change.ack_deadline is not None:
             self._consumer.ack_deadline = change.ack_deadline
-        answer = messages.StreamingPullResponse()
+        confirmed = messages.StreamingPullResponse()
         is_exact = False
         if change.ack_ids:
             ack_ids = list(change.ack_ids)
             settled = self._subscriber.settle_now(self._key, ack_ids, ACK)
             is_exact = settled.queue.policy.exactly_once
-            failed = self._subscriber.confirmed(settled.queue, ack_ids, settled.failed)
-            answer.acknowledge_confirmation.ack_ids.extend(_without(ack_ids, failed))
-            answer.acknowledge_confirmation.invalid_ack_ids.extend(failed)
+            if is_exact:
+                failed = self._subscriber.confirmed(settled.queue, ack_ids, settled.failed)
+                confirmed.acknowledge_confirmation.ack_ids.extend(_without(ack_ids, failed))
+                confirmed.acknowledge_confirmation.invalid_ack_ids.extend(failed)
         by_span: dict[int, list[str]] = {}
         for ack_id, span in change.deadlines:
             by_span.setdefault(span, []).append(ack_id)
         for span, ack_ids in by_span.items():
             settled = self._subscriber.settle_now(self._key, ack_ids, new_deadline(span))
             is_exact = settled.queue.policy.exactly_once
-            answer.modify_ack_deadline_confirmation.ack_ids.extend(_without(ack_ids, settled.failed))
-            answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(settled.failed)
+            if is_exact:
+                confirmed.modify_ack_deadline_confirmation.ack_ids.extend(_without(ack_ids, settled.failed))
+                confirmed.modify_ack_deadline_confirmation.invalid_ack_ids.extend(settled.failed)
         if is_exact:
             await self._aio.durable()
-            self._answer(answer)
+            self._answer(confirmed)
 
     def _answer(self, answer: Any) -> None:
         self._answers.append(answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -128,19 +129,12 @@ def joined(batches: list[Batch]) -> Batch:
     )
 
 
-def accept(  # one loop on the hottest path, inlined on purpose
-    messages: Sequence[Message], now: int, limits: PublishLimits = NO_LIMITS, request_bytes: int = 0
-) -> Batch:
-    """Check every message and turn them into what the log keeps; the first bad one refuses them all.
-
-    Nothing else checks what is published to a topic. `request_bytes`: see `PublishLimits.max_request_bytes`.
-    """
+def accept(messages: Sequence[Message], now: int) -> Batch:  # one loop on the hottest path, inlined on purpose
+    """Check every message and turn them into what the log keeps; the first bad one refuses them all."""
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
         raise InvalidArgument("messages is empty, wanted at least one message")
-    if limits is not NO_LIMITS:
-        _check_request(messages, limits, request_bytes)
     stored: list[StoredMessage] = []
     total, plain, keyed = 0, True, False
     unusual: list[int] = []
@@ -154,21 +148,18 @@ def accept(  # one loop on the hottest path, inlined on purpose
         size = len(data)
         given, attributes = message.attributes, None
         if given:
-            attributes, extra = check_attributes(given, f"messages[{index}].attributes", limits)
+            attributes, extra = check_attributes(given, f"messages[{index}].attributes")
             size += extra
         elif type(given) is not dict and (not isinstance(given, Mapping) or given != {}):
             raise InvalidArgument.of(f"messages[{index}].attributes", given, "a mapping of str to str")
         elif not size:
-            raise InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
+            raise _empty(index)
         key = message.ordering_key
         if key != "":
             size += check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
             key, keyed = plain_text(key), True
         if size > MAX_MESSAGE_BYTES:
-            raise InvalidArgument(
-                f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
-                hint="store large bodies elsewhere and send a reference",
-            )
+            raise _too_large(index, size)
         priority = message.priority
         if priority is not DEFAULT_PRIORITY:  # the number itself, as most have: nothing to check, nothing to compare
             priority = check_priority(priority)
@@ -195,8 +186,18 @@ def _common_priority(unusual: list[int], count: int) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _check_request(messages: Sequence[Message], limits: PublishLimits, request_bytes: int) -> None:
-    """Check what an API limits of a request as a whole."""
+class TypedMessage(Protocol):
+    """A message of a protocol whose parser has checked the types of its fields, and which has no others, such as Google's."""
+
+    data: bytes
+    attributes: Mapping[str, str]
+    ordering_key: str
+
+
+def accept_typed(messages: Sequence[TypedMessage], now: int, limits: PublishLimits, request_bytes: int) -> Batch:
+    """`accept` for such messages, within the limits of their API. `request_bytes`: see `PublishLimits.max_request_bytes`."""
+    if not messages:
+        raise InvalidArgument("messages is empty, wanted at least one message")
     if limits.max_messages is not None and len(messages) > limits.max_messages:
         raise InvalidArgument(f"messages has {len(messages)} entries, expected 1 to {limits.max_messages}")
     if limits.max_request_bytes is not None and request_bytes > limits.max_request_bytes:
@@ -204,15 +205,43 @@ def _check_request(messages: Sequence[Message], limits: PublishLimits, request_b
             f"the request is {request_bytes} bytes long, expected at most {limits.max_request_bytes}",
             hint="publish in smaller batches, or store large bodies elsewhere and send a reference",
         )
-    if limits.one_key and len({message.ordering_key for message in messages}) > 1:
-        key = messages[0].ordering_key
-        for index, message in enumerate(messages):
-            if message.ordering_key != key:
+    stored: list[StoredMessage] = []
+    total, length, last, keyed = 0, 0, "", False
+    for index, message in enumerate(messages):
+        # Each field once: a look at a field of a protobuf message makes an object.
+        data, given, key = message.data, message.attributes, message.ordering_key
+        if key != last:
+            if index and limits.one_key:
                 raise FailedPrecondition(
-                    f"messages[{index}].ordering_key is {message.ordering_key[:80]!r} and messages[0].ordering_key is "
-                    f"{key[:80]!r}, expected one ordering key, or none, for all messages of a request",
+                    f"messages[{index}].ordering_key is {key[:80]!r} and messages[0].ordering_key is {last[:80]!r}, "
+                    "expected one ordering key, or none, for all messages of a request",
                     hint="publish each ordering key in requests of its own",
                 )
+            length = check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
+            last, keyed = key, True
+        size = len(data) + length
+        attributes = None
+        if given:
+            attributes, extra = check_attributes(dict(given), f"messages[{index}].attributes", limits)
+            size += extra
+        elif not data:
+            raise _empty(index)
+        if size > MAX_MESSAGE_BYTES:
+            raise _too_large(index, size)
+        total += size
+        stored.append(StoredMessage(now, data, attributes, key, DEFAULT_PRIORITY, size))
+    return Batch(stored, total, DEFAULT_PRIORITY, keyed)
+
+
+def _empty(index: int) -> InvalidArgument:
+    return InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
+
+
+def _too_large(index: int, size: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
+        hint="store large bodies elsewhere and send a reference",
+    )
 
 
 def check_attributes(attributes: object, name: str, limits: PublishLimits = NO_LIMITS) -> tuple[dict[str, str], int]:

@@ -174,7 +174,7 @@ def test_what_is_published_arrives_as_it_was_typed(devtools: str, shop: ShopServ
             await shows(page, "Publish to typed")
             await page.type("textarea[name=text]", numbers)
             await page.type("textarea[name=attributes]", "tenant=eu")
-            await press(page, "Publish")
+            await press(page, "Publish message")
             await shows(page, "Published:")
             message = queues.peek("typed")
             assert message is not None
@@ -261,7 +261,7 @@ def test_the_keyboard_is_enough(devtools: str, shop: ShopServer) -> None:
             await shows(page, "Needs attention")
             for key in ("g", "q"):
                 await page.press(key, code=ord(key.upper()))
-            await page.until("location.pathname === '/console/queues'")
+            await page.until("document.querySelector('main').dataset.shows === '/console/queues'")
             await shows(page, "thumbnails")
             await page.press("j", code=74)
             first = await page.until("document.activeElement.closest('tbody tr') && document.activeElement.textContent")

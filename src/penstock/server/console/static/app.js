@@ -183,7 +183,7 @@ export function navigate(url, { isReplaced = false } = {}) {
 async function route(isForced = false) {
   const [, first, ...all] = location.pathname.split("/"), [name = "overview", ...parts] = first === "console" ? all.filter(Boolean).map(decodeURIComponent) : [];
   const query = new URLSearchParams(location.search), isSame = !isForced && current.page === name && current.parts.join("/") === parts.join("/");
-  if (isSame && current.query) { current.query(query); showFrame(); return; }
+  if (isSame && current.query) { current.query(query); showFrame(); byId("main").dataset.shows = location.pathname + location.search; return; }
   if (!session) { current.isWaiting = true; return; }
   current.unmount?.();
   closeAll();
@@ -191,15 +191,18 @@ async function route(isForced = false) {
   const mine = (current = { page: name, parts, unmount: null, query: null });
   showFrame();
   const main = byId("main");
+  main.dataset.shows = "";
   let page;
   try {
     page = name in PAGES || name === "message" ? await import(`./pages/${name}.js`) : null;
   } catch { page = undefined; }
   if (mine !== current) return;
   if (!page) {
+    main.dataset.shows = location.pathname + location.search;
     main.replaceChildren(empty(page === null ? "There is no such page." : "This page could not be loaded. Is the server there?", el("a", { class: "button", href: path() }, "Overview")));
     return;
   }
+  main.dataset.shows = location.pathname + location.search;
   setTitle(parts[0] ?? PAGES[name]?.[0] ?? name);
   const mounted = page.mount(main, { parts, query, session });
   mine.unmount = mounted?.unmount ?? mounted;

@@ -19,7 +19,7 @@ export function why(reason) {
   if (!reason) return { key: "", nodes: () => null };
   // An instant in the words is shown as a countdown instead.
   const text = reason.until_at ? reason.text.replace(/ until .*$/, "") : reason.text;
-  return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, text, reason.until_at && [", until ", time(instant(reason.until_at))]), reason.by && [" ", messageLink(reason.by, 12)]].flat() };
+  return { key: `${text} ${reason.until_at} ${reason.message_id}`, nodes: () => [el("a", { class: "why", href: path("message", reason.message_id), title: "Open this message" }, text, reason.until_at && [reason.reason === "leased" ? ", lease ends " : ", due ", time(instant(reason.until_at))]), reason.by && [" ", messageLink(reason.by, 12)]].flat() };
 }
 
 /** Remember the rates of a snapshot: the sparklines are made of them. */

@@ -79,7 +79,7 @@ function showLanes(place, data, now) {
     const title = [el("a", { href: path(lane.kind === "queue" ? "queues" : "subscriptions", lane.name) }, el("b", {}, lane.name)), el("span", { class: "lane-state" }), el("span", { class: "when" })];
     return lane.is_ended && !isAll && open.length > 0 ? el("details", { class: "lane" }, el("summary", {}, ...title), el("div", { class: "lane-bar" })) : el("div", { class: "lane" }, el("header", {}, ...title), el("div", { class: "lane-bar" }));
   }, (node, lane) => {
-    setContent(node.querySelector(".lane-state"), `${lane.state} ${lane.text}`, () => [state(GLYPHS[lane.state] ?? "idle", lane.state), el("span", { class: "soft small" }, ` ${lane.text}`)]);
+    setContent(node.querySelector(".lane-state"), `${lane.state} ${lane.text}`, () => [state(GLYPHS[lane.state] ?? "idle", lane.state), el("span", { class: "soft small" }, ` ${lane.text.replace(/^\w+: /, "")}`)]);
     setText(node.querySelector(".when"), lane.attempts ? plural(lane.attempts, "attempt") : "");
     setContent(node.querySelector(".lane-bar"), lane.is_ended ? JSON.stringify([lane, data.lanes.length, width]) : `${JSON.stringify(lane)} ${Math.floor(now / 1000)} ${width}`, () => (lane.segments.length ? drawBar(lane, axis, width, now) : null));
   });

@@ -560,7 +560,7 @@ export class HubClient {
     if (this.#connection !== connection) return;
     connection.isReady = this.#wasReady = true;
     connection.readyAt = Date.now();
-    const guard = (error) => this.#lost(connection, error.code === "closed" ? error : this.#unreachable(error.message));
+    const guard = (error) => this.#lost(connection, this.#unreachable(error.message));
     connection.beat = setInterval(() => this.#askNow("hub:heartbeat", {}).catch(guard), Math.min(HEARTBEAT, connected.heartbeatInterval ?? HEARTBEAT));
     connection.renewal = setInterval(async () => {
       try {

@@ -119,7 +119,7 @@ def test_the_client_in_node(control: tuple[Control, str]) -> None:
     with (
         LocalServer(hub_history=("chat",)) as server,
         LocalServer(hub_jwt_secret_file=desk.secret, insecure=True, clock=desk.clock) as guarded,
-        LocalServer(hub_rate_limit=500, hub_rate_burst=300) as limited,
+        LocalServer(hub_rate_limit=100, hub_rate_burst=100) as limited,
     ):
         places = {"SERVER": server.url, "GUARDED": guarded.url, "LIMITED": limited.url, "KILLED": desk.killed.url}
         output = run("node", "--test", "--test-reporter=tap", SCRIPT, cwd=ROOT, CONTROL=url, NODE_MODULES=str(modules), **places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -75,12 +75,12 @@ class MessageQueue(InProcessApi):
         if metadata is not None and not isinstance(metadata, TopicMetadata):
             raise InvalidArgument.of("metadata", metadata, "a TopicMetadata or None")
         created = instant(metadata.created, "metadata.created") if metadata is not None else None
-        self._change(lambda catalog, now: catalog.create_topic(name, now, created))
+        self.broker.change(lambda catalog, now: catalog.create_topic(name, now, created))
 
     def unregister_topic(self, topic_name: str) -> None:
         """Delete a topic. Its subscriptions stay, detached: empty, and never fed again."""
         check_name(topic_name, "topic_name")
-        self._change(lambda catalog, now: catalog.delete_topic(topic_name, now))
+        self.broker.change(lambda catalog, now: catalog.delete_topic(topic_name, now))
 
     def topic_exists(self, topic_name: str) -> bool:
         """Whether there is a topic of that name."""
@@ -100,7 +100,7 @@ class MessageQueue(InProcessApi):
         name = check_name(subscription_name, "subscription_name")
         topic = check_name(topic_name, "topic_name")
         policy, spec = subscription_settings(topic, options, durable=self.broker.is_durable)
-        self._change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
+        self.broker.change(lambda catalog, now: catalog.create_subscription(name, topic, policy, spec, now))
 
     def update_subscription(self, subscription_name: str, **changes: Any) -> None:
         """Change options of `SubscriptionOptions` by name; what is not named stays. Leases keep their deadlines.
@@ -120,11 +120,11 @@ class MessageQueue(InProcessApi):
             policy, stored = subscription_settings(spec.topic, options, durable=self.broker.is_durable)
             return catalog.update_queue(queue, policy, stored, now)
 
-        self._change(update)
+        self.broker.change(update)
 
     def unregister_subscription(self, subscription_name: str) -> None:
         """Delete a subscription with everything that waits or is leased in it."""
-        self._change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
+        self.broker.change(lambda catalog, now: catalog.delete_queue(catalog.subscription(subscription_name), now))
 
     def subscription_exists(self, subscription_name: str) -> bool:
         """Whether there is a subscription of that name."""
@@ -211,19 +211,19 @@ class MessageQueue(InProcessApi):
     def create_snapshot(self, name: str, subscription: str) -> None:
         """Keep a subscription's position under a name; `seek` to it makes available what was unsettled then or came since."""
         name = check_name(name, "name")
-        self._change(lambda catalog, now: take_snapshot(catalog, name, subscription, now))
+        self.broker.change(lambda catalog, now: take_snapshot(catalog, name, subscription, now))
 
     def delete_snapshot(self, name: str) -> None:
         """Forget a snapshot."""
-        self._change(lambda catalog, now: catalog.delete_snapshot(name, now))
+        self.broker.change(lambda catalog, now: catalog.delete_snapshot(name, now))
 
     def pause(self, subscription: str) -> None:
         """Hand out nothing until `resume`; leases, deadlines and publishing go on."""
-        self._change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
+        self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(True, now))
 
     def resume(self, subscription: str) -> None:
         """Hand out again."""
-        self._change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
+        self.broker.change(lambda catalog, now: catalog.subscription(subscription).pause(False, now))
 
     def peek(self, subscription: str, max_messages: int = 1) -> list[ReceivedMessage]:
         """The messages that would be delivered next, without leasing them."""
@@ -238,10 +238,6 @@ class MessageQueue(InProcessApi):
     def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now (`.reason` None: nothing keeps it); None when it is not in the subscription."""
         return backlog.explain(self.broker, Catalog.subscription, subscription, message_id)
-
-    def _change(self, change: Callable[[Catalog, int], Event]) -> None:
-        """Change what exists, durably."""
-        self.broker.change(change)
 
     def _settle_many(self, ack_ids: Iterable[str], settle: Settlement) -> list[str]:
         if isinstance(ack_ids, str | bytes) or not isinstance(ack_ids, Iterable):

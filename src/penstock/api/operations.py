@@ -71,6 +71,8 @@ class Operations(QueueOperations, SchemaOperations):
     def __init__(self, service: Service, principal: Principal, project: str) -> None:
         super().__init__(service.queues, principal, check_project(project))
         self._service = service
+        self._blocking = service.queues.blocking
+        """Calls what may wait for the disk."""
         self._aio = service.aio
         self._topics = service.topics
 
@@ -170,7 +172,7 @@ class Operations(QueueOperations, SchemaOperations):
             letters = converted(changes["dead_letter_policy"], DeadLetterPolicy, "dead_letter_policy")
             target = self._name(Verb.PUBLISH, letters.dead_letter_topic, "topic")
             changes = changes | {"dead_letter_policy": replace(letters, dead_letter_topic=target)}
-        await self._soon(partial(self._topics.update_subscription, name, **changes))
+        await self._blocking(partial(self._topics.update_subscription, name, **changes))
         return await self.get_subscription(subscription)
 
     async def delete_subscription(self, subscription: str) -> None:
@@ -180,15 +182,15 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def pause_subscription(self, subscription: str) -> None:
         """Hand out nothing to anybody until it is resumed."""
-        await self._soon(self._topics.pause, self._name(Verb.MANAGE, subscription, "subscription"))
+        await self._blocking(self._topics.pause, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def resume_subscription(self, subscription: str) -> None:
         """Hand out again."""
-        await self._soon(self._topics.resume, self._name(Verb.MANAGE, subscription, "subscription"))
+        await self._blocking(self._topics.resume, self._name(Verb.MANAGE, subscription, "subscription"))
 
     async def subscription_stats(self, subscription: str) -> SubscriptionStats:
         """The state of a subscription in numbers."""
-        return await self._soon(self._topics.stats, self._name(Verb.READ, subscription, "subscription"))
+        return await self._blocking(self._topics.stats, self._name(Verb.READ, subscription, "subscription"))
 
     async def seek(
         self,
@@ -264,7 +266,7 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def delete_snapshot(self, snapshot: str) -> None:
         """Forget a snapshot."""
-        await self._soon(self._topics.delete_snapshot, self._name(Verb.MANAGE, snapshot, "snapshot"))
+        await self._blocking(self._topics.delete_snapshot, self._name(Verb.MANAGE, snapshot, "snapshot"))
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,7 +310,7 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def explain(self, subscription: str, message_id: str) -> Explanation | None:
         """Why a message is not delivered now; None when it is not in the subscription."""
-        return await self._soon(self._topics.explain, self._name(Verb.READ, subscription, "subscription"), message_id)
+        return await self._blocking(self._topics.explain, self._name(Verb.READ, subscription, "subscription"), message_id)
 
     async def explain_backlog(self, subscription: str, limit: int = 20) -> list[Unsettled]:
         """The oldest messages that a subscription has not settled, and what keeps each."""
@@ -368,7 +370,7 @@ class Operations(QueueOperations, SchemaOperations):
         project, name = self._service.projects.split(scoped)
         return name if project == self.project else scoped
 
-    def told(self, error: PenstockError) -> PenstockError:
+    def for_caller(self, error: PenstockError) -> PenstockError:
         """An error as the caller must hear it: things by the names they know, without the project."""
         match error:
             case NotFound() if isinstance(error.name, str):
@@ -388,11 +390,7 @@ class Operations(QueueOperations, SchemaOperations):
 
     async def _change(self, change: Callable[[Catalog, int], Event | None]) -> None:
         """Change what exists, durably."""
-        await self._soon(self._aio.broker.change, change)
-
-    async def _soon(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what may wait for the disk."""
-        return await self._service.queues.blocking(function, *args, **kwargs)
+        await self._blocking(self._aio.broker.change, change)
 
     def _found_topic(self, name: str, topic: str) -> TopicMetadata:
         found = self._now(self._topics.get_topic, name)

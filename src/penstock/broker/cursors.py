@@ -63,7 +63,7 @@ class Cursors:
         spans = self._spans()
         with self._lock:
             bookmarks = sorted(self._bookmarks.items())
-        return [bookmark.shown(name, spans) for name, bookmark in bookmarks]
+        return [bookmark.described(name, spans) for name, bookmark in bookmarks]
 
     def get(self, name: str) -> Cursor:
         """One cursor; CursorNotFound when there is none of that name."""
@@ -71,7 +71,7 @@ class Cursors:
             bookmark = self._bookmarks.get(name)
         if bookmark is None:
             raise CursorNotFound(check_name(name, "cursor"))
-        return bookmark.shown(name, self._spans(bookmark.places))
+        return bookmark.described(name, self._spans(bookmark.places))
 
     def advance(
         self, name: str, offsets: Mapping[str, int], now: int, holds: bool | None = None, *, caller: CursorOwner = ANY_HOLDER
@@ -100,7 +100,7 @@ class Cursors:
             if is_news:
                 self._hold()
         self._write(mine)
-        return moved.shown(name, self._spans(moved.places))
+        return moved.described(name, self._spans(moved.places))
 
     def delete(self, name: str, *, caller: CursorOwner = ANY_HOLDER) -> None:
         """Forget a cursor, and let go of what it held; CursorNotFound when there is none of that name."""

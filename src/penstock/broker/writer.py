@@ -223,7 +223,7 @@ class Writer:
             with self.pen:
                 return self._commit(tickets)
         except Exception as error:  # noqa: BLE001  # the top of the thread
-            log.error("the writer failed with %s", _told(error))
+            log.error("the writer failed with %s", _error_text(error))
             for ticket in tickets:
                 ticket.error = ticket.error or Unavailable(f"the writer failed with {type(error).__name__}")
             return False
@@ -234,7 +234,7 @@ class Writer:
                 with self.pen:
                     self._idle()
             except Exception as error:  # noqa: BLE001  # the top of the thread
-                log.error("the writer could not tidy up: %s", _told(error))
+                log.error("the writer could not tidy up: %s", _error_text(error))
 
     def _gather(self, flush_at: int | None, spent: int) -> list[Ticket]:
         """Wait for something to do; returns the tickets that came."""
@@ -266,6 +266,6 @@ class Writer:
         return tickets
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error for the log: its kind and where it happened. Its text may hold a payload, so it is left out."""
     return f"{type(error).__name__} at\n{''.join(traceback.format_tb(error.__traceback__))}"

@@ -82,10 +82,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def facts(values: Mapping[str, object]) -> str:
     """One thing: a line for each of its values."""
     width = max(map(len, values))
-    return "\n".join(f"{name:<{width}}  {printable(shown(value))}" for name, value in values.items())
+    return "\n".join(f"{name:<{width}}  {printable(text_of(value))}" for name, value in values.items())
 
 
-def shown(value: object) -> str:
+def text_of(value: object) -> str:
     """A value in a table."""
     match value:
         case None | "" | ():

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import Parser, Verbs
-from penstock.cli.output import complain, say, say_json, shown, table, when
+from penstock.cli.output import complain, say, say_json, table, text_of, when
 from penstock.cli.session import add_target, on_each, run
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def run_list(found: argparse.Namespace) -> int:
         if found.json:
             say_json(snapshots)
         elif snapshots:
-            rows = [[one.name, one.topic or "(deleted)", when(one.created), shown(one.expires)] for one in snapshots]
+            rows = [[one.name, one.topic or "(deleted)", when(one.created), text_of(one.expires)] for one in snapshots]
             say(table([["NAME", "TOPIC", "CREATED", "EXPIRES"], *rows]))
         else:
             complain("no snapshots; `penstock snapshot create NAME --subscription NAME` makes one")

@@ -35,7 +35,7 @@ from penstock.google.calls import DOMAIN, Call, find_call
 from penstock.google.streaming import Streams
 from penstock.http.authentication import Gate
 from penstock.http.http2_relay import Http2Relay
-from penstock.http.refusal import where
+from penstock.http.refusal import code_location
 
 log = logging.getLogger("penstock.grpc")
 
@@ -324,7 +324,7 @@ async def _abort(context: Any, error: PenstockError) -> NoReturn:
 
 async def _fail(context: Any, error: Exception) -> NoReturn:
     """End a call that failed for a reason nobody thought of. Its text goes nowhere: it may hold what a client sent."""
-    log.error("a call failed: %s", where(error))
+    log.error("a call failed: %s", code_location(error))
     await context.abort(grpc.StatusCode.INTERNAL, "the call failed inside the server; its log has the place")
     raise AssertionError("abort always raises")
 

@@ -34,7 +34,7 @@ from penstock.google.core.push_endpoints import Endpoints
 from penstock.google.oidc import TokenIssuer
 from penstock.google.push_client import Answer, Outcome, PushClient
 from penstock.google.resources import Message, Resources
-from penstock.http import where
+from penstock.http import code_location
 from penstock.http.monitoring.samples import Metric, Sample
 from penstock.ids import message_id
 from penstock.values import resource_names as names
@@ -277,7 +277,7 @@ class _Worker(StreamConsumer):
             self._rest()
 
     def _break(self, error: BaseException) -> None:
-        log.error("push of %r failed with %s and goes on, at\n%s", self.name, type(error).__name__, where(error))
+        log.error("push of %r failed with %s and goes on, at\n%s", self.name, type(error).__name__, code_location(error))
         self._rest()
 
     def _rest(self) -> None:
@@ -326,7 +326,9 @@ class _Worker(StreamConsumer):
         try:
             answer = await self._post(form, lease)
         except Exception as error:  # noqa: BLE001  # a delivery's top: whatever went wrong, the message goes back
-            log.error("a push of %r failed inside the server with %s at\n%s", self.name, type(error).__name__, where(error))
+            log.error(
+                "a push of %r failed inside the server with %s at\n%s", self.name, type(error).__name__, code_location(error)
+            )
             answer = Answer(Outcome.UNREACHABLE, "the push failed inside the server")
         self.ended[answer.outcome] += 1
         if answer.outcome is Outcome.ACKED:

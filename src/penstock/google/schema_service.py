@@ -31,12 +31,12 @@ class SchemaService:
         name = names.child(project, names.SCHEMAS, request.schema_id, "schema_id")
         caller.check(Verb.MANAGE, project, name.id, kind="schema")
         schemas.check_schema(request.schema)
-        return shown(await self._schemas.create(name, KINDS[request.schema.type], request.schema.definition))
+        return schema_message(await self._schemas.create(name, KINDS[request.schema.type], request.schema.definition))
 
     async def get_schema(self, request: Any, caller: Principal) -> Message:
         """A schema: its newest revision, or the one that the name asks for."""
         name, revision = self._admit(caller, Verb.READ, request.name)
-        return schemas.viewed(shown(self._schemas.one(name, revision)), request.view, unset=schemas.FULL)
+        return schemas.viewed(schema_message(self._schemas.one(name, revision)), request.view, unset=schemas.FULL)
 
     async def list_schemas(self, request: Any, caller: Principal) -> Message:
         """The schemas of a project, each with its newest revision."""
@@ -45,7 +45,7 @@ class SchemaService:
         found = [names.parse(one, names.SCHEMAS, "name") for one in self._schemas.names(project)]
         mine = [name for name in found if caller.may(Verb.READ, project, name.id)]
         part, token = page([str(name) for name in mine], request.page_size, request.page_token, f"schemas of {project}")
-        newest = [shown(self._schemas.one(name)) for name in mine[part]]
+        newest = [schema_message(self._schemas.one(name)) for name in mine[part]]
         return messages.ListSchemasResponse(
             schemas=[schemas.viewed(schema, request.view, unset=schemas.BASIC) for schema in newest], next_page_token=token
         )
@@ -53,7 +53,7 @@ class SchemaService:
     async def list_schema_revisions(self, request: Any, caller: Principal) -> Message:
         """The revisions of a schema, the newest first."""
         name, _ = self._admit(caller, Verb.READ, request.name)
-        found = {schemas.revision_key(schema): schema for schema in map(shown, self._schemas.revisions(name))}
+        found = {schemas.revision_key(schema): schema for schema in map(schema_message, self._schemas.revisions(name))}
         keys = sorted(found)
         part, token = page(keys, request.page_size, request.page_token, f"revisions of {name}")
         viewed = [schemas.viewed(found[key], request.view, unset=schemas.BASIC) for key in keys[part]]
@@ -62,19 +62,19 @@ class SchemaService:
     async def commit_schema(self, request: Any, caller: Principal) -> Message:
         """Add a revision that messages of the one before can live with."""
         name, _ = self._admit(caller, Verb.MANAGE, request.name)
-        schemas.check_commit(shown(self._schemas.one(name)), request.schema)
-        return shown(await self._schemas.commit(name, request.schema.definition))
+        schemas.check_commit(schema_message(self._schemas.one(name)), request.schema)
+        return schema_message(await self._schemas.commit(name, request.schema.definition))
 
     async def rollback_schema(self, request: Any, caller: Principal) -> Message:
         """Make an older revision the newest again, under a new id."""
         name, _ = self._admit(caller, Verb.MANAGE, request.name)
-        return shown(await self._schemas.rollback(name, names.check_revision(request.revision_id, "revision_id")))
+        return schema_message(await self._schemas.rollback(name, names.check_revision(request.revision_id, "revision_id")))
 
     async def delete_schema_revision(self, request: Any, caller: Principal) -> Message:
         """Forget one revision; the last one stays."""
         name, revision = self._admit(caller, Verb.MANAGE, request.name)
         revision = names.check_revision(request.revision_id or revision or "", "name")
-        return shown(await self._schemas.delete_revision(name, revision))
+        return schema_message(await self._schemas.delete_revision(name, revision))
 
     async def delete_schema(self, request: Any, caller: Principal) -> Message:
         """Forget a schema; topics that use it show `_deleted-schema_`."""
@@ -96,7 +96,7 @@ class SchemaService:
         caller.check(Verb.READ, names.parse_project(request.parent, "parent"))
         match request.WhichOneof("schema_spec"):
             case "name":
-                schema = shown(self._schemas.one(*self._admit(caller, Verb.READ, request.name)))
+                schema = schema_message(self._schemas.one(*self._admit(caller, Verb.READ, request.name)))
             case "schema":
                 schema = request.schema
                 schemas.check_schema(schema)
@@ -117,7 +117,7 @@ class SchemaService:
         return name, revision
 
 
-def shown(schema: SchemaRevision) -> Message:
+def schema_message(schema: SchemaRevision) -> Message:
     """A revision as Google's API shows it."""
     return messages.Schema(
         name=schema.name,

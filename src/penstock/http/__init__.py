@@ -8,7 +8,7 @@ from penstock.http.http2_relay import PROTOCOLS, Http2Relay
 from penstock.http.limits import HttpLimits
 from penstock.http.pages import documented
 from penstock.http.port import HttpServer
-from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, where
+from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, code_location, refusal_of
 from penstock.http.request import Request, accept_websocket, json_response, open_websocket
 from penstock.http.routes import Body, Operation, Parameter, Reply, Route, RouteTable
 
@@ -31,9 +31,9 @@ __all__ = [
     "RouteTable",
     "TokenGate",
     "accept_websocket",
+    "code_location",
     "documented",
     "json_response",
     "open_websocket",
     "refusal_of",
-    "where",
 ]

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from penstock.http.http2_relay import PREFACE, Http2Relay
 from penstock.http.limits import HttpLimits
-from penstock.http.refusal import GOOGLE_ERRORS, Refusal, refusal_of, where
+from penstock.http.refusal import GOOGLE_ERRORS, Refusal, code_location, refusal_of
 from penstock.http.request import SERVER_NAME, Request
 from penstock.http.traffic import Traffic
 
@@ -127,7 +127,7 @@ class Connection(web.RequestHandler):
         if isinstance(error, web.RequestPayloadError):
             log.debug("a body that cannot be read came to its end")
         elif isinstance(error, BaseException):
-            log.error("a connection failed with %s at\n%s", type(error).__name__, where(error))
+            log.error("a connection failed with %s at\n%s", type(error).__name__, code_location(error))
         else:
             log.error(*args)
 

@@ -91,7 +91,7 @@ def refusal_of(error: Exception) -> Refusal:
     return Refusal(500, "an error inside the server", reason="internal", hint="the server's log has it under this request id")
 
 
-def where(error: BaseException) -> str:
+def code_location(error: BaseException) -> str:
     """Where an error happened, for the log. That is code; its text may hold a payload or a token, so it is left out."""
     return "".join(traceback.format_tb(error.__traceback__))
 

@@ -23,7 +23,7 @@ from penstock.http.authentication import NO_PRINCIPAL, Gate, needs_token, secret
 from penstock.http.bodies import BodyBudget
 from penstock.http.connection import Connection
 from penstock.http.limits import HttpLimits
-from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, refusal_of, retry_after, too_large, where
+from penstock.http.refusal import GOOGLE_ERRORS, ErrorBody, Refusal, code_location, refusal_of, retry_after, too_large
 from penstock.http.request import SERVER_NAME, Request
 from penstock.http.routes import Route, RouteTable, path_of
 from penstock.http.sites import OriginCheck
@@ -193,7 +193,7 @@ class Shell:
         if refusal.status == 500 and isinstance(error, PenstockError):
             log.error("request %s failed: %s", request.request_id, error)
         elif refusal.status == 500:
-            log.error("request %s failed with %s at\n%s", request.request_id, type(error).__name__, where(error))
+            log.error("request %s failed with %s at\n%s", request.request_id, type(error).__name__, code_location(error))
         if request.websocket is not None:
             await request.websocket.close(code=1011, message=b"an error inside the server")
             return request.websocket

@@ -28,7 +28,7 @@ from penstock.errors import (
     Unauthenticated,
     Unavailable,
 )
-from penstock.http import Admission, where
+from penstock.http import Admission, code_location
 from penstock.values.descriptions import QueueDescription
 from penstock.values.lease import Lease
 from penstock.wire import frames
@@ -429,11 +429,11 @@ class Connection(asyncio.Protocol):
             self._fail(call, error)
 
     def _refuse(self, call: int, error: PenstockError) -> None:
-        self._write(frames.refused(call, error if self._operations is None else self._operations.told(error)))
+        self._write(frames.refused(call, error if self._operations is None else self._operations.for_caller(error)))
 
     def _fail(self, call: int, error: Exception) -> None:
         # Only where it happened: the text may hold a payload.
-        log.error("a request failed with %s at\n%s", type(error).__name__, where(error))
+        log.error("a request failed with %s at\n%s", type(error).__name__, code_location(error))
         self._write(frames.refused(call, PenstockError("an error inside the server")))
 
     # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -450,7 +450,7 @@ class Connection(asyncio.Protocol):
     def end(self, stream: int, error: PenstockError | None) -> None:
         """A stream is over."""
         self._streams.pop(stream, None)
-        told = self._operations.told(error) if error is not None and self._operations is not None else error
+        told = self._operations.for_caller(error) if error is not None and self._operations is not None else error
         self._write(frames.ended(stream, told))
 
 

@@ -20,7 +20,7 @@ from penstock.access import ANYONE, Principal
 from penstock.api.queues import Queues
 from penstock.broker.aio import StopSignal
 from penstock.errors import InvalidArgument, PenstockError, PermissionDenied, ResourceExhausted, Unauthenticated, Unimplemented
-from penstock.http import Gate, where
+from penstock.http import Gate, code_location
 from penstock.queue_api import binary_commands
 from penstock.queue_api.binary_commands import OK, Args
 
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
             if self._running:
                 await asyncio.wait(self._running)
         except Exception as error:  # noqa: BLE001  # the connection's top: asyncio would log the text, which may hold a payload
-            log.error("a connection failed with %s at\n%s", type(error).__name__, where(error))
+            log.error("a connection failed with %s at\n%s", type(error).__name__, code_location(error))
         finally:
             for task in self._running:
                 task.cancel()
@@ -365,9 +365,9 @@ class Connection(asyncio.Protocol):
         try:
             answer = self._codec.answer(call.call_id, await self._run(call))
         except PenstockError as error:
-            answer = self._codec.refusal(call.call_id, _told(error))
+            answer = self._codec.refusal(call.call_id, _error_text(error))
         except Exception as error:  # noqa: BLE001  # the top of the service: whatever it was, the client gets an answer
-            log.error("command %r failed with %s at\n%s", call.command[:40], type(error).__name__, where(error))
+            log.error("command %r failed with %s at\n%s", call.command[:40], type(error).__name__, code_location(error))
             answer = self._codec.refusal(call.call_id, "ERR an error inside the server")
         if not self._transport.is_closing():
             self._transport.write(answer)
@@ -435,7 +435,7 @@ class _WrongToken(Unauthenticated):
     """A token was sent, and is not good: other than in HTTP, the clients tell that from having sent none."""
 
 
-def _told(error: PenstockError) -> str:
+def _error_text(error: PenstockError) -> str:
     """An error as the clients of these protocols know it: its kind in capitals, then the sentence, on one line."""
     match error:
         case _WrongToken():

@@ -70,16 +70,3 @@ class Records(Protocol):
 
     async def flush(self) -> None:
         """Return when everything told so far is written."""
-
-
-class NullRecords:
-    """Writes nothing down: for a router in a test of something else."""
-
-    def attempted(self, attempt: Attempt) -> None:
-        """Forget it."""
-
-    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
-        """Forget it."""
-
-    async def flush(self) -> None:
-        """Nothing to wait for."""

@@ -51,7 +51,7 @@ def check_avro_revision(old: Type, new: Type) -> None:
             _Resolution().check(reader, writer)
         except SchemaMismatch as problem:
             raise InvalidArgument(
-                f"not a compatible revision: {who}: {problem.where()}{problem.reason}",
+                f"not a compatible revision: {who}: {problem.location()}{problem.reason}",
                 hint="both must be readable by each other: add or remove only fields that have a default",
             ) from None
 

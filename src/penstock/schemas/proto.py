@@ -38,7 +38,7 @@ def check_proto_revision(old: ProtoTypes, new: ProtoTypes) -> None:
         _Comparison(old, new).run()
     except SchemaMismatch as problem:
         raise InvalidArgument(
-            f"not a compatible revision: {problem.where()}{problem.reason}",
+            f"not a compatible revision: {problem.location()}{problem.reason}",
             hint="only optional fields may be added or removed; a field that stays keeps its name, number and type",
         ) from None
 

@@ -25,7 +25,7 @@ class SchemaMismatch(Exception):
         self._steps.append(f"[{step}]" if isinstance(step, int) else f".{step[:SHOWN]}")
         return self
 
-    def where(self) -> str:
+    def location(self) -> str:
         """The path as the start of a sentence; nothing for the message itself."""
         path = "".join(reversed(self._steps)).removeprefix(".")
         if len(path) > 4 * SHOWN:
@@ -34,7 +34,7 @@ class SchemaMismatch(Exception):
 
     def as_invalid_argument(self) -> InvalidArgument:
         """What the caller is told of a message."""
-        return InvalidArgument(f"message does not match its schema: {self.where()}{self.reason}")
+        return InvalidArgument(f"message does not match its schema: {self.location()}{self.reason}")
 
 
 def found(value: object) -> str:

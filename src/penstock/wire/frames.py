@@ -355,12 +355,12 @@ def done(call: int, result: object = None) -> bytes:
 
 def refused(call: int, error: PenstockError) -> bytes:
     """An error as the answer to a call."""
-    return framed(Refused(call, *_told(error)))
+    return framed(Refused(call, *_error_fields(error)))
 
 
 def ended(stream: int, error: PenstockError | None) -> bytes:
     """The end of a stream."""
-    return framed(Ended(stream) if error is None else Ended(stream, *_told(error)))
+    return framed(Ended(stream) if error is None else Ended(stream, *_error_fields(error)))
 
 
 def call_in(body: bytes) -> int:
@@ -396,7 +396,7 @@ def error_in(frame: Refused | Ended) -> PenstockError:
     return from_wire(frame.reason or "", frame.fields, frame.text, frame.hint)
 
 
-def _told(error: PenstockError) -> tuple[str, list[Any], str | None, str]:
+def _error_fields(error: PenstockError) -> tuple[str, list[Any], str | None, str]:
     fields, text = list(error.args), str(error)
     try:
         encode((fields, text))

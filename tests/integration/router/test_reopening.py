@@ -12,9 +12,10 @@ from penstock.broker.aio import AsyncBroker
 from penstock.clock import SystemClock
 from penstock.http.client.answer import Answer
 from penstock.router.core.config import PoolConfig, QueueConfig, RouterConfig
+from penstock.router.core.message import RoutedMessage
 from penstock.router.core.outcome import Severity
 from penstock.router.options import RouterOptions
-from penstock.router.records import NullRecords
+from penstock.router.records import Attempt
 from penstock.router.router import Router
 from penstock.router.source import SourceContext, open_source
 from penstock.router.sources.local import BrokerQueues
@@ -25,6 +26,19 @@ from tests.unit.router.worlds import open_calls
 
 SENT = 240
 GROUPS = 40
+
+
+class NullRecords:
+    """Writes nothing down."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Forget it."""
+
+    async def dead_letter(self, item: RoutedMessage, reason: str, error: str) -> None:
+        """Forget it."""
+
+    async def flush(self) -> None:
+        """Nothing to wait for."""
 
 
 def config(connections: int, concurrency: int) -> RouterConfig:

@@ -5,7 +5,7 @@ import pytest
 from penstock.api import schemas
 from penstock.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from penstock.google import messages
-from penstock.google.schema_service import shown
+from penstock.google.schema_service import schema_message
 from penstock.values.resource_names import check_revision
 from penstock.values.stored_forms import (
     SchemaRevision,
@@ -69,7 +69,7 @@ def test_revisions_are_stored_as_protobuf_stores_them() -> None:
         SchemaRevision(NAME, "PROTOCOL_BUFFER", "é" * 1_000, "0000000d", 1_700_000_000_000_000),
         SchemaRevision(NAME, "AVRO", "{}", "0000000e", 0),
     ]
-    body = messages.ListSchemaRevisionsResponse(schemas=[shown(one) for one in revisions]).SerializeToString()
+    body = messages.ListSchemaRevisionsResponse(schemas=[schema_message(one) for one in revisions]).SerializeToString()
     assert stored_revisions(revisions) == body
     assert list(schema_revisions(body)) == revisions
 

@@ -18,9 +18,9 @@ from penstock.cli.output import (
     printable,
     progress_line,
     short,
-    shown,
     span,
     table,
+    text_of,
 )
 
 
@@ -58,7 +58,7 @@ def test_one_thing_is_a_line_for_each_value() -> None:
     ],
 )
 def test_a_value_is_shown_plainly(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert text_of(value) == text
 
 
 @pytest.mark.parametrize(
@@ -205,12 +205,12 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_it_is_drawn_ten_times_a_second_at_most_and_gone_at_the_end(now: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with Progress("working", 100) as shown:
+    with Progress("working", 100) as progress:
         for _ in range(100):
             now[0] += output.INTERVAL // 10
-            shown.advance(1)
+            progress.advance(1)
 
-    assert shown.done == 100
+    assert progress.done == 100
     drawn = terminal.getvalue().split("\r")[1:]
     assert len(drawn) == 11
     assert "10 of 100" in drawn[0]
@@ -222,8 +222,8 @@ def test_a_file_sees_nothing_and_neither_does_who_waits_only_a_moment(
     stream: io.StringIO, interval: int, now: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
-    with Progress("working", 2) as shown:
+    with Progress("working", 2) as progress:
         now[0] += interval
-        shown.advance(2)
+        progress.advance(2)
 
     assert stream.getvalue() == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidArgument
-from penstock.pipeline.lake.files import LONGEST, directory, escaped, lake_path, unescaped
+from penstock.pipeline.lake.files import LONGEST, directory, escaped, lake_path
 
 NAMES = st.text(st.characters(min_codepoint=1, exclude_categories=["Cs"]), min_size=1, max_size=400)
+
+
+def unescaped(text: str) -> str:
+    """The name in a directory's name, as Spark reads it."""
+    return re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), text)
 
 
 def test_a_lake_is_a_path_or_a_file_url(subtests: pytest.Subtests) -> None:

@@ -38,7 +38,7 @@ class StoredCursor(msgspec.Struct, array_like=True, frozen=True):
         kept = {name: place for name, place in self.places.items() if _is_of(spans.get(name), place)}
         return self if len(kept) == len(self.places) else msgspec.structs.replace(self, places=kept)
 
-    def shown(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
+    def described(self, name: str, spans: Mapping[str, StreamSpan]) -> Cursor:
         """What others are told of it."""
         offsets = {stream: offset for stream, (_, offset) in self.present(spans).places.items()}
         lag = {stream: max(spans[stream].latest - offset, 0) for stream, offset in offsets.items()}

@@ -110,7 +110,7 @@ class EmbeddedLink:
         try:
             yield operations
         except PenstockError as error:
-            raise operations.told(error) from None
+            raise operations.for_caller(error) from None
 
 
 class _EmbeddedChannel:

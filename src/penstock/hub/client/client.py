@@ -313,7 +313,7 @@ class HubClient:
                 raise error
             if messages.wants_presence:
                 await self._link.ask(
-                    wire.Presence(messages.pattern), wire.PresenceNews, is_repeatable=True, on_reply=messages.told
+                    wire.Presence(messages.pattern), wire.PresenceNews, is_repeatable=True, on_reply=messages.presence_changed
                 )
         except TimeoutError:
             self._forget(messages)
@@ -379,7 +379,7 @@ class HubClient:
                 news = msgspec.json.decode(envelope.payload, type=wire.PresenceNews)
                 for messages in self._subscriptions:
                     if messages.pattern == news.topic and messages.wants_presence:
-                        messages.told(news)
+                        messages.presence_changed(news)
             return
         metadata = metadata_of(envelope)
         takers = self._takers.get(metadata.topic)
@@ -432,7 +432,7 @@ class HubClient:
     async def _resume(self, messages: HubMessages) -> None:
         await self._link.ask_now(_subscribe(messages), wire.Subscribed, messages.subscribed)
         if messages.wants_presence:
-            await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.told)
+            await self._link.ask_now(wire.Presence(messages.pattern), wire.PresenceNews, messages.presence_changed)
 
     def refused(self, pattern: str, error: PenstockError) -> None:
         """The hub has ended a subscription by its own will."""

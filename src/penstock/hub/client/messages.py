@@ -357,7 +357,7 @@ class HubMessages:
         self.progress.broke()
         self._held = {key: message for key, message in self._held.items() if key in self._unread}
 
-    def told(self, news: PresenceNews) -> None:
+    def presence_changed(self, news: PresenceNews) -> None:
         """Who is there has changed."""
         actors = frozenset(news.actors)
         match news.event:

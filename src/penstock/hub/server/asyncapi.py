@@ -375,7 +375,7 @@ def asyncapi(version: str, url: str) -> dict[str, Any]:
                 ],
             }
         },
-        "operations": {**_asked(), **_told()},
+        "operations": {**_sent_by_client(), **_sent_by_server()},
         "components": {"messages": messages, "schemas": {**NAMES, **_schemas()}},
         "x-error-reasons": dict(REASONS),
     }
@@ -386,7 +386,7 @@ def servers(scheme: str, host: str) -> dict[str, Any]:
     return {"this": {"host": host, "protocol": "wss" if scheme == "https" else "ws", "description": "This server."}}
 
 
-def _asked() -> dict[str, Any]:
+def _sent_by_client() -> dict[str, Any]:
     """What the hub receives, each with what it answers."""
     return {
         kind.__name__[:1].lower() + kind.__name__[1:]: {
@@ -404,7 +404,7 @@ def _answers(name: str) -> tuple[type[m.Reply], ...]:
     return *REPLIES_TO[name], m.Error
 
 
-def _told() -> dict[str, Any]:
+def _sent_by_server() -> dict[str, Any]:
     """What the hub sends by itself."""
     told = {kind.__name__: summary for kind, summary in UNASKED.items()}
     told[Forwarded.__name__] = "A message that was published to a topic, sent to one actor or to all."

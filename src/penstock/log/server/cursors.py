@@ -83,7 +83,7 @@ class CursorApi:
         """Refuse who may not read all that a cursor is about: it may hold for others what this caller does not know."""
         with suppress(CursorNotFound):
             cursor = await self._aio.call(self._cursors.get, name)
-            if any(stream != EVENTS and scope.shown(*kind_of(stream)) is None for stream in cursor.offsets):
+            if any(stream != EVENTS and scope.visible_name(*kind_of(stream)) is None for stream in cursor.offsets):
                 raise PermissionDenied(Verb.READ.value, f"all streams of cursor {asked}")
 
     async def _found(self, scope: Scope, name: str, asked: str) -> Cursor:
@@ -114,7 +114,7 @@ def _holder(scope: Scope) -> CursorOwner:
                 may, what = scope.principal.may(Right.HOLD_EVENTS, scope.project), "the event log: it needs a token for all names"
             else:
                 kind, stored = kind_of(stream)
-                may, what = scope.shown(kind, stored, Right.HOLD) is not None, f"{kind} {scope.own(stored)}"
+                may, what = scope.visible_name(kind, stored, Right.HOLD) is not None, f"{kind} {scope.own(stored)}"
             if not may:
                 raise PermissionDenied(Verb.CONSUME.value, what)
 
@@ -131,7 +131,7 @@ def _shown(scope: Scope, cursor: Cursor) -> Cursor | None:
     name = scope.own(cursor.name)
     if name is None:
         return None
-    names = {stream: stream if stream == EVENTS else scope.shown(*kind_of(stream)) for stream in cursor.offsets}
+    names = {stream: stream if stream == EVENTS else scope.visible_name(*kind_of(stream)) for stream in cursor.offsets}
     offsets = {plain: cursor.offsets[stream] for stream, plain in names.items() if plain is not None}
     if cursor.offsets and not offsets:
         return None

@@ -29,7 +29,7 @@ class LogError(msgspec.Struct):
     error: LogErrorDetail
 
 
-class _Told(Refusal):
+class _LogRefusal(Refusal):
     """A refusal that has not forgotten its error."""
 
     fields: list[Any]
@@ -39,12 +39,12 @@ def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Hand
     """The same handler, whose errors keep their fields on their way out."""
 
     @wraps(handler)
-    async def told(request: Request) -> web.StreamResponse:
+    async def served(request: Request) -> web.StreamResponse:
         try:
             return await handler(request)
         except PenstockError as error:
             known = refusal_of(error)
-            refusal = _Told(
+            refusal = _LogRefusal(
                 known.status,
                 known.message,
                 reason=known.reason,
@@ -56,7 +56,7 @@ def telling(handler: Callable[[Request], Awaitable[web.StreamResponse]]) -> Hand
             refusal.fields = [*error.args] if all(isinstance(field, _PLAIN) for field in error.args) else []
             raise refusal from error
 
-    return told
+    return served
 
 
 def log_route(method: str, path: str, handler: Handler, operation: Operation, *, max_bytes: int | None = None) -> Route:
@@ -65,7 +65,7 @@ def log_route(method: str, path: str, handler: Handler, operation: Operation, *,
 
 
 def _rendered(refusal: Refusal) -> web.Response:
-    fields = refusal.fields if isinstance(refusal, _Told) else []
+    fields = refusal.fields if isinstance(refusal, _LogRefusal) else []
     detail = LogErrorDetail(refusal.status, refusal.message, refusal.word, refusal.reason, refusal.hint, fields)
     return json_response(LogError(detail), refusal.status)
 

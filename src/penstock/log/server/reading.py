@@ -41,7 +41,6 @@ THREADS = 2
 SMALL = 16 * 1024
 """Buffers below this are joined before they are written."""
 NEXT = "next"
-COMPRESSIONS = ("none", "lz4", "zstd")
 BATCH_BYTES = 8 * 1024 * 1024
 """A slow reader holds two batches: one on its way, one ahead."""
 STRIDE = 1_000_000

@@ -44,7 +44,7 @@ class Scope:
     def spans(self) -> list[StreamSpan]:
         """The streams that the caller may read."""
         self.check(self.verb)
-        found = [(self.shown(*kind_of(span.stream)), span) for span in self._whole.spans()]
+        found = [(self.visible_name(*kind_of(span.stream)), span) for span in self._whole.spans()]
         return [_named(span, name) for name, span in found if name is not None]
 
     def span(self, name: str) -> StreamSpan:
@@ -108,13 +108,13 @@ class Scope:
             return known
         streams = {}
         for number, name in known.streams.items():
-            shown = self.shown(*kind_of(name))
+            shown = self.visible_name(*kind_of(name))
             if shown is not None:
                 streams[number] = shown
         queues = {number: self._projects.split(name)[1] for number, name in known.queues.items()}
         return LogNames(streams, queues, known.stream_of)
 
-    def shown(self, kind: str, stored: str, verb: Action | None = None) -> str | None:
+    def visible_name(self, kind: str, stored: str, verb: Action | None = None) -> str | None:
         """The name in the log of what the broker calls so; None for what is of another project, or not for this caller."""
         project, plain = self._projects.split(stored)
         return (

@@ -22,7 +22,6 @@ LONGEST = 255 - len("stream=")
 """Bytes of a name: file systems allow 255 of them."""
 
 _SPECIAL = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 32)}
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 # What Spark would take for a number, a date or a time, or for no value: the directory must not look like it.
 _GUESSED = re.compile(r"[+-]?\.?[0-9]|NaN|[+-]?Inf|__HIVE_DEFAULT_PARTITION__\Z|[Nn][Uu][Ll][Ll]\Z|(true|false)\Z")
 _MARK = "~"
@@ -64,11 +63,6 @@ def escaped(stream: str) -> str:
     mark = _MARK + hashlib.sha256(stream.encode()).hexdigest()[:32]
     cut = text.encode()[: LONGEST - len(mark)].decode(errors="ignore")
     return re.sub(r"%[0-9A-Fa-f]?\Z", "", cut) + mark
-
-
-def unescaped(text: str) -> str:
-    """The name in a directory's name, as Spark reads it."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 class Disk:

@@ -337,7 +337,7 @@ class NatsSource:
 
     def _arrived(self, _subject: bytes, reply: bytes, header: bytes, body: bytes) -> None:
         if not reply:
-            self._told(header)
+            self._status_received(header)
             return
         self._is_heard = True
         self._credit -= 1
@@ -353,7 +353,7 @@ class NatsSource:
         else:
             self._buffer.append(received)
 
-    def _told(self, header: bytes) -> None:
+    def _status_received(self, header: bytes) -> None:
         """The server says something of a request: mostly that it is over."""
         self._is_heard = True
         line, *fields = header.decode(errors="replace").split("\r\n")

@@ -347,7 +347,7 @@ class NatsConnection(asyncio.Protocol):
                     handler(fields[0], fields[2] if len(fields) == 5 else b"", data[start:middle], data[middle:stop])
                 at = stop + 2
             else:
-                self._told(data[at:end])
+                self._error_received(data[at:end])
                 at = end + 2
         return at
 
@@ -357,7 +357,7 @@ class NatsConnection(asyncio.Protocol):
             raise ValueError(f"a message of {stop - start} bytes")
         self._need = stop + 2 - at
 
-    def _told(self, line: bytes) -> None:
+    def _error_received(self, line: bytes) -> None:
         """A line that is no message."""
         word, _, rest = line.partition(b" ")
         match word.upper():

@@ -170,7 +170,7 @@ def check_words(error: PenstockError, row: Hostile) -> None:
     assert error.message == text
     assert len(text) < 900, "an error shows a line of the value, not all of it"
     if isinstance(error, InvalidArgument) and not isinstance(error, InvalidAckId | InvalidFilter):
-        assert "wanted" in text or "needs" in text, "what would have been right"
+        assert "expected" in text or "needs" in text, "what would have been right"
 
 
 def check_copies(error: PenstockError) -> None:

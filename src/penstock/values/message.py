@@ -137,7 +137,7 @@ def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
     if type(messages) is not list and (isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence)):
         raise InvalidArgument.of("messages", messages, "a list of Message")
     if not messages:
-        raise InvalidArgument("messages is empty, wanted at least one message")
+        raise InvalidArgument("messages is empty, expected at least one message")
     if limits is not NO_LIMITS:
         _check_request(messages, limits, request_bytes)
     stored: list[StoredMessage] = []
@@ -157,14 +157,14 @@ def accept(  # noqa: PLR0912  # one loop on the hottest path, inlined on purpose
         elif type(given) is not dict and (not isinstance(given, Mapping) or given != {}):
             raise InvalidArgument.of(f"messages[{index}].attributes", given, "a mapping of str to str")
         elif not size:
-            raise InvalidArgument(f"messages[{index}] is empty, wanted data or at least one attribute")
+            raise InvalidArgument(f"messages[{index}] is empty, expected data or at least one attribute")
         key = message.ordering_key
         if key != "":
             size += check_text(key, f"messages[{index}].ordering_key", MAX_ORDERING_KEY_BYTES)
             key, keyed = plain_text(key), True
         if size > MAX_MESSAGE_BYTES:
             raise InvalidArgument(
-                f"messages[{index}] is {size} bytes with attributes and ordering key, wanted at most {MAX_MESSAGE_BYTES}",
+                f"messages[{index}] is {size} bytes with attributes and ordering key, expected at most {MAX_MESSAGE_BYTES}",
                 hint="store large bodies elsewhere and send a reference",
             )
         priority = message.priority
@@ -255,7 +255,7 @@ def check_text(value: object, name: str, limit: int) -> int:
     except UnicodeEncodeError:
         raise InvalidArgument.of(name, value, "text that UTF-8 can encode (no lone surrogates)") from None
     if size > limit:
-        raise InvalidArgument(f"{name} is {size} bytes long, wanted at most {limit}: {value[:40]!r}…")
+        raise InvalidArgument(f"{name} is {size} bytes long, expected at most {limit}: {value[:40]!r}…")
     return size
 
 

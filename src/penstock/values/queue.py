@@ -181,7 +181,7 @@ def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage
     size = len(data) + extra
     if size > MAX_MESSAGE_BYTES:
         raise InvalidArgument(
-            f"payload is {size} bytes with headers, wanted at most {MAX_MESSAGE_BYTES}",
+            f"payload is {size} bytes with headers, expected at most {MAX_MESSAGE_BYTES}",
             hint="store large bodies elsewhere and send a reference",
         )
     record = StoredMessage(now, data, attributes or None, "", priority, size, content=content)
@@ -191,7 +191,7 @@ def _stored(message: NewMessage, config: QueueConfig, now: int) -> StoredMessage
     if life is not None:
         record.expires_at = now + micros(life, "ttl", minimum=1e-6)
     if message.delay is not None and message.deliver_at is not None:
-        raise InvalidArgument("delay and deliver_at are both given, wanted at most one of them")
+        raise InvalidArgument("delay and deliver_at are both given, expected at most one of them")
     if message.delay is not None:
         record.deliver_at = now + micros(message.delay, "delay")
     elif message.deliver_at is not None:
